@@ -1,0 +1,80 @@
+"""Every error that hasten raises on purpose, and the exit code it ends a command with.
+
+HastenError                1   the base; never raised itself
+├── Misconfigured          2   what was asked for cannot be done
+│   ├── JobError           2   a field of the job is wrong
+│   ├── PlanError          2   a plan is wrong, or asks for what does not go together
+│   └── Unavailable        2   an optional part is not installed
+├── UserCodeFailed        10   the job's own code raised
+├── DataFailed            11   a data set gave nothing, or something unusable
+├── OutOfMemory           12   the work does not fit
+├── NonFinite             13   a loss or gradient became NaN or infinite
+├── Hang                  14   something stopped answering
+└── StorageFailed         15   a file could not be written or read
+
+An error says what happened, where, and what to do, in that order and in whole sentences.
+"""
+
+from __future__ import annotations
+
+
+class HastenError(Exception):
+    """What happened (`what`), the place (`where`, may be empty) and what to do (`fix`, may be empty)."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        self.what, self.where, self.fix = what, where, fix
+        super().__init__(what, where, fix)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        remedy = f"\n  → {self.fix}" if self.fix else ""
+        return f"{place}{self.what}{remedy}"
+
+
+class Misconfigured(HastenError):
+    exit_code = 2
+
+
+class JobError(Misconfigured):
+    """A wrong field of a job: its name, what it was, and what to write instead."""
+
+    def __init__(self, field: str, was: str, write: str) -> None:
+        self.field = field
+        super().__init__(was, where=f"Job.{field}" if field else "Job", fix=write)
+
+    def __reduce__(self) -> tuple[type[JobError], tuple[str, str, str]]:
+        return (JobError, (self.field, self.what, self.fix))
+
+
+class PlanError(Misconfigured):
+    pass
+
+
+class Unavailable(Misconfigured):
+    pass
+
+
+class UserCodeFailed(HastenError):
+    exit_code = 10
+
+
+class DataFailed(HastenError):
+    exit_code = 11
+
+
+class OutOfMemory(HastenError):
+    exit_code = 12
+
+
+class NonFinite(HastenError):
+    exit_code = 13
+
+
+class Hang(HastenError):
+    exit_code = 14
+
+
+class StorageFailed(HastenError):
+    exit_code = 15

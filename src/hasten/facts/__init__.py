@@ -1,0 +1,1 @@
+"""What is true, as frozen records. Nothing here loads torch at import time."""

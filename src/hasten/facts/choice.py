@@ -1,0 +1,66 @@
+"""A technique's setting, what it preserves, and how fast it proved to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+Scalar = str | bool | int | float
+Value = Scalar | list[Scalar] | list[str] | list[int] | list[float]
+
+
+class Preserves(IntEnum):
+    """What a choice leaves as it was, strictest first. A claim, until it is confirmed on the job."""
+
+    BITS = 0
+    ROUNDING = 1
+    STATISTICS = 2
+    TRAINING = 3
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+    @classmethod
+    def from_words(cls, words: str) -> Preserves:
+        """The class that a plan names; ValueError when it names none."""
+        for member, text in _WORDS.items():
+            if text == words:
+                return member
+        raise ValueError(f'"{words}" is no class of sameness; write one of: {", ".join(_WORDS.values())}')
+
+
+_WORDS = {
+    Preserves.BITS: "bit-exact",
+    Preserves.ROUNDING: "equal up to rounding",
+    Preserves.STATISTICS: "same statistics",
+    Preserves.TRAINING: "changes training",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speedup:
+    """How many times faster, as a median of paired ratios with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}× ({self.low:.2f}–{self.high:.2f}, {self.pairs} pairs)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One technique with the value it is switched on with, and options where the value alone does not say it."""
+
+    technique: str
+    value: Value
+    preserves: Preserves
+    options: Mapping[str, Value] = field(default_factory=dict[str, Value])
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.technique} = {self.value}" + (f" ({options})" if options else "")

@@ -1,0 +1,240 @@
+"""What the user wants trained: an ordinary record of ordinary functions.
+
+Every field is checked when the job is made, as far as it can be without building anything; a wrong one is refused in one
+line that names the field, says what it was and what to write.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from hasten.errors import JobError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torchmetrics import Metric
+
+    from hasten.facts.loss import Loss
+
+Unit = Literal["step", "epoch", "evaluation"]
+UNITS: tuple[Unit, ...] = ("step", "epoch", "evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A learning-rate scheduler and what one of its steps is.
+
+    build: (optimizer), (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler. The totals are derived
+        from the job, in optimizer steps and epochs.
+    unit: "step" after every applied update, "epoch" at the end of every epoch, "evaluation" after every evaluation with
+        the value of `metric`.
+    metric: which evaluation result ReduceLROnPlateau watches: "loss" or a key of Job.metrics.
+    """
+
+    build: Callable[..., Any]
+    unit: Unit
+    metric: str = "loss"
+
+    def __post_init__(self) -> None:
+        if not callable(self.build):
+            raise JobError("schedule", f"Schedule.build is {describe(self.build)}", "give a function of the optimizer")
+        if self.unit not in UNITS:
+            raise JobError("schedule", f"Schedule.unit is {self.unit!r}", f"write one of {', '.join(UNITS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """End the run when `metric` has not improved for `patience` evaluations in a row, and keep the best weights.
+
+    metric: "loss" (of the evaluation) or a key of Job.metrics.
+    patience: counted in evaluations, not in epochs or steps.
+    mode: "min" or "max"; None asks the metric itself (torchmetrics' higher_is_better), and is "min" for "loss".
+    min_delta: an improvement must be larger than this, in the metric's own unit.
+    """
+
+    metric: str = "loss"
+    patience: int = 10
+    mode: Literal["min", "max"] | None = None
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise JobError("stop", f"patience is {self.patience}", "write how many evaluations to wait: 1 or more")
+        if self.mode not in ("min", "max", None):
+            raise JobError("stop", f"mode is {self.mode!r}", 'write "min", "max" or None')
+        if self.min_delta < 0:
+            raise JobError("stop", f"min_delta is {self.min_delta}", "write 0 or more; the direction is `mode`'s")
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialAverage:
+    """Evaluate and keep an exponential moving average of the weights, moved once an applied update.
+
+    Source: Polyak and Juditsky 1992; as torch.optim.swa_utils.get_ema_multi_avg_fn computes it.
+    """
+
+    decay: float = 0.999
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay < 1:
+            raise JobError("average", f"decay is {self.decay}", "write a number between 0 and 1, such as 0.999")
+
+
+@dataclass(frozen=True, slots=True)
+class EqualAverage:
+    """Evaluate and keep the plain mean of the weights after each applied update from `start` of the planned run on.
+
+    Source: stochastic weight averaging, Izmailov et al. 2018, arXiv:1803.05407.
+    """
+
+    start: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < 1:
+            raise JobError("average", f"start is {self.start}", "write the share of the run that comes before, 0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One training job.
+
+    model: () -> torch.nn.Module, newly initialised. Called under the job's seed.
+    loss: (model, batch) -> Loss(total, count), or a scalar tensor that is a mean over the batch's first dimension.
+        `hasten.supervised` makes one from a torch loss.
+    optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once.
+    train, valid: a map-style or iterable data set, a tuple of tensors or arrays of one length, a DataLoader (its
+        data set, collate, sampler and batch size are taken over), or a function that returns one of these.
+    batch_size: samples in one optimizer step, over all microbatches and devices. None only with a DataLoader.
+    epochs, max_steps: the planned length; with both, whichever comes first. Steps are applied optimizer steps.
+    schedule: Schedule, or a function (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler.
+    metrics: name -> torchmetrics.Metric, updated with (prediction, target) of the Loss in evaluations.
+    parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
+    clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 stops all movement.
+    evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch.
+    log_every: optimizer steps between two lines of metrics.
+    seed: of everything random: initialisation, order, samples, dropout.
+    device: a torch device; None takes the accelerator where there is one.
+    """
+
+    model: Callable[[], nn.Module]
+    loss: Callable[[nn.Module, Any], Loss | Tensor]
+    optimizer: Callable[[Iterable[Any]], Optimizer | list[Optimizer]]
+    train: Any
+    valid: Any = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    max_steps: int | None = None
+    schedule: Schedule | Callable[..., Any] | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict[str, "Metric"])
+    parameters: Callable[[nn.Module], Iterable[Any]] | None = None
+    average: ExponentialAverage | EqualAverage | None = None
+    stop: EarlyStopping | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    shuffle: bool = True
+    drop_last: bool = False
+    collate: Callable[[list[Any]], Any] | None = None
+    evaluate_every: int | None = None
+    log_every: int = 50
+    seed: int = 0
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_functions()
+        self._check_numbers()
+        self._check_records()
+
+    def _check_functions(self) -> None:
+        examples = {
+            "model": "lambda: MyModel()",
+            "loss": "hasten.supervised(torch.nn.functional.cross_entropy)",
+            "optimizer": "lambda params: torch.optim.AdamW(params, lr=1e-3)",
+        }
+        for name, example in examples.items():
+            if not callable(getattr(self, name)) or _is_built(getattr(self, name)):
+                raise JobError(name, f"is {describe(getattr(self, name))}", f"give a function: {name}={example}")
+        _check_arity("model", self.model, 0, examples["model"])
+        _check_arity("loss", self.loss, 2, "lambda model, batch: hasten.Loss(total, count)")
+        _check_arity("optimizer", self.optimizer, 1, examples["optimizer"])
+        if self.parameters is not None and not callable(self.parameters):
+            raise JobError("parameters", f"is {describe(self.parameters)}", "give a function of the model, or None")
+        if self.schedule is not None and not isinstance(self.schedule, Schedule) and not callable(self.schedule):
+            raise JobError(
+                "schedule",
+                f"is {describe(self.schedule)}",
+                "give a function: lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, total_steps)",
+            )
+        if self.collate is not None and not callable(self.collate):
+            raise JobError("collate", f"is {describe(self.collate)}", "give a function of a list of samples, or None")
+
+    def _check_numbers(self) -> None:
+        if self.train is None:
+            raise JobError("train", "is None", "give a data set, a tuple of tensors, or a function that builds one")
+        if self.epochs is None and self.max_steps is None:
+            raise JobError("epochs", "is not given, and neither is max_steps", "say how long: epochs=20")
+        for name in ("batch_size", "epochs", "max_steps", "evaluate_every"):
+            _check_count(name, getattr(self, name), optional=True)
+        _check_count("log_every", self.log_every, optional=False)
+        for name in ("clip_norm", "clip_value"):
+            number = getattr(self, name)
+            if number is not None and not (_is_number(number) and number >= 0):
+                raise JobError(name, f"is {describe(number)}", "write a number of 0 or more, or None for no clipping")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
+            raise JobError("seed", f"is {describe(self.seed)}", "write a whole number from 0 to 2^63 - 1")
+
+    def _check_records(self) -> None:
+        if self.stop is not None and not isinstance(self.stop, EarlyStopping):
+            raise JobError("stop", f"is {describe(self.stop)}", 'write hasten.EarlyStopping("loss", patience=10)')
+        if self.average is not None and not isinstance(self.average, ExponentialAverage | EqualAverage):
+            raise JobError("average", f"is {describe(self.average)}", "write hasten.ExponentialAverage(decay=0.999)")
+        if not isinstance(self.metrics, Mapping):
+            raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
+        for name, metric in self.metrics.items():
+            if not all(hasattr(metric, method) for method in ("update", "compute", "reset")):
+                raise JobError("metrics", f"{name!r} is {describe(metric)}", "give a torchmetrics.Metric")
+        if "loss" in self.metrics:
+            raise JobError("metrics", 'has the name "loss", which is the evaluation loss', "choose another name")
+        if self.stop is not None and self.valid is None:
+            raise JobError("stop", "is set, but there is no valid data to judge by", "give valid=…, or stop=None")
+        watched = self.stop.metric if self.stop else "loss"
+        if watched != "loss" and watched not in self.metrics:
+            known = ", ".join(["loss", *self.metrics])
+            raise JobError("stop", f"watches {watched!r}, which is no metric of the job", f"write one of: {known}")
+
+
+def describe(value: object) -> str:
+    """A value as an error message shows it: short, with its type."""
+    text = repr(value)
+    return f"{text if len(text) <= 40 else text[:37] + '…'} ({type(value).__name__})"
+
+
+def _is_built(value: object) -> bool:
+    """True for a module or optimizer given where the function that makes one belongs."""
+    return hasattr(value, "state_dict") and not isinstance(value, type)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_count(name: str, value: object, *, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise JobError(name, f"is {describe(value)}", "write a whole number of 1 or more")
+
+
+def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # built in: only calling it can tell
+    try:
+        signature.bind(*range(wanted))
+    except TypeError:
+        many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
+        raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None

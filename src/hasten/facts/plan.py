@@ -1,0 +1,106 @@
+"""A plan: which techniques a job runs with, where that was proven, and what was tried and lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hasten.facts.choice import Choice, Speedup, Value
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fingerprint:
+    """What a plan was proven for. A plan still runs elsewhere, with a warning that names what differs."""
+
+    source: str  # the job's name: path/file.py:function or package.module:function
+    parameters: int
+    shapes: str  # digest over the names, shapes and dtypes of all parameters and buffers
+    batch_size: int
+    samples: int | None  # None for an iterable without a length
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProvenOn:
+    cores: int
+    memory_bytes: int
+    accelerator: str | None  # None on a machine without one
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Total:
+    """Seconds of the planned run without and with the plan; one-off seconds are compile, autotune and cache building."""
+
+    baseline_seconds: float
+    planned_seconds: float
+    one_off_seconds: float
+    break_even_step: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """One-step gradient error against a high-precision reference, in multiples of the plain job's own error."""
+
+    gradient_error: float
+    bound: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedChoice:
+    """A choice with its evidence; both are None in a plan written by hand."""
+
+    choice: Choice
+    speedup: Speedup | None = None
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rejected:
+    technique: str
+    reason: str
+    value: Value | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    schema: int = SCHEMA
+    job: Fingerprint | None = None  # None in a plan written by hand
+    machine: ProvenOn | None = None
+    total: Total | None = None
+    choices: tuple[PlannedChoice, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+    def value_of(self, technique: str) -> Value | None:
+        return next((item.choice.value for item in self.choices if item.choice.technique == technique), None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drift:
+    """One difference between where a plan was proven and where it runs."""
+
+    what: str
+    proven: str
+    here: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: proven with {self.proven}, here {self.here}"
+
+
+def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[Drift]:
+    """All that differs, most telling first; empty when the plan holds as it was proven, or was never proven anywhere."""
+    found: list[Drift] = []
+    if plan.job is not None:
+        found += _differences(
+            plan.job, job, {"parameters": "parameters", "shapes": "shapes", "batch_size": "batch size", "samples": "samples"}
+        )
+    if plan.machine is not None:
+        names = {"accelerator": "accelerator", "cores": "cores", "memory_bytes": "memory in bytes", "torch": "torch"}
+        found += _differences(plan.machine, machine, names)
+    return found
+
+
+def _differences(proven: object, here: object, names: Mapping[str, str]) -> list[Drift]:
+    pairs = ((what, getattr(proven, name), getattr(here, name)) for name, what in names.items())
+    return [Drift(what=what, proven=str(then), here=str(now)) for what, then, now in pairs if then != now]

@@ -1,0 +1,57 @@
+"""Keep images and convolution weights with the channel as the fastest-moving dimension.
+
+What it does: converts the weights of the model once to torch.channels_last, and every four-dimensional input batch when it
+is placed on the device. Values, shapes and the keys of the state_dict stay the same; only strides change.
+
+Why it is faster: convolution libraries (cuDNN on tensor cores, oneDNN with AMX or AVX-512) compute in this layout. With
+the channel-first default they transpose before and after each convolution, or choose a slower kernel.
+
+When it loses: models with few or narrow convolutions, operators without a channels-last kernel (they convert back and
+forth), and some float32 convolutions on CPUs.
+
+What it gave up: nothing but rounding. Another kernel adds the same products in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+
+
+def to_channels_last(model: nn.Module) -> nn.Module:
+    """The same module, its four-dimensional parameters and buffers laid out channels-last, in place."""
+    return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    if any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in setup.model.modules()):
+        return Yes()
+    return No("the model has no two-dimensional convolution")
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    return [Choice(technique="channels_last", value=True, preserves=Preserves.ROUNDING)]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    setup.model = to_channels_last(setup.model)
+    setup.step.memory_format = torch.channels_last
+
+
+TECHNIQUE = Technique(
+    name="channels_last",
+    stage=Stage.MODEL,
+    treats=Symptom.SLOW_CONVOLUTION,
+    costs=("copies the weights once at the start",),
+    source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

@@ -1,0 +1,80 @@
+"""What every technique file ends with: one frozen record.
+
+A technique is data, not a subclass. `applies` decides, `candidates` proposes, `apply` changes the Setup and nothing
+else. The module docstring of the file is the technique's manual page, so nothing is said twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from inspect import cleandoc
+
+from hasten.facts.choice import Choice
+from hasten.facts.machine import Machine
+from hasten.techniques.setup import Setup
+
+
+class Stage(IntEnum):
+    """When a technique is applied; the numbers are the order."""
+
+    PROCESS = 0
+    DATA = 1
+    MODEL = 2
+    CLUSTER = 3
+    OPTIMIZER = 4
+    STEP = 5
+    EVALUATION = 6
+
+
+class Symptom(Enum):
+    """What a technique is a remedy for."""
+
+    SLOW_MATRIX_PRODUCT = "matrix products and convolutions take most of the step"
+    SLOW_CONVOLUTION = "convolutions take most of the step"
+    MANY_SMALL_OPERATIONS = "the step is many small operations"
+    SLOW_OPTIMIZER = "the optimizer's update takes a visible share of the step"
+    MEMORY_FULL = "the wanted batch does not fit into memory"
+    DEVICE_IDLE = "the device waits for work"
+    SLOW_ALLOCATION = "memory is asked for and given back all the time"
+    SLOW_CONVERGENCE = "training needs many steps to its target"
+    UNSTABLE_TRAINING = "loss or gradients jump"
+    SLOW_EVALUATION = "evaluation takes a visible share of the run"
+
+
+@dataclass(frozen=True, slots=True)
+class Yes:
+    """The technique can be tried here."""
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """The technique cannot be tried here, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Technique:
+    """Shapes of the functions: applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most
+    promising first; apply(setup, choice) -> None, raising PlanError when the choice's value or options make no sense."""
+
+    name: str
+    stage: Stage
+    treats: Symptom
+    costs: tuple[str, ...]
+    source: str
+    applies: Callable[[Setup, Machine], Yes | No]
+    candidates: Callable[[Setup, Machine], Sequence[Choice]]
+    apply: Callable[[Setup, Choice], None]
+
+    @property
+    def manual(self) -> str:
+        """The technique's page: the docstring of its file."""
+        return cleandoc(sys.modules[self.apply.__module__].__doc__ or "")
+
+    @property
+    def headline(self) -> str:
+        return self.manual.partition("\n")[0]

@@ -1,0 +1,101 @@
+"""Everything that a plan may change, in one place.
+
+A technique's `apply` writes here and nowhere else; `train` reads it and acts. `None` always means "as it is": the
+setting is left as the user's process, torch or the job has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from hasten.facts.job import Job
+from hasten.facts.machine import Machine
+
+StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+@dataclass(kw_only=True, slots=True)
+class ProcessOptions:
+    threads: int | None = None  # compute threads inside one operation
+    flush_denormals: bool | None = None
+    float32_matmul: Literal["highest", "high", "medium"] | None = None  # torch.set_float32_matmul_precision
+    cudnn_tf32: bool | None = None
+    cudnn_benchmark: bool | None = None
+    environment: dict[str, str] = field(default_factory=dict[str, str])  # must be set before the device is first used
+    keep_freed_memory: bool | None = None  # C allocator: give large freed blocks back to the process, not the kernel
+
+
+@dataclass(kw_only=True, slots=True)
+class LoaderOptions:
+    workers: int = 0
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    pin_memory: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimizerOptions:
+    implementation: Literal["for_loop", "foreach", "fused"] | None = None
+    learning_rate: float | None = None  # replaces every group's rate, keeping the ratios between groups
+
+
+@dataclass(kw_only=True, slots=True)
+class ScheduleOptions:
+    """A torch scheduler by its class name in torch.optim.lr_scheduler; replaces the job's own schedule."""
+
+    name: str
+    arguments: dict[str, Any]
+    unit: Literal["step", "epoch", "evaluation"]
+
+
+@dataclass(kw_only=True, slots=True)
+class StepOptions:
+    autocast: torch.dtype | None = None  # None: no autocast
+    scale_gradients: bool = False  # fp16's loss scaling
+    microbatch_size: int | None = None  # samples in one forward and backward; None: the whole batch at once
+    memory_format: torch.memory_format | None = None  # of four-dimensional inputs
+    clip_norm: float | None = None
+    clip_norm_type: float = 2.0
+    clip_value: float | None = None
+    read_every: int = 50  # steps between two reads of device metrics by the host
+
+
+@dataclass(kw_only=True, slots=True)
+class CompileOptions:
+    mode: Literal["default", "reduce-overhead", "max-autotune"]
+    dynamic: bool | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class EvaluationOptions:
+    batch_size: int | None = None  # None: the training batch
+
+
+@dataclass(kw_only=True, slots=True)
+class Setup:
+    """A job made concrete on one machine, before its first step."""
+
+    job: Job
+    machine: Machine
+    device: torch.device
+    model: nn.Module  # on its device, in training mode
+    sample: Any  # one batch as the loader gives it, already on the device; for tracing, never for training
+    process: ProcessOptions = field(default_factory=ProcessOptions)
+    loader: LoaderOptions = field(default_factory=LoaderOptions)
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    schedule: ScheduleOptions | None = None
+    step: StepOptions = field(default_factory=StepOptions)
+    compile: CompileOptions | None = None
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    to_job_weights: list[StateMap] = field(default_factory=list[StateMap])
+    """Maps from this model's state_dict back to the one of the job's own model, last applied first. Weights are always
+    saved in the job's own form."""
+    from_job_weights: list[StateMap] = field(default_factory=list[StateMap])
+    """The other way: maps that let this model load a state_dict of the job's own model, first applied first."""
+    notices: list[str] = field(default_factory=list[str])
+    """What the user should be told once: a setting skipped, an effect that a choice has on training."""
