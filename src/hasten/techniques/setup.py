@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from hasten.data.options import LoaderOptions
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 
@@ -28,14 +29,6 @@ class ProcessOptions:
     cudnn_benchmark: bool | None = None
     environment: dict[str, str] = field(default_factory=dict[str, str])  # must be set before the device is first used
     keep_freed_memory: bool | None = None  # C allocator: give large freed blocks back to the process, not the kernel
-
-
-@dataclass(kw_only=True, slots=True)
-class LoaderOptions:
-    workers: int = 0
-    prefetch_factor: int | None = None
-    persistent_workers: bool = False
-    pin_memory: bool = False
 
 
 @dataclass(kw_only=True, slots=True)

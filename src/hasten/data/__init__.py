@@ -1,0 +1,1 @@
+"""How samples reach the device."""

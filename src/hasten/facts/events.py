@@ -1,0 +1,79 @@
+"""What happens in a run, as records. Training emits them; a terminal, a file or a plotting tool receives them.
+
+A receiver is any object with two methods: log(event) and close().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    job: str
+    machine: str
+    device: str
+    parameters: int
+    samples: int | None  # None for an iterable without a length
+    batch_size: int
+    microbatch_size: int
+    total_steps: int | None  # None while an iterable's length is unknown
+    total_epochs: int | None
+    choices: tuple[str, ...]  # of the plan, as people read them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """The optimizer steps since the last such record; rates and momenta are those of the next step."""
+
+    step: int
+    epoch: int
+    loss: float  # mean over the items of all these steps
+    learning_rate: float  # of the first parameter group
+    momentum: float | None  # momentum or beta1 of the first group; None for an optimizer without
+    gradient_norm: float | None  # before clipping, of the last step; None when nothing needs it
+    seconds: float  # since the run began
+    samples_per_second: float
+    data_wait_share: float  # 0 to 1: of the time, spent waiting for the loader
+    memory_bytes: int  # peak on the device since the run began; resident set on a CPU
+    skipped_updates: int  # since the run began
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluated:
+    step: int
+    epoch: int
+    results: Mapping[str, float]  # "loss" and the job's metrics
+    seconds: float  # that this evaluation took
+    batch_size: int
+    best: bool  # the best so far, by the job's stopping rule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noticed:
+    """Something the user should know once: a setting skipped, an effect on training, a drift of the plan."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    reason: str
+    steps: int
+    epochs: int
+    seconds: float
+    results: Mapping[str, float]  # of the kept weights; empty without evaluation
+    kept_step: int  # the step whose weights were kept
+    skipped_updates: int
+    weights: str | None  # path of the saved weights; None when the run writes no files
+
+
+Event = Started | Trained | Evaluated | Noticed | Finished
+
+
+class Receiver(Protocol):
+    def log(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...

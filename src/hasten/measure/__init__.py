@@ -1,0 +1,1 @@
+"""How we know: clocks, paired comparisons, profiles. Knows no technique."""

@@ -1,0 +1,1 @@
+"""The engine: the step, the loop, evaluation and what surrounds them."""

@@ -1,0 +1,1 @@
+"""What is found out by trying it on the job."""
