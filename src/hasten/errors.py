@@ -1,6 +1,7 @@
 """Every error that hasten raises on purpose, and the exit code it ends a command with.
 
 HastenError                1   the base; never raised itself
+├── InvalidMeasurement     1   a timing or count that cannot be believed
 ├── Misconfigured          2   what was asked for cannot be done
 │   ├── JobError           2   a field of the job is wrong
 │   ├── PlanError          2   a plan is wrong, or asks for what does not go together
@@ -31,6 +32,10 @@ class HastenError(Exception):
         place = f"{self.where}: " if self.where else ""
         remedy = f"\n  → {self.fix}" if self.fix else ""
         return f"{place}{self.what}{remedy}"
+
+
+class InvalidMeasurement(HastenError):
+    pass
 
 
 class Misconfigured(HastenError):
