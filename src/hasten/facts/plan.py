@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hasten.facts.choice import Choice, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Speedup, Value
 
 SCHEMA = 1
 
@@ -76,6 +76,20 @@ class Plan:
         return next((item.choice.value for item in self.choices if item.choice.technique == technique), None)
 
 
+def make_plan(**settings: Value | tuple[Value, Mapping[str, Value]]) -> Plan:
+    """A plan written in Python: make_plan(precision="bf16", compile=(True, {"mode": "max-autotune"})).
+
+    settings: technique name -> its value, or (value, options). Nobody has shown what these choices preserve, so each
+        counts as changing training.
+    """
+    choices: list[PlannedChoice] = []
+    for technique, setting in settings.items():
+        value, options = setting if isinstance(setting, tuple) else (setting, dict[str, Value]())
+        choice = Choice(technique=technique, value=value, preserves=Preserves.TRAINING, options=options)
+        choices.append(PlannedChoice(choice=choice))
+    return Plan(choices=tuple(choices))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drift:
     """One difference between where a plan was proven and where it runs."""
@@ -93,7 +107,9 @@ def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[Drift]:
     found: list[Drift] = []
     if plan.job is not None:
         found += _differences(
-            plan.job, job, {"parameters": "parameters", "shapes": "shapes", "batch_size": "batch size", "samples": "samples"}
+            plan.job,
+            job,
+            {"parameters": "parameters", "shapes": "shapes", "batch_size": "batch size", "samples": "samples"},
         )
     if plan.machine is not None:
         names = {"accelerator": "accelerator", "cores": "cores", "memory_bytes": "memory in bytes", "torch": "torch"}

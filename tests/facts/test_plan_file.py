@@ -1,0 +1,313 @@
+"""Plans as TOML: what is written comes back, and what is wrong is refused with its line and the fix."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.errors import PlanError, StorageFailed
+from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.plan import Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
+from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml, read_plan
+
+WHOLE = '''\
+schema = 1 # a comment
+
+[job]
+source = "digits.py:job"
+parameters = 79_882
+shapes = "0f3c"
+batch_size = 128
+
+[machine]
+cores = 2
+memory_bytes = 16_000_000_000
+torch = "2.13.0"
+
+[total]
+baseline_seconds = 400
+planned_seconds = 166.5
+one_off_seconds = 0.0
+break_even_step = 0
+
+# precision earned most
+[[choice]]
+technique = "precision"
+value = "bf16"
+preserves = "same statistics"
+speedup = { ratio = 2.41, low = 2.33, high = 2.50, pairs = 16 }
+proof = { gradient_error = 1.3, bound = 2.0 }
+
+[[choice]]
+technique = "compile"
+value = true
+options = { mode = "max-autotune" }
+
+[[rejected]]
+technique = "clipping"
+value = [1, 2]
+reason = """
+no
+difference"""
+'''
+
+
+def test_every_part_of_a_plan_is_read():
+    assert plan_from_toml(WHOLE) == Plan(
+        schema=1,
+        job=Fingerprint(source="digits.py:job", parameters=79_882, shapes="0f3c", batch_size=128, samples=None),
+        machine=ProvenOn(cores=2, memory_bytes=16_000_000_000, accelerator=None, torch="2.13.0"),
+        total=Total(baseline_seconds=400.0, planned_seconds=166.5, one_off_seconds=0.0, break_even_step=0),
+        choices=(
+            PlannedChoice(
+                choice=Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS),
+                speedup=Speedup(ratio=2.41, low=2.33, high=2.5, pairs=16),
+                proof=Proof(gradient_error=1.3, bound=2.0),
+            ),
+            PlannedChoice(
+                choice=Choice(
+                    technique="compile", value=True, preserves=Preserves.TRAINING, options={"mode": "max-autotune"}
+                )
+            ),
+        ),
+        rejected=(Rejected(technique="clipping", value=[1, 2], reason="no\ndifference"),),
+    )
+
+
+def test_the_shortest_plan_counts_as_changing_training():
+    (planned,) = plan_from_toml('[[choice]]\ntechnique = "precision"\nvalue = "bf16"\n').choices
+    assert planned.choice == Choice(technique="precision", value="bf16", preserves=Preserves.TRAINING)
+
+
+def test_an_empty_file_is_a_plan_without_choices():
+    assert plan_from_toml("# nothing chosen\n") == Plan()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says", "fix"),
+    [
+        ("[job]", "[jobs]", 3, '"jobs" is no key of a plan', 'did you mean "job"?'),
+        ("batch_size = 128", "batchsize = 128", 3, '[job] lacks "batch_size"', "add batch_size"),
+        ("pairs = 16", "pair = 16", 25, '[speedup] lacks "pairs"', "add pairs"),
+        ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is no key of [proof]', 'did you mean "bound"?'),
+        ("cores = 2", 'cores = "2"', 10, "\"cores\" is '2'", "write a whole number"),
+        ("cores = 2", "cores = true", 10, '"cores" is True', "write a whole number"),
+        ("cores = 2", "cores = 2.0", 10, '"cores" is 2.0', "write a whole number"),
+        ("ratio = 2.41", "ratio = nan", 25, '"ratio" is nan', "write a finite number"),
+        ("ratio = 2.41", "ratio = true", 25, '"ratio" is True', "write a number"),
+        ("166.5", "-inf", 16, '"planned_seconds" is -inf', "write a finite number"),
+        ("166.5", "1979-05-27", 16, '"planned_seconds" is datetime', "write a number"),
+        ('value = "bf16"', "value = inf", 23, '"value" is inf', "write a finite number"),
+        ('value = "bf16"', "value = [1.0, nan]", 23, '"value" is nan', "write a finite number"),
+        ('value = "bf16"', "value = {}", 23, '"value" is a dict', "write text, true, false or a number"),
+        ('value = "bf16"', "value = 07:32:00", 23, '"value" is a time', "write text, true, false or a number"),
+        ('value = "bf16"\n', "", 21, '[[choice]] lacks "value"', "add value"),
+        ('mode = "max-autotune"', "mode = [[1]]", 31, '"mode" is a list', "write text, true, false or a number"),
+        ("same statistics", "same statistic", 24, "no class of sameness", 'did you mean "same statistics"?'),
+        ('"same statistics"', "1", 24, "no class of sameness", "write one of: bit-exact, equal up to rounding"),
+        ('"precision"', '"precison"', 22, '"precison" is no technique', 'did you mean "precision"?'),
+        ('"compile"', '"precision"', 29, '"precision" is chosen twice', "keep one of the two"),
+        ("[[rejected]]", "[rejected]", 33, '"rejected" is {', "[[…]]"),
+        ("[job]", "job = 1\n[jab]", 3, '"job" is 1 (1 more after this one)', "write a table"),
+        ("schema = 1", "schema = 2", 1, "its schema is 2, the newest known here is 1", "pip install --upgrade hasten"),
+        ("schema = 1", "schema = 0", 1, '"schema" is 0', "greater than or equal to 1"),
+        ("cores = 2", "cores = ", 10, "is not valid TOML: invalid value", "https://toml.io"),
+        ("cores = 2", "cores = 2\ncores = 3", 11, "is not valid TOML: cannot overwrite a value", "https://toml.io"),
+        ('difference"""', "difference", 38, "is not valid TOML", "https://toml.io"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_line_and_the_fix(old: str, new: str, line: int, says: str, fix: str):
+    assert WHOLE.count(old) == 1
+    with pytest.raises(PlanError) as caught:
+        plan_from_toml(WHOLE.replace(old, new), "my/plan.toml", {"precision", "compile"})
+    assert caught.value.where == f"my/plan.toml:{line}"
+    assert says in caught.value.what
+    assert fix in caught.value.fix
+
+
+def test_a_technique_is_only_checked_against_names_that_are_given():
+    assert plan_from_toml('[[choice]]\ntechnique = "tomorrow"\nvalue = 1').value_of("tomorrow") == 1
+
+
+@pytest.mark.parametrize("text", ["value = " + "9" * 5_000, "value = " + "[" * 20_000])
+def test_a_value_that_the_parser_cannot_hold_is_refused(text: str):
+    with pytest.raises(PlanError, match="too long or too deep"):
+        plan_from_toml(text)
+
+
+@given(st.text())
+def test_no_text_does_anything_but_state_a_plan_or_be_refused(text: str):
+    try:
+        plan = plan_from_toml(text)
+    except PlanError:
+        return
+    assert exactly(plan_from_toml(plan_to_toml(plan))) == exactly(plan)
+
+
+def test_what_is_not_a_readable_plan_file_is_refused(tmp_path: Path):
+    with pytest.raises(PlanError, match="no such file"):
+        read_plan(tmp_path / "missing.toml")
+    with pytest.raises(StorageFailed, match="cannot be read"):
+        read_plan(tmp_path)
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"schema = 1\nno = '\xff'")
+    with pytest.raises(PlanError, match="not UTF-8") as caught:
+        read_plan(path)
+    assert caught.value.where == f"{path}:2"
+
+
+def test_a_file_above_the_size_limit_is_refused_and_one_at_the_limit_is_read(tmp_path: Path):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"#" * LARGEST_BYTES)
+    assert read_plan(path) == Plan()
+    path.write_bytes(b"#" * (LARGEST_BYTES + 1))
+    with pytest.raises(PlanError, match="larger than 1,048,576 bytes"):
+        read_plan(path)
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + WHOLE.replace("\n", "\r\n").encode())
+    assert read_plan(path).value_of("precision") == "bf16"
+
+
+# ---- writing
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+WHOLE_NUMBERS = st.integers(-(2**63), 2**63 - 1)
+SCALARS = st.one_of(st.booleans(), WHOLE_NUMBERS, NUMBERS, st.text())
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
+
+
+def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+CHOICES = st.builds(
+    Choice,
+    technique=st.text(),
+    value=VALUES,
+    preserves=st.sampled_from(list(Preserves)),
+    options=st.dictionaries(st.text(), VALUES, max_size=3),
+)
+PLANNED = st.builds(
+    PlannedChoice,
+    choice=CHOICES,
+    speedup=optional(st.builds(Speedup, ratio=NUMBERS, low=NUMBERS, high=NUMBERS, pairs=WHOLE_NUMBERS)),
+    proof=optional(st.builds(Proof, gradient_error=NUMBERS, bound=NUMBERS)),
+)
+PLANS = st.builds(
+    Plan,
+    job=optional(
+        st.builds(
+            Fingerprint,
+            source=st.text(),
+            parameters=WHOLE_NUMBERS,
+            shapes=st.text(),
+            batch_size=WHOLE_NUMBERS,
+            samples=optional(WHOLE_NUMBERS),
+        )
+    ),
+    machine=optional(
+        st.builds(
+            ProvenOn,
+            cores=WHOLE_NUMBERS,
+            memory_bytes=WHOLE_NUMBERS,
+            accelerator=optional(st.text()),
+            torch=st.text(),
+        )
+    ),
+    total=optional(
+        st.builds(
+            Total,
+            baseline_seconds=NUMBERS,
+            planned_seconds=NUMBERS,
+            one_off_seconds=NUMBERS,
+            break_even_step=WHOLE_NUMBERS,
+        )
+    ),
+    choices=st.lists(PLANNED, max_size=3, unique_by=lambda item: item.choice.technique).map(tuple),
+    rejected=st.lists(
+        st.builds(Rejected, technique=st.text(), reason=st.text(), value=optional(VALUES)), max_size=2
+    ).map(tuple),
+)
+
+
+def exactly(value: object) -> str:
+    """repr tells True from 1 and 1.0 apart, where == does not."""
+    return repr(value)
+
+
+@given(PLANS)
+def test_a_plan_comes_back_as_it_was_written(plan: Plan):
+    assert exactly(plan_from_toml(plan_to_toml(plan))) == exactly(plan)
+
+
+@given(PLANS)
+def test_comments_and_empty_lines_change_nothing(plan: Plan):
+    lines = plan_to_toml(plan).split("\n")
+    assert exactly(plan_from_toml("\n".join(f'# [[choice]]\n# "\n\n{line}' for line in lines))) == exactly(plan)
+
+
+def test_a_written_plan_begins_with_how_to_edit_it_and_reads_as_blocks():
+    text = plan_to_toml(plan_from_toml(WHOLE))
+    assert text.startswith("# A plan of hasten")
+    for words in (member.words for member in Preserves):
+        assert f'"{words}"' in text
+    block = """
+[[choice]]
+technique = "precision"
+value = "bf16"
+preserves = "same statistics"
+speedup = {ratio = 2.41, low = 2.33, high = 2.5, pairs = 16}
+proof = {gradient_error = 1.3, bound = 2.0}
+
+[[choice]]
+"""
+    assert block in text
+
+
+def test_the_example_in_the_header_is_a_plan():
+    example = [line[5:] for line in plan_to_toml(Plan()).splitlines() if line.startswith("#     ")][:3]
+    assert plan_from_toml("\n".join(example)).value_of("channels_last") is True
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_is_never_written(number: float):
+    with pytest.raises(PlanError, match="finite"):
+        plan_to_toml(make_plan(clipping=number))
+    with pytest.raises(PlanError, match="finite"):
+        plan_to_toml(make_plan(clipping=(1, {"norm": [1.0, number]})))
+    total = Total(baseline_seconds=number, planned_seconds=1.0, one_off_seconds=0.0, break_even_step=0)
+    with pytest.raises(PlanError, match="finite"):
+        plan_to_toml(Plan(total=total))
+
+
+def test_text_that_is_no_unicode_is_refused_at_writing():
+    with pytest.raises(PlanError, match="no Unicode"):
+        plan_to_toml(make_plan(cache="\udc80"))
+
+
+def test_control_characters_are_written_as_escapes():
+    text = plan_to_toml(make_plan(cache="\x1b[2J\x00\r\n\x7f"))
+    assert not set(text) - {"\n"} & {chr(code) for code in (*range(32), 127)}
+    assert tomllib.loads(text)["choice"][0]["value"] == "\x1b[2J\x00\r\n\x7f"
+
+
+# ---- plans of Python users
+
+
+def test_make_plan_takes_values_and_values_with_options():
+    plan = make_plan(precision="bf16", channels_last=True, compile=(True, {"mode": "max-autotune"}))
+    assert [str(item.choice) for item in plan.choices] == [
+        "precision = bf16",
+        "channels_last = True",
+        "compile = True (mode=max-autotune)",
+    ]
+    assert {item.choice.preserves for item in plan.choices} == {Preserves.TRAINING}
+    assert plan_from_toml(plan_to_toml(plan)) == plan
