@@ -50,5 +50,5 @@ def setup_of(model: nn.Module, sample: Any, machine: Machine | None = None, **jo
         machine=machine or read_machine(),
         device=torch.device("cpu"),
         model=model,
-        sample=sample,
+        draw_sample=lambda: sample,
     )

@@ -1,0 +1,70 @@
+"""hasten makes PyTorch training fast, and proves it.
+
+Names load on first use, so that `import hasten` and the command line's help do not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hasten.entry import prepare, train
+    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
+    from hasten.facts.loss import Loss
+    from hasten.facts.plan import Plan, make_plan
+    from hasten.facts.plan_file import read_plan, write_plan
+    from hasten.train.loop import Result
+    from hasten.train.run import Run
+    from hasten.train.step import Step
+    from hasten.train.supervised import supervised
+
+_HOMES = {
+    "EarlyStopping": "hasten.facts.job",
+    "EqualAverage": "hasten.facts.job",
+    "ExponentialAverage": "hasten.facts.job",
+    "Job": "hasten.facts.job",
+    "Loss": "hasten.facts.loss",
+    "Plan": "hasten.facts.plan",
+    "Result": "hasten.train.loop",
+    "Run": "hasten.train.run",
+    "Schedule": "hasten.facts.job",
+    "Step": "hasten.train.step",
+    "make_plan": "hasten.facts.plan",
+    "prepare": "hasten.entry",
+    "read_plan": "hasten.facts.plan_file",
+    "supervised": "hasten.train.supervised",
+    "train": "hasten.entry",
+    "write_plan": "hasten.facts.plan_file",
+}
+
+__all__ = [
+    "EarlyStopping",
+    "EqualAverage",
+    "ExponentialAverage",
+    "Job",
+    "Loss",
+    "Plan",
+    "Result",
+    "Run",
+    "Schedule",
+    "Step",
+    "make_plan",
+    "prepare",
+    "read_plan",
+    "supervised",
+    "train",
+    "write_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hasten' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -76,8 +76,8 @@ class Setup:
     job: Job
     machine: Machine
     device: torch.device
-    model: nn.Module  # on its device, in training mode
-    sample: Any  # one batch as the loader gives it, already on the device; for tracing, never for training
+    model: nn.Module  # on the host; it moves to the device when every choice has been applied
+    draw_sample: Callable[[], Any]
     process: ProcessOptions = field(default_factory=ProcessOptions)
     loader: LoaderOptions = field(default_factory=LoaderOptions)
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
@@ -92,3 +92,8 @@ class Setup:
     """The other way: maps that let this model load a state_dict of the job's own model, first applied first."""
     notices: list[str] = field(default_factory=list[str])
     """What the user should be told once: a setting skipped, an effect that a choice has on training."""
+
+    @property
+    def sample(self) -> Any:
+        """One batch as the loader gives it, on the host: for tracing and measuring, never for training."""
+        return self.draw_sample()

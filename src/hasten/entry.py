@@ -1,0 +1,95 @@
+"""Training from Python: the engine with what a person expects around it.
+
+`train` runs a whole job, `prepare` hands out a run whose loop is the caller's own. Like the command line, this module
+may import every room; none may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hasten.facts.events import Event, Finished, Receiver
+from hasten.facts.job import Job
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import read_plan
+from hasten.parallel.replicate import present_ranks
+from hasten.train.loop import Result, train_run
+from hasten.train.run import Run
+from hasten.train.run_folder import RunFolder
+
+
+def train(
+    job: Job,
+    plan: Plan | str | Path | None = None,
+    *,
+    run_dir: str | Path | None = None,
+    receivers: Sequence[Receiver] | None = None,
+    name: str = "",
+) -> Result:
+    """Train a job by a plan, to its planned end or an early stop.
+
+    plan: a Plan, the path of a plan.toml, or None for the job as it is.
+    run_dir: folder for plan, environment, metrics and weights; it is made, and must be empty. None writes no file.
+    receivers: of the run's events (hasten.facts.events); None shows progress on the terminal.
+    name: of the job, as it is shown and written down.
+
+    Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
+    """
+    folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
+    with prepare(job, plan, name=name) as run:
+        outward = _Outward(_receivers(receivers, folder))
+        if folder is not None:
+            folder.describe(run.plan, run.setup.machine)
+        try:
+            result = train_run(run, outward)
+            weights = folder.save_weights(result.weights) if folder is not None else None
+            outward.log(_finished(result, weights))
+        finally:
+            outward.close()
+    return result
+
+
+def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "") -> Run:
+    """A run built from a job and a plan, for a loop of one's own; see hasten.Run."""
+    if isinstance(plan, str | Path):
+        plan = read_plan(Path(plan))
+    return Run(job, plan, name=name)
+
+
+def _receivers(given: Sequence[Receiver] | None, folder: RunFolder | None) -> list[Receiver]:
+    if not present_ranks().leads:
+        return []
+    if given is None:
+        from hasten.report.terminal import Progress
+
+        given = [Progress()]
+    return [*given, *([folder.metrics()] if folder is not None else [])]
+
+
+class _Outward:
+    """Hands every event to every receiver, in their order."""
+
+    def __init__(self, receivers: Sequence[Receiver]) -> None:
+        self._receivers = receivers
+
+    def log(self, event: Event) -> None:
+        for receiver in self._receivers:
+            receiver.log(event)
+
+    def close(self) -> None:
+        for receiver in self._receivers:
+            receiver.close()
+
+
+def _finished(result: Result, weights: Path | None) -> Finished:
+    return Finished(
+        reason=result.reason,
+        steps=result.steps,
+        epochs=result.epochs,
+        seconds=result.seconds,
+        results=result.results,
+        kept_step=result.kept_step,
+        skipped_updates=result.skipped_updates,
+        weights=None if weights is None else str(weights),
+    )

@@ -1,0 +1,79 @@
+"""Every rank holds the whole model, sees its share of each global batch, and applies the same update.
+
+Built on torch's own DistributedDataParallel, which sums gradients in buckets while the backward pass still runs. It
+divides by the number of ranks; the step multiplies that back, because the true denominator is the global item count,
+which ranks need not share equally.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among all that train together."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def many(self) -> bool:
+        return self.size > 1
+
+    @property
+    def leads(self) -> bool:
+        """True on the one rank that writes files and talks to people."""
+        return self.rank == 0
+
+
+ALONE = Ranks()
+
+
+def present_ranks() -> Ranks:
+    """The ranks of torch's default process group; one rank where none was started."""
+    if dist.is_available() and dist.is_initialized():
+        return Ranks(dist.get_rank(), dist.get_world_size())
+    return Ranks()
+
+
+def replicate(model: nn.Module, ranks: Ranks) -> nn.Module:
+    """What the loss function is to call: the model itself on one rank, else its replica with reduced gradients."""
+    return DistributedDataParallel(model) if ranks.many else model
+
+
+def without_sync(replica: nn.Module) -> AbstractContextManager[None]:
+    """Keep this microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
+    return replica.no_sync() if isinstance(replica, DistributedDataParallel) else nullcontext()
+
+
+def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
+    """The sum over all ranks, in a new tensor; the tensor itself on one rank."""
+    if not ranks.many:
+        return tensor
+    total = tensor.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:
+    """Replace each tensor by its mean over all ranks, in place."""
+    if ranks.many:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+            tensor.div_(ranks.size)
+
+
+def worst_over_ranks(flag: bool, ranks: Ranks, device: torch.device) -> bool:
+    """True when the flag is raised on any rank."""
+    if not ranks.many:
+        return flag
+    raised = torch.tensor(float(flag), device=device)
+    dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+    return bool(raised.item())

@@ -1,0 +1,153 @@
+"""From a job and a plan to a Setup: the job made concrete, every choice applied in the order of its stage.
+
+Nothing here trains. The model is still on the host, so that a choice about the process can come before the device is
+first used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hasten.data.loader import TrainLoader
+from hasten.data.options import LoaderOptions
+from hasten.data.sources import Source, open_source
+from hasten.errors import JobError, PlanError
+from hasten.facts.choice import Choice
+from hasten.facts.job import Job, describe
+from hasten.facts.machine import Machine, read_machine
+from hasten.facts.names import did_you_mean
+from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
+from hasten.techniques import ALL, Setup, Technique
+from hasten.techniques.combinations import conflicts
+
+TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A Setup with the plan applied, the data it will read, and what identifies them."""
+
+    setup: Setup
+    train: Source
+    valid: Source | None
+    batch_size: int
+    fingerprint: Fingerprint
+    proven_on: ProvenOn
+
+
+def build(job: Job, plan: Plan, *, name: str = "") -> Built:
+    """Make the job concrete and apply the plan.
+
+    Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
+    """
+    ordered = in_order(plan)
+    seed_everything(job.seed)
+    model = _made_model(job)
+    train = open_source(job.train, field="train", collate=job.collate)
+    valid = None if job.valid is None else open_source(job.valid, field="valid", collate=job.collate)
+    batch_size = _batch_size(job, train)
+    machine = read_machine()
+    setup = Setup(
+        job=job,
+        machine=machine,
+        device=torch.device(job.device or machine.device),
+        model=model,
+        draw_sample=lambda: _first_batch(job, train, batch_size),
+    )
+    setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
+    setup.step.read_every = job.log_every
+    fingerprint = _fingerprint(name, model, batch_size, train)
+    proven_on = _present(machine)
+    _say_drift(setup, plan, fingerprint, proven_on)
+    for technique, choice in ordered:
+        technique.apply(setup, choice)
+    return Built(
+        setup=setup, train=train, valid=valid, batch_size=batch_size, fingerprint=fingerprint, proven_on=proven_on
+    )
+
+
+def in_order(plan: Plan) -> list[tuple[Technique, Choice]]:
+    """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
+    choices = [item.choice for item in plan.choices]
+    for choice in choices:
+        if choice.technique not in TECHNIQUES:
+            raise PlanError(
+                f"there is no technique named {choice.technique!r}",
+                where="plan",
+                fix=f"{did_you_mean(choice.technique, TECHNIQUES)} (hasten techniques lists them)",
+            )
+    problems = conflicts(choices)
+    if problems:
+        raise PlanError("; ".join(problems), where="plan", fix="leave one of the two out")
+    pairs = [(TECHNIQUES[choice.technique], choice) for choice in choices]
+    return sorted(pairs, key=lambda pair: pair[0].stage)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, NumPy's and Python's global generators."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _made_model(job: Job) -> nn.Module:
+    model = job.model()
+    if not isinstance(model, nn.Module):
+        raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
+    return model
+
+
+def _batch_size(job: Job, train: Source) -> int:
+    size = job.batch_size or train.batch_size
+    if size is None:
+        raise JobError("batch_size", "is not given", "say how many samples one optimizer step takes: batch_size=128")
+    return size
+
+
+def _first_batch(job: Job, train: Source, batch_size: int) -> Any:
+    loader = TrainLoader(
+        train,
+        batch_size=batch_size,
+        microbatch_size=None,
+        options=LoaderOptions(),
+        seed=job.seed,
+        shuffle=job.shuffle,
+        drop_last=job.drop_last,
+    )
+    return next(iter(loader.epoch(0))).batch
+
+
+def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
+    digest = hashlib.sha256()
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+    return Fingerprint(
+        source=name,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        shapes=digest.hexdigest()[:16],
+        batch_size=batch_size,
+        samples=train.count,
+    )
+
+
+def _present(machine: Machine) -> ProvenOn:
+    return ProvenOn(
+        cores=machine.cores, memory_bytes=machine.memory_bytes, accelerator=machine.accelerator, torch=machine.torch
+    )
+
+
+def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenOn) -> None:
+    found = drift(plan, fingerprint, here)
+    if found:
+        differences = "; ".join(str(difference) for difference in found)
+        setup.notices.append(f"the plan was proven elsewhere ({differences}); its gains may not hold here")

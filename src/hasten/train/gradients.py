@@ -1,0 +1,77 @@
+"""What happens to gradients between the last backward pass and the update, in the only order that is right.
+
+unscale → divide by the true count → finite? → clip. A non-finite value is noticed on the device, in one fused pass over
+all gradients that needs no host sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+
+
+def present(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """The gradients that exist, as dense tensors share memory with the parameters' own."""
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def multiply(gradients: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply all gradients by one scalar tensor, in place and in each gradient's own dtype."""
+    if gradients:
+        torch._foreach_mul_(list(gradients), factor)  # pyright: ignore[reportPrivateImportUsage]
+
+
+class FiniteCheck:
+    """Tells whether any gradient holds a NaN or an infinity: a tensor of 0.0 or 1.0 on the device.
+
+    Uses the pass that torch.amp.GradScaler runs for its own check, with a scale of one: it is fused over all gradients,
+    exists for every device, and leaves finite values to the bit. Its output is also what fused optimizers read.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._one = torch.ones((), device=device)
+
+    def __call__(self, gradients: Sequence[Tensor]) -> Tensor:
+        found = torch.zeros((), device=self._one.device)
+        for group in _of_one_kind(gradients):
+            torch._amp_foreach_non_finite_check_and_unscale_(group, found, self._one)  # pyright: ignore[reportPrivateImportUsage]
+        return found
+
+
+def _of_one_kind(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+    """Gradients grouped by dtype, as the fused pass needs them; one group, found quickly, in nearly every model."""
+    if not gradients:
+        return ()
+    first = gradients[0].dtype
+    if all(gradient.dtype is first for gradient in gradients):
+        return (_values(gradients),)
+    kinds = {gradient.dtype for gradient in gradients}
+    return [_values([gradient for gradient in gradients if gradient.dtype is kind]) for kind in kinds]
+
+
+def _values(gradients: Sequence[Tensor]) -> list[Tensor]:
+    return [gradient if not gradient.is_sparse else gradient.coalesce()._values() for gradient in gradients]
+
+
+def clip(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], norm: float | None, kind: float, value: float | None
+) -> Tensor | None:
+    """Clip by value, then by norm, in place; the norm before norm-clipping, or None when none was asked for."""
+    if value is not None:
+        clip_grad_value_(parameters, value)
+    if norm is None:
+        return None
+    total = get_total_norm(gradients, kind)
+    clip_grads_with_norm_(parameters, norm, total)
+    return total
+
+
+def first_non_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first parameter whose gradient is not finite. Syncs with the device."""
+    for name, parameter in named:
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return name
+    return None

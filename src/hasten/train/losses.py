@@ -1,0 +1,70 @@
+"""What a loss function returned, made uniform: a mean with its weight.
+
+One microbatch alone is differentiated through its mean, exactly as a plain loop does. A window of several is
+differentiated through totals over one fixed reference count, and divided once at the boundary by the true global count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hasten.errors import JobError
+from hasten.facts.job import describe
+from hasten.facts.loss import Loss
+
+Count = Tensor | float
+
+
+def mean_of(returned: Loss | Tensor) -> Tensor:
+    """The differentiable mean; 0 for a microbatch that counts nothing, where 0/0 would poison every weight."""
+    if isinstance(returned, Tensor):
+        return returned
+    mean = returned.total / never_zero(returned.count)
+    return mean if returned.auxiliary is None else mean + returned.auxiliary
+
+
+def total_of(returned: Loss | Tensor, samples: int) -> Tensor:
+    """The differentiable sum, without the auxiliary term."""
+    return returned * samples if isinstance(returned, Tensor) else returned.total
+
+
+def count_of(returned: Loss | Tensor, samples: int) -> Count:
+    return samples if isinstance(returned, Tensor) else returned.count
+
+
+def never_zero(count: Count) -> Count:
+    """The count, or 1 in place of 0, without a host sync."""
+    return count + (count == 0) if isinstance(count, Tensor) else count or 1
+
+
+def checked(returned: Any) -> Loss | Tensor:
+    """The first thing a loss function returned, refused in one line when it is no loss. Later ones are not looked at:
+    a check of every step would cost what it protects."""
+    if isinstance(returned, Tensor):
+        _check_scalar("the mean", returned)
+        return returned
+    if not isinstance(returned, Loss):
+        raise JobError("loss", f"returned {describe(returned)}", "return hasten.Loss(total, count), or a scalar mean")
+    if not isinstance(returned.total, Tensor):
+        raise JobError("loss", f"returned a total that is {describe(returned.total)}", "return a scalar tensor")
+    _check_scalar("the total", returned.total)
+    if isinstance(returned.count, Tensor) and returned.count.dim() != 0:
+        shape = tuple(returned.count.shape)
+        raise JobError("loss", f"returned a count of shape {shape}", "sum it: a number or a scalar tensor")
+    if returned.auxiliary is not None:
+        _check_scalar("the auxiliary term", returned.auxiliary)
+    return returned
+
+
+def _check_scalar(what: str, tensor: Tensor) -> None:
+    if tensor.dim() != 0:
+        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", "reduce it to a scalar: .sum()")
+    if torch.is_grad_enabled() and not tensor.requires_grad:
+        raise JobError(
+            "loss",
+            f"returned {what} without a gradient",
+            "compute it from the model's output, without .detach(), .item() or torch.no_grad()",
+        )
