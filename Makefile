@@ -1,0 +1,35 @@
+# One environment, .venv, serves every target. It is built when it is first needed, and again when the pins change.
+# A fresh machine needs Python 3.11 or newer and nothing else; PYTHON=/path/to/python chooses one.
+
+PY := .venv/bin/python
+
+.PHONY: help demo test check docs format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.installed  ## train a real data set plainly and hastened, and compare
+	@$(PY) examples/demo.py
+
+test: .venv/.installed  ## run every test
+	@$(PY) -m pytest
+
+check: .venv/.installed  ## format, lint, types and the shape of the code
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m pyright
+	@$(PY) -m pytest tests/test_shape.py
+
+docs: .venv/.installed  ## write the pages that are generated from the code
+	@$(PY) scripts/docs.py
+
+format: .venv/.installed  ## let ruff format the code and mend what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+clean:  ## remove .venv and all caches; runs/ stays
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.installed: pyproject.toml constraints.txt scripts/environment.sh
+	@scripts/environment.sh

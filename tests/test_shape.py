@@ -1,0 +1,107 @@
+"""The rooms of the package, its budgets, and what its code never does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+
+import shape
+from hasten.techniques import ALL
+from shape import Source, sources
+
+PACKAGE = sources("src")
+TECHNIQUES = [source for source in PACKAGE if source.is_technique]
+TOOLS = sources("scripts", "examples", "bench")
+TESTS = sources("tests")
+
+REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 47), 51}
+LAST_TRAP = 51
+
+
+def by_path(source: Source) -> str:
+    return source.path
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+def test_imports_point_one_way(source):
+    assert_none(shape.check_rooms(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+def test_techniques_do_not_know_each_other(source):
+    assert_none(shape.check_technique_files(source, TECHNIQUES))
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+def test_the_package_refuses_what_is_unsafe(source):
+    assert_none(shape.check_refused(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+def test_only_one_file_changes_the_disk(source):
+    assert_none(shape.check_writes(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE + TOOLS, ids=by_path)
+def test_every_module_says_what_it_is_for(source):
+    assert_none(shape.check_docstring(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE + TOOLS + TESTS, ids=by_path)
+def test_files_and_functions_stay_in_their_budget(source):
+    assert_none(shape.check_budgets(source))
+
+
+@pytest.mark.parametrize("source", TESTS, ids=by_path)
+def test_no_test_sleeps(source):
+    assert_none(shape.check_sleeps(source))
+
+
+def test_the_walk_finds_the_code():
+    """All of the tests above hold for an empty list; this one does not."""
+    assert {"errors", "facts", "techniques", "train"} <= {source.room for source in PACKAGE}
+    assert any(source.path == "tests/test_shape.py" for source in TESTS)
+    assert TECHNIQUES
+
+
+def test_every_technique_file_is_enrolled_under_its_own_name():
+    files = {source.module.rpartition(".")[2] for source in TECHNIQUES}
+    assert sorted(technique.name for technique in ALL) == sorted(files)
+
+
+def test_a_technique_is_defined_in_the_file_of_its_name():
+    for technique in ALL:
+        assert technique.apply.__module__ == f"hasten.techniques.{technique.name}"
+
+
+def test_every_required_trap_has_a_test():
+    missing = REQUIRED_TRAPS - set(chain.from_iterable(shape.traps(source) for source in TESTS))
+    assert not missing, f"no test is tagged with trap {', '.join(map(str, sorted(missing)))}"
+
+
+def test_no_test_is_tagged_with_a_trap_that_does_not_exist():
+    for source in TESTS:
+        assert shape.traps(source) <= set(range(1, LAST_TRAP + 1)), source.path
+
+
+@pytest.mark.parametrize("room", ["facts", "report", "cli", "errors", "__init__"])
+def test_what_a_terminal_needs_loads_without_torch(room):
+    modules = [source.module for source in PACKAGE if source.room == room]
+    assert modules, f"nothing is called {room}"
+    assert "torch" not in loaded_by(modules)
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """The top-level names in sys.modules once a new interpreter has imported these modules."""
+    program = f"import sys, {', '.join(modules)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def assert_none(faults):
+    found = [str(fault) for fault in faults]
+    assert not found, "\n".join(found)
