@@ -1,0 +1,112 @@
+"""Floating-point operations that one sample costs, forward and backward, by module.
+
+Counts what torch's own counter counts (torch.utils.flop_counter): matrix products, convolutions and fused attention, a
+multiplication and an addition as two. Formulas for fused attention on a CPU, which that counter lacks, are added here.
+
+What is not counted: element-wise work, normalisation, softmax, embeddings, loss and optimizer. It is small beside the
+products in any model that keeps a device busy. Recurrent layers, grouped products and operators from outside torch have
+no formula either, and are not small: those that ran are listed in `uncounted`, so that nobody takes the sum for the
+whole.
+
+What else to know: fused attention counts as if no key were masked, and its backward pass with the scores computed
+again; checkpointed layers count twice in the forward direction, because they do run twice. For a utilization by the
+model's own work, profile the model without checkpointing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from hasten.errors import InvalidMeasurement
+
+_WITHOUT_FORMULA = frozenset(
+    {"_cudnn_rnn", "mkldnn_rnn_layer", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"}
+    | {"_grouped_mm", "_scaled_grouped_mm", "_int_mm", "mv", "addmv", "dot", "addbmm", "ger", "addr"}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleFlops:
+    module: str  # as in model.named_modules()
+    flops_per_sample: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlopProfile:
+    flops_per_sample: float
+    by_module: tuple[ModuleFlops, ...]  # most first; each with all inside it, so a parent counts its children again
+    uncounted: tuple[str, ...]  # operators that ran, do much work, and have no formula
+
+
+def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> FlopProfile:
+    """Count one call of `run`, which takes `samples` samples through the model, forward and backward.
+
+    `run` is not a whole step by need: give it no optimizer. Only modules called through `model` appear by name; a
+    module whose inputs need no gradient may be billed, in the backward pass, for what ran after it. The sum has no such
+    doubt. Raises InvalidMeasurement when samples is not positive.
+    """
+    if samples < 1:
+        raise InvalidMeasurement(
+            f"the run takes {samples} samples", fix="say how many samples one call takes: 1 or more"
+        )
+    strangers = _Strangers()
+    counter = FlopCounterMode(display=False, custom_mapping=_attention_on_cpu())
+    with strangers, counter:
+        run()
+    counts = counter.get_flop_counts()
+    root = type(model).__name__
+    by_name = {name: counts.get(f"{root}.{name}" if name else root, {}) for name, _ in model.named_modules()}
+    modules = [
+        ModuleFlops(module=name, flops_per_sample=sum(by_operator.values()) / samples)
+        for name, by_operator in by_name.items()
+        if by_operator
+    ]
+    return FlopProfile(
+        flops_per_sample=counter.get_total_flops() / samples,
+        by_module=tuple(sorted(modules, key=lambda module: -module.flops_per_sample)),
+        uncounted=tuple(sorted(strangers.names)),
+    )
+
+
+class _Strangers(TorchDispatchMode):
+    """Notes the operators that ran and that no formula knows, though they may be most of the work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        namespace, _, name = func._schema.name.partition("::")
+        if namespace not in ("aten", "prim", "prims") or name in _WITHOUT_FORMULA:
+            self.names.add(f"{namespace}::{name}")
+        return func(*args, **(kwargs or {}))
+
+
+def _attention_on_cpu() -> dict[Any, Callable[..., int]]:
+    aten = torch.ops.aten
+    formulas = {
+        "_scaled_dot_product_flash_attention_for_cpu": _attention_forward,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    }
+    return {getattr(aten, name): formula for name, formula in formulas.items()}
+
+
+def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Two products: scores, and scores with values. Shapes (batch, heads, length, width)."""
+    batch, heads, queries, width = query
+    keys, value_width = value[-2:]
+    return 2 * batch * heads * queries * keys * (width + value_width)
+
+
+def _attention_backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Five products: the scores again, and the gradients of values, scores, queries and keys."""
+    batch, heads, queries, width = query
+    keys, value_width = value[-2:]
+    return 2 * batch * heads * queries * keys * (3 * width + 2 * value_width)
