@@ -1,0 +1,114 @@
+"""Receivers that keep a run's events: in a file of JSON lines, in TensorBoard, or in a list.
+
+What was measured is what is kept. A loss that became NaN is the most important line of a log, so no number is filtered,
+clipped or replaced on its way here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from hasten.checkpoint.files import open_for_append
+from hasten.errors import Unavailable
+from hasten.facts.events import Evaluated, Event, Receiver, Trained
+
+
+class JsonLines:
+    """One line of JSON for each event: its kind under "event", then its fields.
+
+    JSON has no word for a number that is not finite. Such a number is written as the text "NaN", "Infinity" or
+    "-Infinity": any JSON reader takes the line, and float(...) in Python or Number(...) in JavaScript gives the number.
+    Text is written in ASCII with JSON's escapes, because some readers also end a line at characters such as U+2028.
+
+    Lines are added to a file that exists. Raises StorageFailed when the file cannot be opened or written.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._file = open_for_append(Path(path))
+
+    def log(self, event: Event) -> None:
+        fields = {"event": type(event).__name__.lower()} | cast("dict[str, Any]", _as_json(asdict(event)))
+        self._file.add_line(json.dumps(fields, allow_nan=False).encode("ascii"))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoard:
+    """The numbers of a run as TensorBoard scalars: train/… and evaluation/…, over optimizer steps.
+
+    Raises Unavailable when the package `tensorboard` is not installed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise Unavailable(
+                f"TensorBoard cannot be used: {error}", fix='pip install "hasten[tensorboard]"'
+            ) from error
+        self._writer: Any = SummaryWriter(str(folder))
+
+    def log(self, event: Event) -> None:
+        if isinstance(event, Trained):
+            numbers = asdict(event)
+            for name in ("step", "seconds"):  # the axes that TensorBoard has anyway
+                del numbers[name]
+            self._add("train", numbers, event.step)
+        elif isinstance(event, Evaluated):
+            self._add("evaluation", event.results, event.step)
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, group: str, numbers: Mapping[str, float | None], step: int) -> None:
+        for name, number in numbers.items():
+            if number is not None:
+                self._writer.add_scalar(f"{group}/{name}", number, step)
+
+
+class Several:
+    """Hands every event to each receiver, in their order. All are closed, even when closing one fails."""
+
+    def __init__(self, receivers: Sequence[Receiver]) -> None:
+        self._receivers = tuple(receivers)
+
+    def log(self, event: Event) -> None:
+        for receiver in self._receivers:
+            receiver.log(event)
+
+    def close(self) -> None:
+        with ExitStack() as stack:
+            for receiver in reversed(self._receivers):
+                stack.callback(receiver.close)
+
+
+class Collected:
+    """Keeps the events in a list, for a notebook or a test."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def log(self, event: Event) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        """Nothing to close: the events stay."""
+
+
+def _as_json(value: Any) -> Any:
+    """The value with every number that is not finite as text; see JsonLines."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in cast("Sequence[Any]", value)]
+    return value
