@@ -21,7 +21,7 @@ check: .venv/.installed  ## format, lint, types and the shape of the code
 	@$(PY) -m pytest tests/test_shape.py
 
 docs: .venv/.installed  ## write the pages that are generated from the code
-	@$(PY) scripts/docs.py
+	@$(PY) scripts/build_docs.py
 
 format: .venv/.installed  ## let ruff format the code and mend what it can
 	@$(PY) -m ruff check --fix .

@@ -1,0 +1,97 @@
+"""Writes the pages of docs/ that the code itself can tell: one for each technique, and the list of them.
+
+`make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now, so a page can no
+more fall behind its technique than a docstring can.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hasten.techniques import ALL, Stage, Technique
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+APPLIED = {
+    Stage.PROCESS: "to the process, before anything else",
+    Stage.DATA: "to the loading of data",
+    Stage.MODEL: "to the model",
+    Stage.CLUSTER: "to the devices that train together",
+    Stage.OPTIMIZER: "to the optimizer and its schedule",
+    Stage.STEP: "to the training step",
+    Stage.EVALUATION: "to the evaluation",
+}
+
+HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # how a paragraph announces itself: "When it loses: …"
+
+
+def pages() -> dict[str, str]:
+    """Every generated page, by its path under docs/."""
+    found = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
+    return {"techniques/README.md": list_of_techniques(ALL), **found}
+
+
+def technique_page(technique: Technique) -> str:
+    rows = {
+        "remedy for": technique.treats.value,
+        "applied": APPLIED[technique.stage],
+        "costs": "; ".join(technique.costs) or "nothing known",
+        "source": f"<{technique.source}>" if technique.source.startswith("https://") else technique.source,
+    }
+    lines = [
+        f"<!-- Written by `make docs` from src/hasten/techniques/{technique.name}.py; change that file instead. -->",
+        "",
+        f"# {technique.name}",
+        "",
+        as_markdown(technique.manual),
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {as_cell(text)} |" for name, text in rows.items()),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
+    """All techniques in the order in which they are applied, each with its headline."""
+    lines = [
+        "<!-- Written by `make docs` from the files in src/hasten/techniques; change those instead. -->",
+        "",
+        "# Techniques",
+    ]
+    for stage in Stage:
+        members = sorted((item for item in techniques if item.stage is stage), key=lambda item: item.name)
+        if members:
+            lines += ["", f"## Applied {APPLIED[stage]}", ""]
+            lines += [f"* [{item.name}]({item.name}.md): {item.headline}" for item in members]
+    return "\n".join([*lines, ""])
+
+
+def as_markdown(manual: str) -> str:
+    """A manual with the heading of each paragraph in bold; the rest of it is Markdown as it stands."""
+    return HEADING.sub(r"**\1**", manual)
+
+
+def as_cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def stale(written: dict[str, str]) -> list[Path]:
+    """Pages in the folders of generated pages that nothing writes any more."""
+    return sorted(
+        path for path in (DOCS / "techniques").glob("*.md") if path.relative_to(DOCS).as_posix() not in written
+    )
+
+
+def main() -> None:
+    written = pages()
+    (DOCS / "techniques").mkdir(parents=True, exist_ok=True)
+    for name, text in written.items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+    for path in stale(written):
+        path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The public names. To add one is a promise, to drop one breaks somebody: either changes this list, on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import hasten
+
+NAMES = [
+    "EarlyStopping",
+    "EqualAverage",
+    "ExponentialAverage",
+    "Job",
+    "Loss",
+    "Plan",
+    "Result",
+    "Run",
+    "Schedule",
+    "Step",
+    "make_plan",
+    "prepare",
+    "read_plan",
+    "supervised",
+    "train",
+    "write_plan",
+]
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert sorted(hasten.__all__) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_can_be_reached_and_tells_what_it_is(name):
+    assert getattr(hasten, name).__doc__
+
+
+def test_dir_and_a_star_import_show_the_public_names():
+    everything: dict[str, object] = {}
+    exec("from hasten import *", everything)
+    assert set(NAMES) <= set(dir(hasten))
+    assert set(NAMES) <= set(everything)
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="trian"):
+        hasten.trian  # noqa: B018
+
+
+def test_importing_the_package_does_not_wait_for_torch():
+    program = "import sys, hasten; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
