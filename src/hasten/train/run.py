@@ -31,7 +31,7 @@ from hasten.train.compiling import CompileLog, compile_model
 from hasten.train.evaluate import Evaluation, Evaluator
 from hasten.train.loss_record import LossRecord
 from hasten.train.master_weights import MasterWeights
-from hasten.train.optimizers import build_optimizers
+from hasten.train.optimizers import build_optimizers, left_out
 from hasten.train.process import process_options
 from hasten.train.quiet import random_state, set_random_state
 from hasten.train.schedule import build_schedule
@@ -66,8 +66,10 @@ class Run:
             raise Misconfigured(
                 "16-bit weights are not supported over several ranks", fix="keep weights in float32 and plan bf16"
             )
-        parameters = job.parameters(self.model) if job.parameters else self.model.parameters()
-        self.optimizers = build_optimizers(job, parameters, setup.optimizer)
+        self.optimizers = build_optimizers(job, self.model, setup.optimizer)
+        still = left_out(self.model, self.optimizers)
+        if still:
+            self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
         for optimizer in self.optimizers:
             masters.hand_to(optimizer)
         self.schedule = build_schedule(job, self.optimizers, self.total_steps, self.total_epochs, setup.schedule)

@@ -1,0 +1,27 @@
+"""Real ranks for tests: gloo processes on this machine, one function run on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+
+def on_ranks(size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """function(*arguments) on `size` ranks of one process group; what each returned, by rank."""
+    multiprocessing.spawn(_on_one_rank, (size, str(folder), function, arguments), nprocs=size)
+    return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def _on_one_rank(rank: int, size: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    try:
+        torch.save(function(*arguments), f"{folder}/rank-{rank}.pt")
+    finally:
+        dist.destroy_process_group()
