@@ -1,0 +1,42 @@
+"""Taking a batch in several parts: what it preserves, and how a Setup is told."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # torch has no public name for "any batch norm"
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Preserves
+from hasten.techniques.setup import Setup
+
+
+def whole_batch(setup: Setup) -> int | None:
+    """Samples in one optimizer step; None where only the user's own loader knows."""
+    return setup.job.batch_size or getattr(setup.job.train, "batch_size", None)
+
+
+def normalizes_by_batch(model: nn.Module) -> bool:
+    """True when a sample's output in training depends on which others it is computed with. A batch norm in evaluation
+    mode is frozen, and does not."""
+    return any(isinstance(module, _BatchNorm) and module.training for module in model.modules())
+
+
+def split_preserves(setup: Setup) -> Preserves:
+    """Sums in another order; with batch norm also means and variances of other, smaller samples."""
+    return Preserves.STATISTICS if normalizes_by_batch(setup.model) else Preserves.ROUNDING
+
+
+def split_batch(setup: Setup, microbatch_size: int, technique: str) -> None:
+    """Take every batch in parts of this many samples; the last part may be smaller. The batch stays what it is."""
+    if setup.step.microbatch_size is not None:
+        raise PlanError(
+            f"the batch is already taken in parts of {setup.step.microbatch_size}",
+            where=technique,
+            fix="keep one of accumulation and microbatch",
+        )
+    setup.step.microbatch_size = microbatch_size
+    if normalizes_by_batch(setup.model):
+        setup.notices.append(
+            f"batch norm sees {microbatch_size} samples at a time instead of the whole batch: its statistics are "
+            "noisier, and its running averages move once for each part"
+        )

@@ -1,0 +1,131 @@
+"""Update all weights in one kernel, or a few, instead of several small ones for each tensor.
+
+What it does: makes the job's optimizer anew, with the same groups and settings, as torch's "fused" implementation (one
+kernel for the whole formula over many tensors), its "foreach" one (one kernel for each operation of the formula over
+many tensors) or its "for_loop" one (one kernel for each operation and tensor). The state and its keys stay the same.
+
+Why it is faster: the update does little arithmetic per byte. Fused, weights and state are read and written once, and
+the time to launch kernels, which dominates for many small tensors, is paid once.
+
+When it loses: a few large tensors on a CPU are bound by memory in any form. foreach holds lists of temporaries, about
+one more copy of the weights. On an accelerator torch already takes foreach by itself.
+
+What it gave up: nothing but rounding; operations are contracted and ordered differently. Optimizers that torch has no
+such kernels for (Muon, LBFGS, SparseAdam, most user-written ones) keep their own form, and that is said.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch.optim import Optimizer
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.job_optimizers import present_optimizers
+from hasten.techniques.setup import Setup
+
+Implementation = Literal["for_loop", "foreach", "fused"]
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
+def with_implementation(optimizer: Optimizer, implementation: Implementation) -> Optimizer:
+    """A new optimizer over the same parameters, with the same groups and settings, that has not stepped yet."""
+    return _remade(optimizer, optimizer.param_groups, implementation)
+
+
+def refusal(optimizer: Optimizer, implementation: Implementation, device: torch.device) -> str | None:
+    """Why this optimizer cannot be made so for weights on the device; None when it can.
+
+    Which classes have which kernels on which devices differs between versions of torch, so it is tried: one update of a
+    single number for each dtype of each group.
+    """
+    name = type(optimizer).__name__
+    if ("fused" if implementation == "fused" else "foreach") not in inspect.signature(type(optimizer)).parameters:
+        return f"{name} has no {implementation} implementation"
+    if "step" in vars(optimizer) or any(getattr(optimizer, hooks, None) for hooks in _HOOKS):
+        return f"{name} has hooks on its steps, which a newly made one would lose"
+    try:
+        groups = [{**group, "params": _small_weights(group["params"], device)} for group in optimizer.param_groups]
+        _remade(optimizer, groups, implementation).step()
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        return f"{name} cannot be {implementation} here: {str(error).partition(chr(10))[0]}"
+    return None
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    if candidates(setup, machine):
+        return Yes()
+    optimizers = present_optimizers(setup)
+    reasons = (refusal(optimizer, "fused", setup.device) for optimizer in optimizers)
+    return No(next((reason for reason in reasons if reason), "the optimizer is already fused"))
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    optimizers = present_optimizers(setup)
+    if all(_present(optimizer, setup.device) == "fused" for optimizer in optimizers):
+        return []
+    return [
+        Choice(technique="fused_optimizer", value=value, preserves=Preserves.ROUNDING)
+        for value in ("fused", "foreach")
+        if any(
+            _present(optimizer, setup.device) != value and refusal(optimizer, value, setup.device) is None
+            for optimizer in optimizers
+        )
+    ]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    value: Any = choice.value
+    if value not in get_args(Implementation):
+        known = ", ".join(f'"{name}"' for name in get_args(Implementation))
+        raise PlanError(f"is {value!r}", where="fused_optimizer", fix=f"write one of {known}")
+    optimizers = present_optimizers(setup)
+    reasons = [refusal(optimizer, value, setup.device) for optimizer in optimizers]
+    refused = [reason for reason in reasons if reason]
+    if len(refused) == len(optimizers):
+        raise PlanError(refused[0], where="fused_optimizer", fix="leave this choice out of the plan")
+    setup.optimizer.implementation = value
+    setup.notices += [f"{reason}; this optimizer keeps its own form" for reason in refused]
+
+
+def _present(optimizer: Optimizer, device: torch.device) -> Implementation:
+    defaults = optimizer.defaults
+    if defaults.get("fused"):
+        return "fused"
+    torch_decides = defaults.get("foreach", False) is None and defaults.get("fused") is None
+    return "foreach" if defaults.get("foreach") or (torch_decides and device.type == "cuda") else "for_loop"
+
+
+def _remade(optimizer: Optimizer, groups: Sequence[dict[str, Any]], implementation: Implementation) -> Optimizer:
+    accepted = inspect.signature(type(optimizer)).parameters
+    flags = {name: implementation == name for name in ("fused", "foreach")}
+    settings = {**optimizer.defaults, **flags}
+    bare = [{key: value for key, value in group.items() if key not in flags} for group in groups]
+    return type(optimizer)(bare, **{name: value for name, value in settings.items() if name in accepted})
+
+
+def _small_weights(parameters: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """One number of each dtype among the parameters, with as many dimensions and with a gradient."""
+    first = {parameter.dtype: parameter for parameter in reversed(parameters)}
+    weights = [torch.zeros([1] * each.dim(), dtype=each.dtype, device=device) for each in first.values()]
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    return weights
+
+
+TECHNIQUE = Technique(
+    name="fused_optimizer",
+    stage=Stage.OPTIMIZER,
+    treats=Symptom.SLOW_OPTIMIZER,
+    costs=("foreach holds temporaries of about the weights' size",),
+    source="https://docs.pytorch.org/docs/stable/optim.html",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

@@ -1,0 +1,86 @@
+"""Start from another learning rate than the job's.
+
+What it does: replaces the rate of the first parameter group before the schedule is built, and multiplies the rates of
+all other groups, of all optimizers, by the same factor. A schedule that scales the optimizer's rate follows.
+
+Why it is faster: rates are chosen by habit, and often far below the largest at which training is stable. A larger rate
+reaches the same loss in fewer steps.
+
+When it loses: above the stable range, where the loss jumps or stays. OneCycleLR and CyclicLR bring rates of their own,
+so with them this setting would do nothing, and is refused.
+
+What it gave up: the training is another one, to be judged by where it ends. Only the neighbours at twice and half the
+rate are proposed; a learning-rate range test suggests better values, and a plan may hold any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.job_optimizers import present_optimizers
+from hasten.techniques.setup import Setup
+
+NEIGHBOURS = (2.0, 0.5)
+
+
+def set_learning_rate(optimizers: Sequence[Optimizer], rate: float) -> None:
+    """Give the first group this rate and keep the ratios of all groups to it, in place.
+
+    Raises PlanError when the first group's rate is zero or missing, as no ratio to it exists then.
+    """
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    reason = _no_ratio(groups)
+    if reason:
+        raise PlanError(reason, where="learning_rate", fix="write the rate in Job.optimizer")
+    first = float(groups[0]["lr"])
+    for group in groups:
+        scaled = rate * (float(group["lr"]) / first)
+        # A new tensor, as torch lets groups share the one that holds their rate.
+        group["lr"] = torch.full_like(group["lr"], scaled) if isinstance(group["lr"], Tensor) else scaled
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    reason = _no_ratio([group for optimizer in present_optimizers(setup) for group in optimizer.param_groups])
+    return No(reason) if reason else Yes()
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    present = float(present_optimizers(setup)[0].param_groups[0]["lr"])
+    values = [present * factor for factor in NEIGHBOURS]
+    return [Choice(technique="learning_rate", value=value, preserves=Preserves.TRAINING) for value in values]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    rate = choice.value
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not (math.isfinite(rate) and rate > 0):
+        raise PlanError(f"is {rate!r}", where="learning_rate", fix="write a number above 0, such as 0.1")
+    setup.optimizer.learning_rate = float(rate)
+
+
+def _no_ratio(groups: Sequence[dict[str, object]]) -> str | None:
+    if any("lr" not in group for group in groups):
+        return "a parameter group has no learning rate"
+    if float(groups[0]["lr"]) == 0:  # pyright: ignore[reportArgumentType]
+        return "the first parameter group's rate is 0, so there is no ratio of the others to it"
+    return None
+
+
+TECHNIQUE = Technique(
+    name="learning_rate",
+    stage=Stage.OPTIMIZER,
+    treats=Symptom.SLOW_CONVERGENCE,
+    costs=("may end at another loss",),
+    source="https://arxiv.org/abs/1506.01186",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

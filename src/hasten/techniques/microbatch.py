@@ -1,0 +1,69 @@
+"""Choose how many samples go through the model at once, apart from how many make one update.
+
+What it does: takes every batch in microbatches of the given size (the last may be smaller), sums their gradients, and
+updates once. The batch, the learning rate, the schedule and the number of updates stay as they are.
+
+Why it is faster: the best size for the hardware is rarely the best size for learning. A smaller one keeps activations
+in a cache, or in memory at all; which one wins is found by measuring.
+
+When it loses: small microbatches use an accelerator less well, and each costs its own launch of every kernel.
+
+What it gave up: rounding, as sums are taken in another order. Batch norm in training mode is different: it normalises
+each microbatch by its own mean and variance and moves its running averages once for each, so the result only resembles
+that of the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice
+from hasten.facts.machine import Machine
+from hasten.techniques.batch_split import split_batch, split_preserves, whole_batch
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+
+
+def halves(batch_size: int) -> list[int]:
+    """The batch halved again and again, rounded up, down to one sample; without the batch itself."""
+    sizes: list[int] = []
+    while batch_size > 1:
+        batch_size = (batch_size + 1) // 2
+        sizes.append(batch_size)
+    return sizes
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    batch_size = whole_batch(setup)
+    if batch_size is None:
+        return No("the job does not say how many samples a batch has")
+    return Yes() if batch_size > 1 else No("a batch of one sample cannot be split")
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    preserves = split_preserves(setup)
+    return [Choice(technique="microbatch", value=size, preserves=preserves) for size in halves(whole_batch(setup) or 1)]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    size, batch_size = choice.value, whole_batch(setup)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1 or (batch_size and size >= batch_size):
+        most = f"{batch_size - 1}" if batch_size else "one less than the batch"
+        raise PlanError(
+            f"is {size!r}, for a batch of {batch_size or 'unknown size'}",
+            where="microbatch",
+            fix=f"write how many samples go through the model at once: from 1 to {most}",
+        )
+    split_batch(setup, size, "microbatch")
+
+
+TECHNIQUE = Technique(
+    name="microbatch",
+    stage=Stage.STEP,
+    treats=Symptom.MEMORY_FULL,
+    costs=("several forward and backward passes for each update",),
+    source="https://arxiv.org/abs/1806.00187",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

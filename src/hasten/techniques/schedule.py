@@ -1,0 +1,119 @@
+"""Change the learning rate along the run by one of torch's schedulers.
+
+What it does: replaces the job's schedule. The value is the name of a class in torch.optim.lr_scheduler, the options
+are its arguments, and `unit` says what one of its steps is: "step" (an applied update; the default), "epoch" or
+"evaluation" (the default of ReduceLROnPlateau, which watches the evaluation loss). The arguments total_steps, T_max
+and total_iters, where they are left out, are the length of the planned run in that unit.
+
+Why it is faster: a rate that rises, peaks and falls to nothing can be larger in the middle than any constant one, and
+ends in a quieter place; one cycle often needs a fraction of the steps ("super-convergence", Smith and Topin 2018).
+
+When it loses: on runs that are stopped early, as the gain comes with the falling end; and at a peak that is too high.
+
+What it gave up: the training is another one, to be judged by where it ends. A plan holds numbers and words, so
+schedulers that are made of functions or of other schedulers belong into the job."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.optim import lr_scheduler
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.job import UNITS
+from hasten.facts.machine import Machine
+from hasten.facts.names import did_you_mean
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.job_optimizers import present_optimizers
+from hasten.techniques.setup import ScheduleOptions, Setup
+
+DERIVED = ("total_steps", "T_max", "total_iters")
+_NOT_IN_A_PLAN = {
+    "LambdaLR": "takes a function, and a plan holds no functions",
+    "MultiplicativeLR": "takes a function, and a plan holds no functions",
+    "SequentialLR": "is made of other schedulers, and a plan holds only numbers and words",
+    "ChainedScheduler": "is made of other schedulers, and a plan holds only numbers and words",
+}
+_NOT_ARGUMENTS = {"self", "optimizer", "last_epoch", "scale_fn", "epochs", "steps_per_epoch", "verbose"}
+
+
+def scheduler_names() -> list[str]:
+    """The classes of torch.optim.lr_scheduler that a plan can name."""
+    return [name for name in lr_scheduler.__all__ if name != "LRScheduler" and name not in _NOT_IN_A_PLAN]
+
+
+def arguments_of(name: str) -> dict[str, inspect.Parameter]:
+    """What a plan can say about this scheduler."""
+    parameters = inspect.signature(getattr(lr_scheduler, name)).parameters
+    return {key: parameter for key, parameter in parameters.items() if key not in _NOT_ARGUMENTS}
+
+
+def schedule_options(name: Value, options: Mapping[str, Value]) -> ScheduleOptions:
+    """The scheduler that a plan describes. Raises PlanError for a class or argument that it cannot name, or misses."""
+    if name in _NOT_IN_A_PLAN:
+        raise PlanError(f"{name} {_NOT_IN_A_PLAN[str(name)]}", where="schedule", fix="write it as Job.schedule")
+    if name not in scheduler_names():
+        raise PlanError(
+            f"{name!r} is no scheduler of torch", where="schedule", fix=did_you_mean(str(name), scheduler_names())
+        )
+    given: dict[str, Any] = dict(options)
+    unit = given.pop("unit", "evaluation" if name == "ReduceLROnPlateau" else "step")
+    if unit not in UNITS:
+        raise PlanError(f"unit is {unit!r}", where="schedule", fix=f"write one of {', '.join(UNITS)}")
+    _check_arguments(str(name), given)
+    return ScheduleOptions(name=str(name), arguments=given, unit=unit)
+
+
+def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
+    known = arguments_of(name)
+    for key, value in given.items():
+        if key not in known:
+            what = f'{name} has no argument "{key}" that a plan can give'
+            raise PlanError(what, where="schedule", fix=did_you_mean(key, known))
+        taken = str(known[key].annotation)  # torch checks few of them before the step that needs them
+        if isinstance(value, str) and "Literal" not in taken and "str" not in taken:
+            raise PlanError(f"{key} of {name} is {value!r}", where="schedule", fix=f"it takes: {taken}")
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in given and key not in DERIVED:
+            raise PlanError(f"{name} needs {key}", where="schedule", fix=f"write {key} among the choice's options")
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    groups = [group for optimizer in present_optimizers(setup) for group in optimizer.param_groups]
+    return Yes() if all("lr" in group for group in groups) else No("a parameter group has no learning rate")
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    """One cycle up to the rates that the optimizer has. Nothing for a job with a schedule of its own, or with several
+    optimizers of different rates, which one list of arguments cannot describe."""
+    optimizers = present_optimizers(setup)
+    rates = [[float(group["lr"]) for group in optimizer.param_groups] for optimizer in optimizers]
+    if setup.job.schedule is not None or any(each != rates[0] for each in rates):
+        return []
+    peak = rates[0][0] if len(set(rates[0])) == 1 else rates[0]
+    cycles = all(_has_momentum(group) for optimizer in optimizers for group in optimizer.param_groups)
+    options: dict[str, Value] = {"max_lr": peak, "cycle_momentum": cycles}
+    return [Choice(technique="schedule", value="OneCycleLR", preserves=Preserves.TRAINING, options=options)]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    setup.schedule = schedule_options(choice.value, choice.options)
+
+
+def _has_momentum(group: Mapping[str, Any]) -> bool:
+    return bool(group["betas"][0] if "betas" in group else group.get("momentum"))
+
+
+TECHNIQUE = Technique(
+    name="schedule",
+    stage=Stage.OPTIMIZER,
+    treats=Symptom.SLOW_CONVERGENCE,
+    costs=("may end at another loss",),
+    source="https://arxiv.org/abs/1708.07120",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

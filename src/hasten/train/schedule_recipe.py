@@ -1,0 +1,120 @@
+"""How the schedule of a run is built: by which function, with which totals, and in which unit its steps are counted.
+
+Recipes come from two places, the job and the plan, and end in the same record. The totals are never the user's to
+compute: a function that names `total_steps` or `total_epochs` is given the planned run's, so that another batch size or
+another length cannot leave a stale number behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch.optim import Optimizer, lr_scheduler
+
+from hasten.errors import HastenError, JobError, PlanError
+from hasten.facts.job import Schedule, Unit
+from hasten.techniques.schedule import DERIVED, arguments_of, schedule_options
+from hasten.techniques.setup import ScheduleOptions
+
+_REMEDIES = {
+    "total_steps": "write Job.max_steps, give data with a length, or a schedule that needs no total",
+    "total_epochs": "write Job.epochs, give data with a length, or a schedule that needs no total",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """build: makes the scheduler of one optimizer; every total is already in it.
+    unit: what one of its steps is; None where only the built scheduler can tell.
+    metric: the evaluation result that a scheduler watches, if it watches one.
+    uses_total: whether the planned length went into it.
+    fault: (what was wrong, what to write) -> the error to raise, which names the job or the plan.
+    """
+
+    build: Callable[[Optimizer], Any]
+    unit: Unit | None
+    metric: str
+    uses_total: bool
+    fault: Callable[[str, str], HastenError]
+
+
+def recipe_of_job(schedule: Schedule | Callable[..., Any], total_steps: int | None, total_epochs: int | None) -> Recipe:
+    """The recipe of Job.schedule. Raises JobError when it asks for what the planned run cannot give."""
+    build = schedule.build if isinstance(schedule, Schedule) else schedule
+    totals = {"total_steps": total_steps, "total_epochs": total_epochs}
+    parameters = _parameters(build)
+    bound = build.keywords if isinstance(build, partial) else {}
+    wanted = [name for name in totals if name in parameters and name not in bound]
+    for name in wanted:
+        if totals[name] is None:
+            raise _job_fault(f"needs {name}, which is unknown: the data does not tell its length", _REMEDIES[name])
+    _check_other_parameters(parameters, totals)
+    return Recipe(
+        build=partial(build, **{name: totals[name] for name in wanted}),
+        unit=schedule.unit if isinstance(schedule, Schedule) else _unit_named_by(parameters),
+        metric=schedule.metric if isinstance(schedule, Schedule) else "loss",
+        uses_total=bool(wanted),
+        fault=_job_fault,
+    )
+
+
+def recipe_of_plan(options: ScheduleOptions, total_steps: int | None, total_epochs: int | None) -> Recipe:
+    """The recipe of a plan's schedule, its missing totals derived. Raises PlanError when they cannot be."""
+    checked = schedule_options(options.name, {**options.arguments, "unit": options.unit})
+    total = {"step": total_steps, "epoch": total_epochs, "evaluation": None}[checked.unit]
+    wanted = [name for name in DERIVED if name in arguments_of(checked.name) and name not in checked.arguments]
+    for name in wanted:
+        if total is None:
+            raise _plan_fault(
+                f"{checked.name} needs {name}, and how many {checked.unit}s the run has is unknown",
+                f"write {name} among the choice's options",
+            )
+    arguments = {**checked.arguments, **dict.fromkeys(wanted, total)}
+    return Recipe(
+        build=partial(getattr(lr_scheduler, checked.name), **arguments),
+        unit=checked.unit,
+        metric="loss",
+        uses_total=bool(wanted),
+        fault=_plan_fault,
+    )
+
+
+def _check_other_parameters(parameters: Mapping[str, inspect.Parameter], totals: Mapping[str, int | None]) -> None:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    others = list(parameters.values())[1:]
+    for each in others:
+        if each.default is each.empty and each.kind not in kinds and each.name not in totals:
+            raise _job_fault(
+                f"is a function that needs {each.name!r}, which nothing gives it",
+                "write it as lambda optimizer: …, or lambda optimizer, total_steps: … (or total_epochs)",
+            )
+
+
+def _unit_named_by(parameters: Mapping[str, inspect.Parameter]) -> Unit | None:
+    if "total_steps" in parameters and "total_epochs" in parameters:
+        raise _job_fault(
+            "takes both total_steps and total_epochs, so one cannot see what one of its steps is",
+            'write hasten.Schedule(build, unit="step") or unit="epoch"',
+        )
+    if "total_steps" in parameters:
+        return "step"
+    return "epoch" if "total_epochs" in parameters else None
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}  # built in: it is called with the optimizer alone
+
+
+def _job_fault(was: str, write: str) -> HastenError:
+    return JobError("schedule", was, write)
+
+
+def _plan_fault(was: str, write: str) -> HastenError:
+    return PlanError(was, where="schedule", fix=write)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.techniques.contract import Yes
+from hasten.techniques.schedule import TECHNIQUE, schedule_options, scheduler_names
+from hasten.techniques.setup import ScheduleOptions
+from support import laptop, setup_of
+
+
+def setup(optimizer=None, **job):
+    optimizer = optimizer or (lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9))
+    return setup_of(nn.Linear(6, 3), None, optimizer=optimizer, **job)
+
+
+def proposed(target):
+    assert TECHNIQUE.applies(target, laptop()) == Yes()
+    return TECHNIQUE.candidates(target, laptop())
+
+
+def test_applying_fills_the_setup():
+    target = setup()
+    options = {"step_size": 30, "gamma": 0.2, "unit": "epoch"}
+    TECHNIQUE.apply(target, Choice(technique="schedule", value="StepLR", preserves=Preserves.TRAINING, options=options))
+    assert target.schedule == ScheduleOptions(name="StepLR", arguments={"step_size": 30, "gamma": 0.2}, unit="epoch")
+
+
+def test_a_plateau_moves_with_evaluations_and_all_others_with_steps_unless_said():
+    assert schedule_options("ReduceLROnPlateau", {}).unit == "evaluation"
+    assert schedule_options("OneCycleLR", {"max_lr": 0.1}).unit == "step"
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+def test_every_scheduler_that_a_plan_can_name_is_built_from_what_it_needs(name):
+    needed = {"StepLR": {"step_size": 3}, "MultiStepLR": {"milestones": [3, 5]}, "ExponentialLR": {"gamma": 0.9},
+              "CyclicLR": {"base_lr": 0.01, "max_lr": 0.1}, "OneCycleLR": {"max_lr": 0.1, "total_steps": 4},
+              "CosineAnnealingLR": {"T_max": 4}, "CosineAnnealingWarmRestarts": {"T_0": 4}}.get(name, {})  # fmt: skip
+    arguments = schedule_options(name, needed).arguments
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9)
+    assert isinstance(getattr(lr_scheduler, name)(optimizer, **arguments), lr_scheduler.LRScheduler)
+
+
+@pytest.mark.parametrize("name", ["LambdaLR", "MultiplicativeLR"])
+def test_a_scheduler_of_functions_is_refused_with_the_reason(name):
+    with pytest.raises(PlanError, match="a plan holds no functions"):
+        schedule_options(name, {})
+
+
+@pytest.mark.parametrize("name", ["SequentialLR", "ChainedScheduler"])
+def test_a_scheduler_of_schedulers_is_refused_with_the_reason(name):
+    with pytest.raises(PlanError, match="is made of other schedulers"):
+        schedule_options(name, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        ("OneCycle", {"max_lr": 0.1}, "no scheduler of torch(.|\n)*OneCycleLR"),
+        ("LRScheduler", {}, "no scheduler of torch"),
+        (True, {}, "no scheduler of torch"),
+        ("OneCycleLR", {}, "OneCycleLR needs max_lr"),
+        ("OneCycleLR", {"max_lr": 0.1, "max_momentun": 0.9}, 'no argument "max_momentun"(.|\n)*max_momentum'),
+        ("OneCycleLR", {"max_lr": 0.1, "last_epoch": 3}, 'no argument "last_epoch"'),
+        ("OneCycleLR", {"max_lr": 0.1, "epochs": 3}, 'no argument "epochs"'),
+        ("CyclicLR", {"base_lr": 0.1, "max_lr": 0.2, "scale_fn": "x"}, 'no argument "scale_fn"'),
+        ("StepLR", {"step_size": 3, "gamma": "fast"}, "gamma of StepLR is 'fast'"),
+        ("StepLR", {"step_size": 3, "unit": "minute"}, "unit is 'minute'"),
+    ],
+)
+def test_what_a_plan_cannot_say_is_refused(name, options, what):
+    with pytest.raises(PlanError, match=what):
+        schedule_options(name, options)
+
+
+def test_words_that_a_scheduler_takes_are_taken():
+    assert schedule_options("OneCycleLR", {"max_lr": 0.1, "anneal_strategy": "linear"}).arguments
+
+
+def test_one_cycle_up_to_the_present_rates_is_proposed():
+    (one,) = proposed(setup())
+    assert (one.value, one.options) == ("OneCycleLR", {"max_lr": 0.1, "cycle_momentum": True})
+    groups = [{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}]
+    (one,) = proposed(setup(lambda params: torch.optim.AdamW(groups, lr=0.2)))
+    assert one.options["max_lr"] == [0.5, 0.2]
+
+
+def test_momentum_is_cycled_only_where_there_is_one():
+    (one,) = proposed(setup(lambda params: torch.optim.SGD(params, lr=0.1)))
+    assert one.options["cycle_momentum"] is False
+
+
+def test_a_proposal_is_one_that_can_be_applied():
+    target = setup()
+    (one,) = proposed(target)
+    TECHNIQUE.apply(target, one)
+    assert target.schedule is not None
+
+
+def test_nothing_is_proposed_over_a_schedule_of_the_jobs_own_or_several_rates():
+    assert proposed(setup(schedule=lambda optimizer, total_steps: None)) == []
+    pair = lambda params: [torch.optim.SGD([torch.zeros(1)], lr=rate) for rate in (0.1, 0.2)]  # noqa: E731
+    assert proposed(setup(pair)) == []
