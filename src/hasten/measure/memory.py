@@ -166,7 +166,7 @@ class _Ledger:
         for holding, size in held.items():
             kind = self._kind_of(holding)
             by_kind[kind] += size
-            if kind is Kind.ACTIVATIONS:
+            if kind is Kind.ACTIVATIONS and size:
                 by_module[holding.module] += size
         return MemoryProfile(
             device=str(self.device),

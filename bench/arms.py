@@ -1,0 +1,185 @@
+"""Run the arms of a benchmark in turns: each in its own process, and only one of them at any time.
+
+Every arm is built and warmed up once; after that it waits for its turns. A round gives every arm one window, and every
+other round goes backwards (A B B A …). Building and warming up are timed and reported, never hidden in a ratio. An
+arm that fails ends the benchmark with the class of its error: a comparison with a missing side is no comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
+from hasten.measure.paired import Comparison, Window, compare, interleaved
+
+CHILD = Path(__file__).resolve().with_name("child.py")
+LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arm:
+    """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry."""
+
+    name: str
+    entry: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneOff:
+    """What an arm cost before its first timed step."""
+
+    arm: str
+    build_seconds: float
+    warmup_seconds: float
+    warmup_steps: int
+    threads: int | None  # compute threads inside one operation; None when the arm never loaded torch
+
+    @property
+    def seconds(self) -> float:
+        return self.build_seconds + self.warmup_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    windows: tuple[Window, ...]  # in the order they ran
+    one_off: tuple[OneOff, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protocol:
+    """rounds: of windows; one pair a round for any two arms. threads: compute threads of every arm; None: torch's own
+    number. limit_seconds: for one answer of an arm, its build included."""
+
+    rounds: int = 16
+    steps: int = 1000
+    warmup_steps: int = 200
+    threads: int | None = None
+    limit_seconds: float = 900.0
+
+
+def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
+    """Raises UserCodeFailed when an arm raises or dies, Hang when it does not answer, and InvalidMeasurement when a
+    window is both shorter than 50 steps and than 2 seconds."""
+    with contextlib.ExitStack() as children:
+        running = {arm.name: children.enter_context(_running(arm, protocol)) for arm in arms}
+        if len(running) != len(arms):
+            raise InvalidMeasurement("two arms have the same name", fix="give each arm its own name")
+        one_off = [_prepare(arm.name, running[arm.name], protocol) for arm in arms]
+        windows = [
+            Window(arm=name, steps=protocol.steps, seconds=running[name].window(protocol.steps))
+            for name in interleaved([arm.name for arm in arms], protocol.rounds)
+        ]
+    for window in windows:
+        if window.steps < LEAST_STEPS and window.seconds < LEAST_SECONDS:
+            raise InvalidMeasurement(
+                f"a window of {window.steps} steps took {window.seconds:.3g} s",
+                where=window.arm,
+                fix=f"run at least {LEAST_STEPS} steps or {LEAST_SECONDS:.0f} s a window",
+            )
+    return Measured(windows=tuple(windows), one_off=tuple(one_off))
+
+
+def control(arm: Arm, protocol: Protocol) -> Comparison:
+    """The same arm against itself, in two processes. Where it finds a difference, this machine cannot judge now: the
+    caller refuses to go on, or publishes the failed control with the result."""
+    again = replace(arm, name=f"{arm.name} again")
+    measured = run_arms([arm, again], protocol)
+    return compare(measured.windows, baseline=arm.name, challenger=again.name)
+
+
+def refuse_noise(found: Comparison) -> None:
+    """Raises InvalidMeasurement when a control found a difference between an arm and itself."""
+    if found.differs:
+        raise InvalidMeasurement(
+            f"the same code measured against itself is {found.speedup}, which excludes 1",
+            where=f'control of "{found.baseline}"',
+            fix="let nothing else run on the machine, or take longer windows, and start again",
+        )
+
+
+class _Child:
+    """The parent's end of one arm's process."""
+
+    def __init__(self, arm: Arm, process: subprocess.Popen[str], limit_seconds: float) -> None:
+        self._arm, self._process, self._limit_seconds = arm, process, limit_seconds
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], self._limit_seconds)
+        if not ready:
+            raise Hang(f"gave no answer within {self._limit_seconds:.0f} s", where=self._place)
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserCodeFailed(f"died: {_ending(self._process.wait())}", where=self._place)
+        answer = json.loads(line)
+        if "failed" in answer:
+            raise UserCodeFailed(
+                f"{answer['failed']}: {answer['message']}\n{answer['trace']}",
+                where=self._place,
+                fix="run the arm alone, mend it, and start the benchmark again",
+            )
+        return answer
+
+    def window(self, steps: int) -> float:
+        assert self._process.stdin is not None
+        print(json.dumps({"steps": steps}), file=self._process.stdin, flush=True)
+        return self.answer()["seconds"]
+
+    @property
+    def _place(self) -> str:
+        return f'arm "{self._arm.name}"'
+
+
+@contextlib.contextmanager
+def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
+    path, _, function = arm.entry.rpartition(":")
+    entry = f"{Path(path).resolve()}:{function}"
+    environment = dict(os.environ)
+    if protocol.threads is not None:
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(protocol.threads))
+    # An empty working directory: what a peer leaves where it runs goes with it.
+    with tempfile.TemporaryDirectory() as folder:
+        process = subprocess.Popen(
+            [sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            yield _Child(arm, process, protocol.limit_seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(BrokenPipeError):
+                process.communicate()
+
+
+def _prepare(name: str, child: _Child, protocol: Protocol) -> OneOff:
+    built = child.answer()
+    warmup_seconds = child.window(protocol.warmup_steps) if protocol.warmup_steps else 0.0
+    return OneOff(
+        arm=name,
+        build_seconds=built["seconds"],
+        warmup_seconds=warmup_seconds,
+        warmup_steps=protocol.warmup_steps,
+        threads=built["threads"],
+    )
+
+
+def _ending(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

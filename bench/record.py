@@ -1,0 +1,238 @@
+"""Write a benchmark's outcome down so that a stranger can judge and repeat it.
+
+    records/<date>_<what>_<hardware>/
+        result.json        ratios and costs with their intervals, the control, the targets and whether they were met
+        samples.jsonl      every window as it ran
+        environment.json   machine, versions, threads, commit: by allow-list, so no name, path or secret can slip in
+        README.md          the same in words, generated: claim, machine, baseline, spread, the command that repeats it
+
+A target that was missed is written like one that was met.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.arms import Measured, OneOff, Protocol
+
+from hasten.facts.machine import Machine, read_machine
+from hasten.measure.paired import Comparison
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "records"
+PACKAGES = ("hasten", "torch", "numpy")
+TELLING_FEATURE = re.compile(r"(avx|amx|sse4|fma|f16c|bf16|asimd|sve|neon|fphp)\w*")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A bound fixed before the first run, and what was measured against it."""
+
+    name: str
+    bound: float
+    at_most: bool  # False: at least
+    low: float
+    value: float
+    high: float
+
+    @property
+    def outcome(self) -> Literal["met", "missed", "undecided"]:
+        """Decided only where the whole interval lies on one side of the bound."""
+        met = [end <= self.bound if self.at_most else end >= self.bound for end in (self.low, self.high)]
+        return "met" if all(met) else "undecided" if any(met) else "missed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    what: str  # a short name for the folder
+    claim: str  # one sentence: what was compared, on what work
+    command: str  # that repeats it
+    protocol: Protocol
+    control: Comparison
+    comparisons: Sequence[Comparison]  # all against the same baseline
+    measured: Measured
+    targets: Sequence[Target] = ()
+    packages: Sequence[str] = ()  # beside our own, whose versions matter
+
+
+def write_record(record: Record, folder: Path = RECORDS, machine: Machine | None = None) -> Path:
+    """Write the four files into a new folder below `folder`, and return it. An earlier record is never overwritten."""
+    machine = machine or read_machine()
+    surroundings = environment(machine, (*PACKAGES, *record.packages))
+    home = _new_folder(folder, f"{datetime.now(UTC):%Y-%m-%d}_{record.what}_{hardware(machine)}")
+    (home / "result.json").write_text(_json(result(record)), encoding="utf-8")
+    (home / "environment.json").write_text(_json(surroundings), encoding="utf-8")
+    (home / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in samples(record)), encoding="utf-8")
+    (home / "README.md").write_text(readme(record, machine, surroundings), encoding="utf-8")
+    return home
+
+
+def environment(machine: Machine, packages: Sequence[str]) -> dict[str, Any]:
+    """What a result may depend on. Each entry is named here; nothing is taken over wholesale."""
+    import torch
+
+    return {
+        "processor": machine.processor,
+        "processor_features": sorted(filter(TELLING_FEATURE.fullmatch, machine.processor_features)),
+        "architecture": platform.machine(),
+        "cores": machine.cores,
+        "memory_bytes": machine.memory_bytes,
+        "accelerator": machine.accelerator,
+        "accelerators": machine.accelerators,
+        "accelerator_memory_bytes": machine.accelerator_memory_bytes,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "cuda": torch.version.cuda,
+        "packages": {name: metadata.version(name) for name in packages},
+        "thread_variables": {name: _whole_number(os.environ.get(name)) for name in THREAD_VARIABLES},
+        "commit": _git("rev-parse", "HEAD"),
+        "commit_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def result(record: Record) -> dict[str, Any]:
+    one_off = {cost.arm: cost for cost in record.measured.one_off}
+    return {
+        "claim": record.claim,
+        "command": record.command,
+        "protocol": asdict(record.protocol),
+        "baseline": record.comparisons[0].baseline,
+        "control": _numbers(record.control),
+        "comparisons": [
+            {"arm": found.challenger, **_numbers(found)}
+            | {"one_off": asdict(one_off[found.challenger])}
+            | {"break_even_step": break_even_step(found, one_off)}
+            for found in record.comparisons
+        ],
+        "baseline_one_off": asdict(one_off[record.comparisons[0].baseline]),
+        "targets": [asdict(target) | {"outcome": target.outcome} for target in record.targets],
+    }
+
+
+def samples(record: Record) -> list[dict[str, Any]]:
+    control = [window for pair in record.control.pairs for window in pair]
+    return [
+        {"phase": phase, **asdict(window)}
+        for phase, windows in (("control", control), ("main", record.measured.windows))
+        for window in windows
+    ]
+
+
+def break_even_step(found: Comparison, one_off: Mapping[str, OneOff]) -> int | None:
+    """From which step on the challenger's whole run is the shorter one, build and warm-up included; None: from none."""
+    extra_seconds = one_off[found.challenger].seconds - one_off[found.baseline].seconds
+    if extra_seconds <= 0 and found.extra.seconds <= 0:
+        return 0
+    return math.ceil(extra_seconds / -found.extra.seconds) if found.extra.seconds < 0 else None
+
+
+def hardware(machine: Machine) -> str:
+    """A machine as a part of a folder's name: "2-cores-intel-xeon-platinum-8581c", "1-nvidia-h200"."""
+    name = f"{machine.accelerators} {machine.accelerator}" if machine.accelerator else _cores(machine)
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)|\bcpu\b|@.*", " ", name.lower())).strip("-")
+
+
+def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) -> str:
+    baseline = record.comparisons[0].baseline
+    versions = ", ".join(f"{name} {version}" for name, version in surroundings["packages"].items())
+    threads = sorted({str(cost.threads) for cost in record.measured.one_off if cost.threads is not None})
+    modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
+    verdict = (
+        "found a difference where there is none; read what follows with doubt" if record.control.differs else "held"
+    )
+    lines = [
+        f"# {record.claim}",
+        "",
+        f"* Machine: {machine.summary}",
+        f"* Versions: Python {surroundings['python']}, {versions}",
+        f"* Threads inside one operation: {', '.join(threads) or 'none used'}",
+        f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
+        f"* Baseline: {baseline}",
+        f"* Windows: {record.protocol.steps} steps each, {record.protocol.rounds} a side, "
+        f"after {record.protocol.warmup_steps} steps of warm-up; one arm ran at a time, in turns",
+        f"* Control ({record.control.baseline} against itself): {record.control.speedup}: {verdict}",
+        f"* Repeat: `{record.command}`",
+        "",
+        *_table(record),
+    ]
+    if record.targets:
+        lines += ["", "| target, fixed before the run | bound | measured | outcome |", "|---|---|---|---|"]
+        lines += [
+            f"| {target.name} | {'≤' if target.at_most else '≥'} {target.bound:g} "
+            f"| {target.value:.3g} ({target.low:.3g}–{target.high:.3g}) | {target.outcome} |"
+            for target in record.targets
+        ]
+    return "\n".join([*lines, "", "Ranges are 95 % intervals over pairs of windows.", ""])
+
+
+def _table(record: Record) -> list[str]:
+    one_off = {cost.arm: cost for cost in record.measured.one_off}
+    baseline = one_off[record.comparisons[0].baseline]
+    head = ["", "step of the baseline ÷ its own step", "beyond the baseline, µs a step", "build, s", "warm-up, s"]
+    rows = [
+        f"| {baseline.arm} | 1 | 0 | {baseline.build_seconds:.2f} | {baseline.warmup_seconds:.2f} | – |",
+        *(
+            f"| {found.challenger} | {found.speedup} | {_microseconds(found)} "
+            f"| {one_off[found.challenger].build_seconds:.2f} | {one_off[found.challenger].warmup_seconds:.2f} "
+            f"| {_step(break_even_step(found, one_off))} |"
+            for found in record.comparisons
+        ),
+    ]
+    return [f"| {' | '.join([*head, 'break-even step'])} |", "|---" * 6 + "|", *rows]
+
+
+def _numbers(found: Comparison) -> dict[str, Any]:
+    return {"speedup": asdict(found.speedup), "extra_seconds_per_step": asdict(found.extra), "differs": found.differs}
+
+
+def _microseconds(found: Comparison) -> str:
+    extra = found.extra
+    return f"{extra.seconds * 1e6:+.1f} ({extra.low * 1e6:+.1f} to {extra.high * 1e6:+.1f})"
+
+
+def _step(step: int | None) -> str:
+    return "never" if step is None else str(step)
+
+
+def _cores(machine: Machine) -> str:
+    return f"{machine.cores} cores {machine.processor}"
+
+
+def _new_folder(folder: Path, name: str) -> Path:
+    for number in range(1, 100):
+        home = folder / (name if number == 1 else f"{name}_{number}")
+        try:
+            home.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return home
+    raise FileExistsError(f"{folder / name} and 98 more of that name exist already")
+
+
+def _whole_number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of this repository; None where there is no git, or no repository."""
+    try:
+        found = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench.arms import Arm, Protocol, control, refuse_noise, run_arms
+
+from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
+from hasten.measure.paired import Window, compare, interleaved
+
+ARMS = Path(__file__).with_name("trivial_arms.py")
+SHORT = Protocol(rounds=12, steps=50, warmup_steps=5, limit_seconds=60)
+
+
+def arm(function: str, called: str = "", **arguments: object) -> Arm:
+    return Arm(name=called or function, entry=f"{ARMS}:{function}", arguments=arguments)
+
+
+def test_an_arm_measured_against_itself_gives_a_verdict_on_twelve_pairs():
+    found = control(arm("additions", many=200), SHORT)
+    assert found.baseline == "additions"
+    assert found.speedup.pairs == 12
+    assert found.speedup.low <= found.speedup.ratio <= found.speedup.high
+    assert all(window.steps == 50 for pair in found.pairs for window in pair)
+
+
+def test_what_comes_before_the_first_window_is_timed_and_kept_apart():
+    measured = run_arms([arm("additions", "light", many=200), arm("additions", "heavy", many=2_000)], SHORT)
+    assert [window.arm for window in measured.windows] == list(interleaved(["light", "heavy"], 12))
+    assert [cost.arm for cost in measured.one_off] == ["light", "heavy"]
+    assert all(cost.seconds == cost.build_seconds + cost.warmup_seconds > 0 for cost in measured.one_off)
+    assert all(cost.warmup_steps == 5 and cost.threads is None for cost in measured.one_off)
+
+
+def test_no_window_of_one_arm_begins_inside_one_of_another(tmp_path):
+    journal = str(tmp_path / "journal")
+    arms = [arm("notes_its_turns", name, name=name, journal=journal) for name in ("a", "b", "c")]
+    run_arms(arms, Protocol(rounds=3, steps=50, warmup_steps=0, limit_seconds=60))
+    lines = Path(journal).read_text().splitlines()
+    expected = [f"{name} {what}" for name in interleaved("abc", 3) for what in ("begins", "ends")]
+    assert lines == expected
+
+
+def test_what_an_arm_prints_is_never_taken_for_an_answer():
+    found = control(arm("talkative"), SHORT)
+    assert all(window.seconds > 0 for pair in found.pairs for window in pair)
+
+
+@pytest.mark.parametrize(
+    ("function", "reported"),
+    [
+        ("cannot_be_built", "LookupError: no such model"),
+        ("raises_in_a_window", "ZeroDivisionError: in the middle"),
+        ("is_killed", "died: killed by SIGKILL"),
+        ("is_not_there", "AttributeError"),
+    ],
+)
+def test_an_arm_that_fails_is_named_with_the_class_of_its_error(function, reported):
+    with pytest.raises(UserCodeFailed, match=reported) as failure:
+        run_arms([arm("additions"), arm(function)], SHORT)
+    assert failure.value.where == f'arm "{function}"'
+
+
+def test_an_arm_that_never_answers_ends_the_benchmark():
+    with pytest.raises(Hang, match="no answer within 1 s"):
+        run_arms([arm("never_answers")], Protocol(limit_seconds=1))
+
+
+def test_no_process_and_no_file_outlives_the_benchmark(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run_arms([arm("leaves_a_file")], SHORT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_window_of_few_steps_and_little_time_is_refused():
+    with pytest.raises(InvalidMeasurement, match="a window of 49 steps"):
+        run_arms([arm("additions", many=1)], Protocol(rounds=1, steps=49, warmup_steps=0))
+
+
+def test_two_arms_of_one_name_are_refused():
+    with pytest.raises(InvalidMeasurement, match="same name"):
+        run_arms([arm("additions"), arm("additions")], SHORT)
+
+
+@pytest.mark.trap(50)
+def test_a_control_that_finds_a_difference_stops_the_benchmark():
+    def windows(slower: float) -> list[Window]:
+        seconds = {"a": 1.0, "a again": slower}
+        return [Window(arm=name, steps=50, seconds=seconds[name]) for name in interleaved(["a", "a again"], 12)]
+
+    refuse_noise(compare(windows(1.0), baseline="a", challenger="a again"))
+    with pytest.raises(InvalidMeasurement, match="excludes 1"):
+        refuse_noise(compare(windows(1.1), baseline="a", challenger="a again"))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from bench.arms import Measured, OneOff, Protocol
+from bench.record import Record, Target, break_even_step, environment, hardware, write_record
+
+from hasten.facts.machine import read_machine
+from hasten.measure.paired import Window, compare, interleaved
+from support import laptop
+
+
+def windows(seconds: dict[str, float]) -> tuple[Window, ...]:
+    return tuple(Window(arm=name, steps=100, seconds=seconds[name]) for name in interleaved(list(seconds), 12))
+
+
+def one_off(arm: str, build_seconds: float) -> OneOff:
+    return OneOff(arm=arm, build_seconds=build_seconds, warmup_seconds=1.0, warmup_steps=10, threads=1)
+
+
+def a_record() -> Record:
+    main = windows({"plain": 1.0, "fast": 0.5})
+    return Record(
+        what="nothing",
+        claim="Nothing at all, twice as fast",
+        command="python -m bench.nothing",
+        protocol=Protocol(rounds=12, steps=100, warmup_steps=10),
+        control=compare(windows({"plain": 1.0, "plain again": 1.0}), baseline="plain", challenger="plain again"),
+        comparisons=[compare(main, baseline="plain", challenger="fast")],
+        measured=Measured(windows=main, one_off=(one_off("plain", 0.0), one_off("fast", 5.0))),
+        targets=[Target(name="ratio", bound=3.0, at_most=False, low=2.0, value=2.0, high=2.0)],
+    )
+
+
+def test_a_record_holds_the_result_the_samples_the_environment_and_a_page(tmp_path):
+    home = write_record(a_record(), tmp_path, laptop())
+    assert home.name.endswith("_nothing_2-cores-test-processor")
+    result = json.loads((home / "result.json").read_text())
+    assert result["baseline"] == "plain"
+    assert result["comparisons"][0]["speedup"] == {"ratio": 2.0, "low": 2.0, "high": 2.0, "pairs": 12}
+    assert result["comparisons"][0]["break_even_step"] == 1000
+    assert result["targets"][0]["outcome"] == "missed"
+    assert result["control"]["differs"] is False
+    lines = [json.loads(line) for line in (home / "samples.jsonl").read_text().splitlines()]
+    assert [line["phase"] for line in lines] == ["control"] * 24 + ["main"] * 24
+    assert lines[24] == {"phase": "main", "arm": "plain", "steps": 100, "seconds": 1.0}
+    page = (home / "README.md").read_text()
+    for said in (
+        "Nothing at all",
+        "test processor",
+        "torch 2.",
+        "Threads inside one operation: 1",
+        "2.00× (2.00–2.00, 12 pairs)",
+        "`python -m bench.nothing`",
+        "| ratio | ≥ 3 | 2 (2–2) | missed |",
+        "held",
+    ):
+        assert said in page
+
+
+def test_an_earlier_record_is_never_overwritten(tmp_path):
+    first = write_record(a_record(), tmp_path, laptop())
+    second = write_record(a_record(), tmp_path, laptop())
+    assert second.name == f"{first.name}_2"
+
+
+def test_a_failed_control_is_written_beside_the_numbers(tmp_path):
+    found = compare(windows({"plain": 1.0, "plain again": 2.0}), baseline="plain", challenger="plain again")
+    page = (write_record(replace(a_record(), control=found), tmp_path, laptop()) / "README.md").read_text()
+    assert "found a difference where there is none" in page
+
+
+def test_the_environment_tells_versions_and_no_secrets(monkeypatch, tmp_path):
+    import os
+    import socket
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1 secret-token")
+    monkeypatch.setenv("API_KEY", "secret-token")
+    machine = replace(read_machine(), processor_features=frozenset({"avx512f", "amx_bf16", "hypervisor"}))
+    text = json.dumps(environment(machine, ["torch", "numpy"]))
+    for hidden in ("secret-token", socket.gethostname(), os.getcwd(), os.path.expanduser("~"), "hypervisor"):
+        assert hidden not in text
+    told = json.loads(text)
+    assert told["processor_features"] == ["amx_bf16", "avx512f"]
+    assert told["packages"]["torch"] == machine.torch
+    assert told["thread_variables"]["OMP_NUM_THREADS"] is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "at_most", "outcome"),
+    [
+        (1, 2, True, "met"),
+        (4, 5, True, "missed"),
+        (2, 4, True, "undecided"),
+        (4, 5, False, "met"),
+        (1, 2, False, "missed"),
+    ],
+)
+def test_a_target_is_decided_only_where_the_whole_interval_lies_on_one_side(low, high, at_most, outcome):
+    assert Target(name="t", bound=3, at_most=at_most, low=low, value=(low + high) / 2, high=high).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("slow_seconds", "build_seconds", "step"), [(0.5, 10.0, 2000), (0.5, 0.0, 0), (2.0, 0.0, None), (2.0, -5.0, None)]
+)
+def test_what_is_paid_once_is_earned_back_at_a_step_or_never(slow_seconds, build_seconds, step):
+    found = compare(windows({"plain": 1.0, "other": slow_seconds}), baseline="plain", challenger="other")
+    costs = {"plain": one_off("plain", 5.0), "other": one_off("other", 5.0 + build_seconds)}
+    assert break_even_step(found, costs) == step
+
+
+def test_a_machine_has_a_short_plain_name():
+    intel = laptop(processor="Intel(R) Xeon(R) Platinum 8581C CPU @ 2.10GHz")
+    assert hardware(intel) == "2-cores-intel-xeon-platinum-8581c"
+    assert hardware(laptop(accelerator="NVIDIA H200", accelerators=1)) == "1-nvidia-h200"

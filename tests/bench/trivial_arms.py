@@ -1,0 +1,66 @@
+"""Arms that load nothing: for tests of the benchmark's own machinery."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+
+def additions(many: int = 20_000) -> Callable[[int], None]:
+    def window(steps: int) -> None:
+        for _ in range(steps):
+            sum(range(many))
+
+    return window
+
+
+def talkative() -> Callable[[int], None]:
+    sys.stdout.write("built\n")
+
+    def window(steps: int) -> None:
+        sys.stdout.write('{"seconds": -1}\n')
+        sys.stdout.flush()
+
+    return window
+
+
+def cannot_be_built() -> Callable[[int], None]:
+    raise LookupError("no such model")
+
+
+def raises_in_a_window() -> Callable[[int], None]:
+    def window(steps: int) -> None:
+        raise ZeroDivisionError("in the middle")
+
+    return window
+
+
+def is_killed() -> Callable[[int], None]:
+    def window(steps: int) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return window
+
+
+def never_answers() -> Callable[[int], None]:
+    def window(steps: int) -> None:
+        Event().wait()
+
+    return window
+
+
+def leaves_a_file() -> Callable[[int], None]:
+    Path("left_behind").write_text(str(os.getpid()))
+    return lambda steps: None
+
+
+def notes_its_turns(name: str, journal: str) -> Callable[[int], None]:
+    def window(steps: int) -> None:
+        with open(journal, "a") as file:
+            file.write(f"{name} begins\n{name} ends\n")
+
+    return window
