@@ -1,0 +1,102 @@
+"""Pictures of a run's learning rate, from plain lists of numbers.
+
+A figure is drawn without a window, a global state or a date, so the same numbers give the same bytes. matplotlib takes
+half a second to load, so it is loaded by the first picture."""
+
+# matplotlib annotates its functions but for their keyword arguments.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_INCHES = (7.0, 3.2)
+_RATE, _MOMENTUM, _MARK = "#1f5fa8", "#c0712c", "#a8322a"
+
+
+def draw_schedule(
+    steps: Sequence[int],
+    rates: Sequence[float],
+    momenta: Sequence[float | None],
+    *,
+    title: str = "learning rate of the planned run",
+    note: str = "",
+) -> Figure:
+    """Learning rate, and below it momentum or the first beta, against optimizer steps.
+
+    steps, rates, momenta: of one length; a None among the momenta is a gap, and nothing but None leaves the lower
+        picture out. note: what the picture cannot show, said under the title.
+    """
+    _check_lengths(steps=steps, rates=rates, momenta=momenta)
+    cycles = any(momentum is not None for momentum in momenta)
+    figure = _figure(2 if cycles else 1)
+    upper, *lower = figure.subplots(2 if cycles else 1, 1, sharex=True, squeeze=False)[:, 0]
+    upper.set_title(f"{title}\n{note}" if note else title, fontsize="medium")
+    upper.plot(steps, rates, color=_RATE)
+    upper.set_ylabel("learning rate")
+    upper.set_ylim(bottom=min(0.0, *rates))
+    for axes in lower:
+        axes.plot(steps, [math.nan if momentum is None else momentum for momentum in momenta], color=_MOMENTUM)
+        axes.set_ylabel("momentum")
+    (lower[-1] if lower else upper).set_xlabel("optimizer step")
+    return figure
+
+
+def draw_range_test(
+    rates: Sequence[float], losses: Sequence[float], suggested: float | None = None, *, title: str = ""
+) -> Figure:
+    """Loss against the logarithm of the rate, with a line at the suggested rate where there is one.
+
+    rates, losses: of one length, in the order they were tried. Losses that are not finite are gaps.
+    """
+    _check_lengths(rates=rates, losses=losses)
+    figure = _figure(1)
+    axes = figure.subplots()
+    axes.set_title(title or "learning-rate range test", fontsize="medium")
+    axes.plot(rates, [loss if math.isfinite(loss) else math.nan for loss in losses], color=_RATE)
+    axes.set_xscale("log")
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss")
+    if suggested is not None:
+        axes.axvline(suggested, color=_MARK, linestyle="--", label=f"suggested: {suggested:.3g}")
+        axes.legend(frameon=False)
+    return figure
+
+
+def as_svg(figure: Figure) -> str:
+    """An <svg> element for an HTML page. Text stays text, so it can be searched and read aloud."""
+    from matplotlib import rc_context
+
+    written = io.StringIO()
+    # The identifiers inside are made from this salt: pictures on one page must not share theirs.
+    salt = hashlib.sha256(as_png(figure)).hexdigest()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    return text[text.index("<svg") :]
+
+
+def as_png(figure: Figure) -> bytes:
+    written = io.BytesIO()
+    figure.savefig(written, format="png", dpi=144, metadata={"Software": None})
+    return written.getvalue()
+
+
+def _figure(rows: int) -> Figure:
+    from matplotlib.figure import Figure
+
+    width, height = _INCHES
+    return Figure(figsize=(width, height * (1 + 0.6 * (rows - 1))), layout="constrained")
+
+
+def _check_lengths(**lists: Sequence[object]) -> None:
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1 or not all(lengths.values()):
+        raise ValueError(f"lists of one length, with at least one number each, are needed; these are {lengths}")

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as xml
+
+import numpy as np
+import pytest
+
+from hasten.report.plots import as_png, as_svg, draw_range_test, draw_schedule
+
+STEPS = list(range(20))
+RATES = [0.1 * (1 - step / 20) for step in STEPS]
+
+
+def lines(axes):
+    return [np.asarray(line.get_xydata()) for line in axes.get_lines()]
+
+
+def test_rate_and_momentum_are_drawn_as_given():
+    momenta = [0.85 + step / 200 for step in STEPS]
+    upper, lower = draw_schedule(STEPS, RATES, momenta).axes
+    assert lines(upper)[0].tolist() == [list(pair) for pair in zip(STEPS, RATES, strict=True)]
+    assert lines(lower)[0].tolist() == [list(pair) for pair in zip(STEPS, momenta, strict=True)]
+    assert (upper.get_ylabel(), lower.get_ylabel()) == ("learning rate", "momentum")
+    assert lower.get_xlabel() == "optimizer step"
+
+
+def test_an_optimizer_without_momentum_has_one_picture():
+    (axes,) = draw_schedule(STEPS, RATES, [None] * 20, note="drawn as if constant").axes
+    assert axes.get_xlabel() == "optimizer step"
+    assert "drawn as if constant" in axes.get_title()
+
+
+def test_the_rate_of_a_falling_schedule_is_not_cut_off():
+    axes = draw_schedule([0, 1], [0.1, -0.01], [None, None]).axes[0]
+    assert axes.get_ylim()[0] <= -0.01
+
+
+def test_a_range_test_has_a_logarithmic_axis_and_a_mark():
+    axes = draw_range_test([1e-3, 1e-2, 1e-1], [2.0, 1.0, math.nan], suggested=0.01).axes[0]
+    assert axes.get_xscale() == "log"
+    curve, mark = lines(axes)
+    assert curve[:2].tolist() == [[1e-3, 2.0], [1e-2, 1.0]]
+    assert math.isnan(curve[2][1])
+    assert set(mark[:, 0]) == {0.01}
+    assert "suggested: 0.01" in as_svg(draw_range_test([1e-3, 1e-2], [2.0, 1.0], suggested=0.01))
+
+
+def test_without_a_suggestion_nothing_is_marked():
+    assert len(lines(draw_range_test([1e-3, 1e-2], [2.0, 1.0]).axes[0])) == 1
+
+
+def test_a_picture_is_one_svg_element_with_its_text_as_text():
+    svg = as_svg(draw_schedule(STEPS, RATES, [None] * 20, title="rates & <more>"))
+    assert xml.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "rates &amp; &lt;more&gt;" in svg
+
+
+def test_the_same_numbers_give_the_same_bytes():
+    first, second = (draw_schedule(STEPS, RATES, [None] * 20) for _ in range(2))
+    assert as_svg(first) == as_svg(second)
+    assert as_png(first) == as_png(second)
+    assert as_png(first).startswith(b"\x89PNG")
+
+
+def test_two_pictures_on_one_page_share_no_identifier():
+    def identifiers(svg):
+        return {element.get("id") for element in xml.fromstring(svg).iter("{http://www.w3.org/2000/svg}clipPath")}
+
+    first = identifiers(as_svg(draw_schedule(STEPS, RATES, [None] * 20)))
+    second = identifiers(as_svg(draw_range_test(RATES, RATES)))
+    assert first
+    assert not first & second
+
+
+@pytest.mark.parametrize(("steps", "rates"), [([], []), ([0, 1], [0.1])])
+def test_lists_that_do_not_fit_are_refused(steps, rates):
+    with pytest.raises(ValueError, match="of one length"):
+        draw_schedule(steps, rates, [None] * len(rates))
