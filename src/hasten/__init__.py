@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hasten.checkpoint.plans import write_plan
     from hasten.entry import prepare, train
     from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
     from hasten.facts.loss import Loss
     from hasten.facts.plan import Plan, make_plan
-    from hasten.facts.plan_file import read_plan, write_plan
+    from hasten.facts.plan_file import read_plan
     from hasten.train.loop import Result
     from hasten.train.run import Run
     from hasten.train.step import Step
@@ -35,7 +36,7 @@ _HOMES = {
     "read_plan": "hasten.facts.plan_file",
     "supervised": "hasten.train.supervised",
     "train": "hasten.entry",
-    "write_plan": "hasten.facts.plan_file",
+    "write_plan": "hasten.checkpoint.plans",
 }
 
 __all__ = [

@@ -210,7 +210,7 @@ def describe(value: object) -> str:
     """A value as an error message shows it: short, with its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return f"{text if len(text) <= 40 else text[:37] + '…'} ({type(value).__name__})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import nn
 
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source, open_source
+from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.job import Job, describe
@@ -51,9 +51,9 @@ def build(job: Job, plan: Plan, *, name: str = "") -> Built:
     ordered = in_order(plan)
     seed_everything(job.seed)
     model = _made_model(job)
-    train = open_source(job.train, field="train", collate=job.collate)
-    valid = None if job.valid is None else open_source(job.valid, field="valid", collate=job.collate)
-    batch_size = _batch_size(job, train)
+    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    batch_size = _batch_size(train)
     machine = read_machine()
     setup = Setup(
         job=job,
@@ -61,6 +61,7 @@ def build(job: Job, plan: Plan, *, name: str = "") -> Built:
         device=torch.device(job.device or machine.device),
         model=model,
         draw_sample=lambda: _first_batch(job, train, batch_size),
+        loader=replace(train.options) if train.options is not None else LoaderOptions(),
     )
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
@@ -107,11 +108,10 @@ def _made_model(job: Job) -> nn.Module:
     return model
 
 
-def _batch_size(job: Job, train: Source) -> int:
-    size = job.batch_size or train.batch_size
-    if size is None:
+def _batch_size(train: Source) -> int:
+    if train.batch_size is None:
         raise JobError("batch_size", "is not given", "say how many samples one optimizer step takes: batch_size=128")
-    return size
+    return train.batch_size
 
 
 def _first_batch(job: Job, train: Source, batch_size: int) -> Any:

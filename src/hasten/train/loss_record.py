@@ -28,29 +28,36 @@ class WindowLoss:
 class LossRecord:
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
         self._device, self._ranks = device, ranks
-        self._means: list[Tensor] = []
-        self._counts: list[Count] = []
+        self._rows: list[tuple[Count, Count, Count, Count]] = []
 
-    def append(self, mean: Tensor, count: Count) -> None:
-        self._means.append(mean)
-        self._counts.append(count)
+    def append(self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1) -> None:
+        """One window on this rank: the mean over `count` items, and the auxiliary mean over `samples` samples."""
+        self._rows.append((mean, count, auxiliary, samples))
 
     def __len__(self) -> int:
-        return len(self._means)
+        return len(self._rows)
 
     def drain(self) -> list[WindowLoss]:
         """All windows since the last call, oldest first, with one host sync. NaN stays NaN."""
-        if not self._means:
+        if not self._rows:
             return []
-        means = torch.stack([mean.double() for mean in self._means])
-        counts = torch.stack([torch.as_tensor(count, dtype=torch.float64).to(self._device) for count in self._counts])
-        self._means, self._counts = [], []
+        means, counts, auxiliary, samples = (self._together(column) for column in zip(*self._rows, strict=True))
+        self._rows = []
         if self._ranks.many:
-            totals = sum_over_ranks(means * counts, self._ranks)
-            counts = sum_over_ranks(counts, self._ranks)
-            means = totals / (counts + (counts == 0))
-        pairs = zip(means.tolist(), counts.tolist(), strict=True)
+            means, counts = self._over_ranks(means, counts)
+            auxiliary, samples = self._over_ranks(auxiliary, samples)
+        pairs = zip((means + auxiliary).tolist(), counts.tolist(), strict=True)
         return [WindowLoss(mean, count) for mean, count in pairs]
+
+    def _together(self, column: Sequence[Count]) -> Tensor:
+        if any(isinstance(value, Tensor) for value in column):
+            column = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
+            return torch.stack(column)
+        return torch.tensor(column, dtype=torch.float64, device=self._device)
+
+    def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)
+        return totals / (weights + (weights == 0)), weights
 
 
 def mean_loss(windows: Sequence[WindowLoss]) -> float:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
@@ -27,7 +27,6 @@ from hasten.facts.plan import Plan
 from hasten.parallel.replicate import present_ranks
 from hasten.train.averages import WeightAverage
 from hasten.train.build import Built, build, seed_everything
-from hasten.train.compiling import CompileLog, compile_model
 from hasten.train.evaluate import Evaluation, Evaluator
 from hasten.train.loss_record import LossRecord
 from hasten.train.master_weights import MasterWeights
@@ -37,6 +36,9 @@ from hasten.train.quiet import random_state, set_random_state
 from hasten.train.schedule import build_schedule
 from hasten.train.step import Step, autocast_of
 from hasten.train.stopping import Stopping
+
+if TYPE_CHECKING:
+    from hasten.train.compiling import CompileLog
 
 
 class Run:
@@ -59,8 +61,9 @@ class Run:
         self.notices += self._open.enter_context(process_options(setup.process))
         self.device, self.model = setup.device, setup.model.to(setup.device)
         self.loader = self._train_loader(built)
+        self.notices += self.loader.notices
         self.total_steps, self.total_epochs = self._planned_length()
-        self.compiling: CompileLog | None = compile_model(self.model, setup.compile) if setup.compile else None
+        self.compiling = self._compile()
         masters = MasterWeights(self.model)
         if masters and self.ranks.many:
             raise Misconfigured(
@@ -72,7 +75,14 @@ class Run:
             self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
         for optimizer in self.optimizers:
             masters.hand_to(optimizer)
-        self.schedule = build_schedule(job, self.optimizers, self.total_steps, self.total_epochs, setup.schedule)
+        self.schedule = build_schedule(
+            job,
+            self.optimizers,
+            self.total_steps,
+            self.total_epochs,
+            setup.schedule,
+            planned_rate=setup.optimizer.learning_rate,
+        )
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
         self._step = Step(
             self.model,
@@ -92,6 +102,15 @@ class Run:
         self._samples, self._last = 0, True  # of the microbatch handed out last
         self.wait_seconds, self.samples_seen = 0.0, 0
         seed_everything(job.seed)
+
+    def _compile(self) -> CompileLog | None:
+        if self.setup.compile is None:
+            return None
+        from hasten.train.compiling import compile_model  # loads torch's compiler, which takes a second
+
+        log = compile_model(self.model, self.setup.compile)
+        self._open.callback(log.stop)
+        return log
 
     def _planned_length(self) -> tuple[int | None, int | None]:
         """Optimizer steps and epochs of the planned run; None where the data does not tell."""
@@ -131,13 +150,14 @@ class Run:
             loader = EvaluationLoader(
                 valid,
                 batch_size=batch_size,
-                options=setup.loader,
+                options=valid.options or setup.loader,
                 seed=self.job.seed,
                 rank=self.ranks.rank,
                 world_size=self.ranks.size,
             )
-            for batch, samples in loader:
-                yield self._placed(batch), samples
+            for microbatch in loader:
+                yield self._placed(microbatch.batch), microbatch.samples
+            loader.close()
 
         return Evaluator(
             self.model,

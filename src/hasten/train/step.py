@@ -139,7 +139,7 @@ class Step:
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
         self.skips.settle()
-        self.losses.append(self._mean_of_window(), self._window_count)
+        self._record_loss()
         self._divide_by_count()
         if self._scaler is not None:
             for optimizer in self.optimizers:
@@ -212,13 +212,14 @@ class Step:
         self._window_mean: Tensor | None = None
         self._window_count: Count = 0
 
-    def _mean_of_window(self) -> Tensor:
+    def _record_loss(self) -> None:
         if self._window_mean is not None:
-            return self._window_mean
-        if self._window_total is None:
+            self.losses.append(self._window_mean, self._window_count)
+        elif self._window_total is not None:
+            mean, samples = self._window_total / never_zero(self._window_count), self._window_samples
+            self.losses.append(mean, self._window_count, self._auxiliary_total / max(samples, 1), samples)
+        else:
             raise RuntimeError("update() was called before any accumulate()")
-        mean = self._window_total / never_zero(self._window_count)
-        return mean + self._auxiliary_total / max(self._window_samples, 1)
 
     # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
 

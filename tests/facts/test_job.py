@@ -1,0 +1,90 @@
+"""A wrong job is refused when it is made, in one line that names the field, what it was and what to write."""
+
+import pytest
+import torch
+from support import small_job
+from torch import nn
+from torchmetrics.classification import MulticlassAccuracy
+
+from hasten.errors import JobError
+from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Schedule
+
+WRONG = [
+    ("model", nn.Linear(2, 2), "Linear", "lambda: MyModel()"),
+    ("model", lambda width: nn.Linear(width, 2), "no argument", "model="),
+    ("loss", nn.CrossEntropyLoss(), "CrossEntropyLoss", "hasten.supervised"),
+    ("loss", lambda batch: None, "2 arguments", "loss="),
+    ("optimizer", torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), "SGD", "lambda params"),
+    ("optimizer", 0.1, "0.1 (float)", "lambda params"),
+    ("parameters", ["weight"], "list", "function of the model"),
+    ("schedule", 0.1, "float", "lambda optimizer, total_steps"),
+    ("collate", "stack", "stack", "function"),
+    ("train", None, "None", "data set"),
+    ("batch_size", 0, "0 (int)", "1 or more"),
+    ("batch_size", 8.0, "8.0 (float)", "whole number"),
+    ("batch_size", True, "True (bool)", "whole number"),
+    ("epochs", -1, "-1 (int)", "1 or more"),
+    ("epochs", None, "neither is max_steps", "epochs=20"),
+    ("max_steps", 1.5, "1.5 (float)", "whole number"),
+    ("evaluate_every", 0, "0 (int)", "1 or more"),
+    ("log_every", None, "None", "1 or more"),
+    ("clip_norm", -1.0, "-1.0 (float)", "0 or more"),
+    ("clip_value", "1", "'1' (str)", "0 or more"),
+    ("clip_norm", float("nan"), "nan", "0 or more"),
+    ("seed", -1, "-1 (int)", "0 to"),
+    ("seed", 1.0, "1.0 (float)", "whole number"),
+    ("stop", 3, "3 (int)", "EarlyStopping"),
+    ("stop", EarlyStopping(), "no valid data", "valid="),
+    ("average", 0.9, "0.9 (float)", "ExponentialAverage"),
+    ("metrics", MulticlassAccuracy(3), "MulticlassAccuracy", "dictionary"),
+    ("metrics", {"accuracy": len}, "'accuracy'", "torchmetrics.Metric"),
+    ("metrics", {"loss": MulticlassAccuracy(3)}, '"loss"', "another name"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "was", "write"), WRONG, ids=[f"{row[0]}-{i}" for i, row in enumerate(WRONG)]
+)
+def test_a_wrong_field_is_named_with_what_it_was_and_what_to_write(field, value, was, write):
+    with pytest.raises(JobError) as refusal:
+        small_job(**{field: value})
+    error = refusal.value
+    assert error.field == field
+    assert was in error.what
+    assert write in error.fix
+    assert "\n" not in error.what
+    assert error.exit_code == 2
+    assert str(error).startswith(f"Job.{field}: ")
+
+
+def test_a_stopping_rule_for_an_unknown_metric_lists_the_known_ones():
+    rows = torch.randn(4, 6), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(JobError, match="no metric of the job") as refusal:
+        small_job(stop=EarlyStopping("acuracy"), valid=rows, metrics={"accuracy": MulticlassAccuracy(3)})
+    assert refusal.value.fix == "write one of: loss, accuracy"
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: EarlyStopping(patience=0), "stop"),
+        (lambda: EarlyStopping(mode="best"), "stop"),  # type: ignore[arg-type]
+        (lambda: EarlyStopping(min_delta=-1), "stop"),
+        (lambda: ExponentialAverage(1.0), "average"),
+        (lambda: EqualAverage(1.0), "average"),
+        (lambda: Schedule(0.1, "step"), "schedule"),  # type: ignore[arg-type]
+        (lambda: Schedule(lambda optimizer: None, "batch"), "schedule"),  # type: ignore[arg-type]
+    ],
+)
+def test_the_records_inside_a_job_are_checked_as_well(make, field):
+    with pytest.raises(JobError) as refusal:
+        make()
+    assert refusal.value.field == field
+    assert refusal.value.fix
+
+
+def test_optional_arguments_of_the_jobs_functions_are_allowed():
+    job = small_job(
+        model=lambda width=3: nn.Linear(6, width), optimizer=lambda params, lr=0.1: torch.optim.SGD(params, lr)
+    )
+    assert job.model().out_features == 3

@@ -1,0 +1,91 @@
+"""What the rank tests run on every rank; a module of its own, so that started processes can import it by name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from support import small_job
+from torch import nn
+from torch.nn import functional
+from torchmetrics.classification import MulticlassAccuracy
+
+import hasten
+from hasten.entry import prepare
+from hasten.facts.loss import Loss
+from hasten.facts.plan import make_plan
+
+IGNORED = -100
+
+
+def token_job(**changes: Any) -> hasten.Job:
+    """Rows of unequal weight: a third of all targets is ignored, unevenly over the batches."""
+    generator = torch.Generator().manual_seed(3)
+    features = torch.randn(37, 6, generator=generator, dtype=torch.float64)
+    target = torch.randint(0, 3, (37,), generator=generator)
+    target[torch.rand(37, generator=generator) < 0.3] = IGNORED
+    target[:6] = IGNORED
+
+    def loss(model: nn.Module, batch: Any) -> Loss:
+        prediction = model(batch[0])
+        total = functional.cross_entropy(prediction, batch[1], ignore_index=IGNORED, reduction="sum")
+        auxiliary = 0.1 * prediction.square().mean(dim=1).mean()
+        return Loss(total, (batch[1] != IGNORED).sum(), auxiliary, prediction, batch[1])
+
+    fields: dict[str, Any] = {
+        "model": lambda: nn.Linear(6, 3).double(),
+        "loss": loss,
+        "train": (features, target),
+        "valid": (features, target),
+        "batch_size": 10,
+        "shuffle": False,
+        "metrics": {"accuracy": MulticlassAccuracy(3, average="micro", ignore_index=IGNORED)},
+        "schedule": lambda optimizer, total_steps: torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 0.4, total_steps=total_steps, cycle_momentum=False
+        ),
+        "clip_norm": 0.3,
+    }
+    return small_job(**(fields | changes))
+
+
+def trained(microbatch: int | None = None, **changes: Any) -> dict[str, Any]:
+    """A whole small run: final weights, every window's loss, the trace of rates, and an evaluation."""
+    rates: list[float] = []
+    plan = make_plan(microbatch=microbatch) if microbatch else None
+    with prepare(token_job(**changes), plan) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.window_closed:
+                rates.append(run.schedule.rates()[0])
+        evaluation = run.evaluate()
+        return {
+            "weights": [parameter.detach().clone() for parameter in run.model.parameters()],
+            "losses": [window.mean for window in run.losses.drain()],
+            "rates": rates,
+            "results": dict(evaluation.results),
+        }
+
+
+def skipping_on_one_rank() -> dict[str, Any]:
+    """fp16's scaling, and an infinity that only the last rank sees in the second update."""
+    ranks = torch.distributed.get_world_size()
+    rank = torch.distributed.get_rank()
+    calls = 0
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        mean = functional.cross_entropy(model(batch[0]), batch[1])
+        return mean * math.inf if calls == 2 and rank == ranks - 1 else mean
+
+    with prepare(small_job(loss=loss, epochs=1)) as run:
+        run._step._scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for batch in run.batches():
+            run.step(batch)
+        return {
+            "applied": run._step.skips.applied,
+            "skipped": run._step.skips.skipped,
+            "scale": run._step._scaler.get_scale(),
+            "weights": [parameter.detach().clone() for parameter in run.model.parameters()],
+        }

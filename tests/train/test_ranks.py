@@ -1,0 +1,51 @@
+"""Two gloo ranks train, skip and evaluate as one process does."""
+
+import pytest
+import torch
+from rank_jobs import skipping_on_one_rank, trained
+from ranks import on_ranks
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return trained()
+
+
+@pytest.fixture(scope="module", params=[None, 3], ids=["whole share", "microbatches of 3"])
+def two_ranks(request, tmp_path_factory):
+    return on_ranks(2, tmp_path_factory.mktemp("ranks"), trained, request.param)
+
+
+@pytest.mark.trap(2)
+@pytest.mark.trap(21)
+def test_token_weighted_gradients_over_ranks_are_those_of_the_large_batch(alone, two_ranks):
+    for rank in two_ranks:
+        for mine, wanted in zip(rank["weights"], alone["weights"], strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.trap(6)
+def test_the_logged_loss_is_that_of_the_global_batch(alone, two_ranks):
+    for rank in two_ranks:
+        assert rank["losses"] == pytest.approx(alone["losses"], rel=1e-6)
+
+
+@pytest.mark.trap(15)
+def test_the_trace_of_rates_does_not_depend_on_the_number_of_ranks(alone, two_ranks):
+    for rank in two_ranks:
+        assert rank["rates"] == alone["rates"]
+
+
+@pytest.mark.trap(44)
+def test_an_evaluation_over_ranks_counts_every_sample_once(alone, two_ranks):
+    for rank in two_ranks:
+        assert rank["results"] == pytest.approx(alone["results"], rel=1e-9)
+
+
+@pytest.mark.trap(9)
+def test_an_infinity_on_one_rank_skips_the_update_on_all(tmp_path):
+    first, second = on_ranks(2, tmp_path, skipping_on_one_rank)
+    assert first["skipped"] == second["skipped"] == 1
+    assert first["applied"] == second["applied"] == 4
+    assert first["scale"] == second["scale"] == 512.0
+    assert all(torch.equal(a, b) for a, b in zip(first["weights"], second["weights"], strict=True))
