@@ -83,4 +83,4 @@ def _processor_name() -> str:
 
 
 def _processor_features() -> frozenset[str]:
-    return frozenset(_cpuinfo("flags").split())
+    return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())  # the second name is ARM's

@@ -1,0 +1,95 @@
+"""Change how memory is asked for, kept and cut into pieces.
+
+What it does: on CUDA it configures torch's caching allocator. "expandable_segments" reserves address space once and
+maps memory into it as it grows; "max_split_size" never cuts blocks above 256 MiB; "roundup_power2" rounds sizes up to
+eighths of a power of two, so that nearly equal requests share blocks. On a processor "keep_freed_memory" tells the GNU
+C library to keep large freed blocks in the process instead of giving them back to the kernel.
+
+Why it is faster: free memory that lies in pieces too small to use is as good as lost, and a request that finds none fit
+makes the allocator stop the device, return its cache and ask the driver again. On a processor a block that comes back
+from the kernel is filled with zeros page by page when it is first touched, in every step anew.
+
+When it loses: jobs whose every step asks for the same sizes hardly fragment. Rounding up and unsplit blocks hold more
+memory than was asked for. Memory of expandable segments cannot be shared with other processes by every torch version.
+
+What it gave up: memory, never bits. A process that keeps freed memory stays at its peak size until it ends, and where
+another allocator is preloaded in place of the C library's, the setting does nothing.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+
+# Since 2.10 torch also reads PYTORCH_ALLOC_CONF, but this older name first, and 2.9 obeys this one alone on CUDA:
+# https://github.com/pytorch/pytorch/issues/183387
+CUDA_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+_CUDA_SETTINGS = {
+    "expandable_segments": "expandable_segments:True",
+    "max_split_size": "max_split_size_mb:256",
+    "roundup_power2": "roundup_power2_divisions:8",
+}
+
+
+def fragmentation(stats: Mapping[str, int]) -> float:
+    """Share, 0 to 1, of the reserved CUDA memory that is neither in use nor able to be given back.
+
+    stats: as torch.cuda.memory_stats() returns it; empty before CUDA is first used. What counts are the free pieces of
+    segments that are partly in use. A segment that is free as a whole is a cache, not a fragment: it can be released.
+    Source: https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html, "inactive_split".
+    """
+    reserved = stats.get("reserved_bytes.all.current", 0)
+    return stats["inactive_split_bytes.all.current"] / reserved if reserved else 0.0
+
+
+def values(device: str, system: str, c_library: str) -> list[str]:
+    """What can be set here, most promising first. device: a torch device type; system: as sys.platform; c_library: the
+    name that platform.libc_ver() gives, empty for one that it does not know."""
+    if device == "cuda":
+        return [name for name in _CUDA_SETTINGS if name != "expandable_segments" or system == "linux"]
+    return ["keep_freed_memory"] if (device, system, c_library) == ("cpu", "linux", "glibc") else []
+
+
+def _values_here(setup: Setup) -> list[str]:
+    return values(setup.device.type, sys.platform, platform.libc_ver()[0])
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    if _values_here(setup):
+        return Yes()
+    device, system = setup.device.type, sys.platform
+    return No(f"only CUDA and the GNU C library on Linux have settings; this job runs on {device} under {system}")
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    return [Choice(technique="allocator", value=value, preserves=Preserves.BITS) for value in _values_here(setup)]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    here = _values_here(setup)
+    if choice.value not in here or choice.options:
+        known = f"write one of: {', '.join(here)}; no options" if here else "leave the choice out on this machine"
+        raise PlanError(f"the plan asks for {choice} on {setup.device.type}", where="allocator", fix=known)
+    if choice.value == "keep_freed_memory":
+        setup.process.keep_freed_memory = True
+    else:
+        setup.process.environment[CUDA_VARIABLE] = _CUDA_SETTINGS[str(choice.value)]
+
+
+TECHNIQUE = Technique(
+    name="allocator",
+    stage=Stage.PROCESS,
+    treats=Symptom.SLOW_ALLOCATION,
+    costs=("holds more memory than is in use",),
+    source="https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

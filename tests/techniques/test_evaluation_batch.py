@@ -1,0 +1,59 @@
+"""Evaluation's batch grows; training's stays."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.techniques.contract import No
+from hasten.techniques.evaluation_batch import TECHNIQUE
+from support import laptop, setup_of
+
+ROWS = (torch.randn(8, 6), torch.zeros(8, dtype=torch.long))
+
+
+def setup_with(**job):
+    return setup_of(nn.Linear(6, 3), ROWS, laptop(), **job)
+
+
+def offered(setup):
+    return [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)]
+
+
+def test_multiples_of_the_training_batch_are_tried():
+    assert offered(setup_with(valid=ROWS, batch_size=12)) == [24, 48, 96]
+
+
+def test_the_batch_size_of_a_loader_is_taken_over():
+    loader = DataLoader(TensorDataset(*ROWS), batch_size=4)
+    assert offered(setup_with(train=loader, valid=ROWS, batch_size=None)) == [8, 16, 32]
+
+
+def test_a_job_without_valid_data_has_nothing_to_evaluate():
+    setup = setup_with(valid=None)
+    assert TECHNIQUE.applies(setup, setup.machine) == No("the job has no valid data, so nothing is evaluated")
+
+
+def test_a_loader_without_a_batch_size_is_refused_with_the_field_to_write():
+    loader = DataLoader(TensorDataset(*ROWS), batch_size=None)
+    setup = setup_with(train=loader, valid=ROWS, batch_size=None)
+    verdict = TECHNIQUE.applies(setup, setup.machine)
+    assert isinstance(verdict, No)
+    assert "Job.batch_size" in verdict.reason
+
+
+def test_only_evaluation_changes():
+    setup = setup_with(valid=ROWS)
+    TECHNIQUE.apply(setup, TECHNIQUE.candidates(setup, setup.machine)[0])
+    assert setup.evaluation.batch_size == 16
+    assert setup.job.batch_size == 8
+    assert setup.step.microbatch_size is None
+
+
+@pytest.mark.parametrize("value", [0, -8, True, 16.0, "double"])
+def test_what_is_no_count_of_samples_is_refused(value):
+    choice = Choice(technique="evaluation_batch", value=value, preserves=Preserves.ROUNDING)
+    with pytest.raises(PlanError, match="whole number of samples"):
+        TECHNIQUE.apply(setup_with(valid=ROWS), choice)

@@ -1,0 +1,79 @@
+"""How many compute threads are tried beside loader workers."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.techniques.contract import No, Yes
+from hasten.techniques.threads import TECHNIQUE, thread_counts
+from support import laptop, setup_of
+
+
+def setup_with(cores, workers=0, device="cpu"):
+    sample = (torch.randn(8, 6), torch.zeros(8, dtype=torch.long))
+    setup = setup_of(nn.Linear(6, 3), sample, laptop(cores=cores))
+    setup.loader.workers = workers
+    setup.device = torch.device(device)
+    return setup
+
+
+def chosen(value):
+    return Choice(technique="threads", value=value, preserves=Preserves.ROUNDING)
+
+
+@given(cores=st.integers(1, 512), workers=st.integers(0, 600))
+def test_counts_fall_from_what_the_workers_leave_free_to_one(cores, workers):
+    counts = thread_counts(cores, workers)
+    assert counts[0] == max(1, cores - workers)
+    assert counts[-1] == 1
+    assert all(fewer == more // 2 for more, fewer in pairwise(counts))
+
+
+def test_workers_take_their_cores_before_threads_are_counted():
+    assert thread_counts(16, 4) == [12, 6, 3, 1]
+    setup = setup_with(cores=16, workers=4)
+    setup.process.threads = 3
+    assert [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)] == [12, 6, 1]
+
+
+def test_the_present_count_is_not_tried_again():
+    assert torch.get_num_threads() == 1
+    setup = setup_with(cores=2)
+    assert TECHNIQUE.applies(setup, setup.machine) == Yes()
+    assert [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)] == [2]
+
+
+def test_one_core_with_one_thread_leaves_nothing_to_try():
+    setup = setup_with(cores=1)
+    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No)
+    assert TECHNIQUE.candidates(setup, setup.machine) == []
+
+
+def test_a_job_on_an_accelerator_is_refused():
+    setup = setup_with(cores=8, device="cuda")
+    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No)
+
+
+def test_more_threads_than_cores_are_obeyed_and_noticed():
+    setup = setup_with(cores=2)
+    TECHNIQUE.apply(setup, chosen(8))
+    assert setup.process.threads == 8
+    assert setup.notices == ["8 compute threads take turns on 2 cores; fewer may be faster"]
+
+
+def test_a_count_that_fits_is_obeyed_without_a_word():
+    setup = setup_with(cores=2)
+    TECHNIQUE.apply(setup, chosen(2))
+    assert (setup.process.threads, setup.notices) == (2, [])
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.0, "2", "all"])
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(PlanError, match="whole number of 1 or more"):
+        TECHNIQUE.apply(setup_with(cores=2), chosen(value))
