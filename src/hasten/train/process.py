@@ -1,0 +1,162 @@
+"""Put what a plan says about the process into force, and take it back afterwards.
+
+    with process_options(setup.process) as notices:
+        ...                                         # notices: what could not be set, and why
+
+Settings of a process are seen by all code in it, so a run that ends gives back what it found, also after an exception.
+Two things cannot be taken back fully, because nothing can ask for their present state or reach all of it:
+
+* Compute threads that started while denormals were flushed go on flushing them; the calling thread does not.
+* The C library's thresholds return to their documented defaults, but glibc no longer adapts them to the sizes that it
+  sees, as it does in a process where nobody ever set one.
+
+A run in a process of its own, as the tuner starts them, leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from hasten.techniques.setup import ProcessOptions
+
+# From glibc's malloc.h, with the defaults that mallopt(3) documents.
+_M_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD = -1, 128 * 1024
+_M_MMAP_MAX, _DEFAULT_MMAP_MAX = -4, 65536
+_NEVER_TRIM, _NEVER_MAP = -1, 0
+
+_ALLOCATOR_VARIABLES = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+
+
+@contextmanager
+def process_options(options: ProcessOptions) -> Iterator[list[str]]:
+    """Apply every option that is not None to this process, and restore the former state on leaving.
+
+    Yields what could not be set, or only in part, one sentence each with its reason; complete on entry.
+    """
+    notices: list[str] = []
+    with ExitStack() as undo:
+        notices += _set_environment(options.environment, undo)
+        _set_threads(options.threads, undo)
+        notices += _set_denormals(options.flush_denormals, undo)
+        notices += _set_float32_matmul(options.float32_matmul, undo)
+        notices += _set_cudnn("allow_tf32", options.cudnn_tf32, undo)
+        notices += _set_cudnn("benchmark", options.cudnn_benchmark, undo)
+        notices += _keep_freed_memory(options.keep_freed_memory, undo)
+        yield notices
+
+
+def _set_environment(environment: dict[str, str], undo: ExitStack) -> Iterator[str]:
+    for name, value in environment.items():
+        before = os.environ.get(name)
+        if before not in (None, value):
+            yield f"{name} was {before}; during this run it is {value}"
+        if torch.cuda.is_initialized():
+            yield (
+                f"{name} = {value} comes late, because CUDA is already in use: what was set up before keeps its form. "
+                "Set the variable in the shell to have it from the start"
+            )
+        if name in _ALLOCATOR_VARIABLES:
+            yield from _tell_allocator(name, value, undo)
+        undo.callback(_restore_variable, name, before)
+        os.environ[name] = value
+
+
+def _restore_variable(name: str, before: str | None) -> None:
+    if before is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = before
+
+
+def _tell_allocator(name: str, settings: str, undo: ExitStack) -> Iterator[str]:
+    """torch may have read the variable when it was imported, which was before now, so it is told directly as well."""
+    tell = _allocator_setter()
+    if tell is None:
+        yield f"{name} may have no effect: torch {torch.__version__} cannot be told it after it was imported"
+        return
+    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # torch 2.9 can be told but not asked
+    undo.callback(tell, ask() if ask else os.environ.get(name, ""))
+    tell(settings)
+
+
+def _allocator_setter() -> Callable[[str], None] | None:
+    """Since torch 2.10 under the first name; before under the second, and only in builds with CUDA."""
+    names = ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
+    return next((getattr(torch._C, name) for name in names if hasattr(torch._C, name)), None)
+
+
+def _set_threads(threads: int | None, undo: ExitStack) -> None:
+    if threads is not None:
+        undo.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(threads)
+
+
+def _set_denormals(flush: bool | None, undo: ExitStack) -> Iterator[str]:
+    if flush is None:
+        return
+    undo.callback(torch.set_flush_denormal, _flushed(1) == 1)
+    if not torch.set_flush_denormal(flush):
+        yield f"flush_denormals = {flush} has no effect: this processor or this build of torch has no such mode"
+        return
+    many = torch.get_num_threads() * 2**17  # numbers; torch splits from 2**15 a thread on
+    if _flushed(many) != (many if flush else 0):
+        yield (
+            f"flush_denormals = {flush} holds only in part: compute threads that had started before keep the former "
+            "mode. Apply the plan before the first large operation of the process"
+        )
+
+
+def _flushed(count: int) -> int:
+    """How many of `count` denormal numbers one operation over all compute threads turns into zero. Bits are compared,
+    because a flushing processor calls any denormal number equal to zero."""
+    smallest = torch.ones(count, dtype=torch.int32).view(torch.float32)
+    return count - int((smallest * 1.0).view(torch.int32).count_nonzero())
+
+
+def _set_float32_matmul(precision: str | None, undo: ExitStack) -> Iterator[str]:
+    if precision is None:
+        return
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        yield f"float32 matrix products stay as this process has set them through fp32_precision, not {precision}"
+        return
+    undo.callback(torch.set_float32_matmul_precision, before)
+    torch.set_float32_matmul_precision(precision)
+
+
+def _set_cudnn(flag: str, value: bool | None, undo: ExitStack) -> Iterator[str]:
+    if value is None:
+        return
+    cudnn: Any = torch.backends.cudnn
+    try:
+        before = getattr(cudnn, flag)
+    except RuntimeError:
+        yield f"cudnn.{flag} stays as this process has set it through fp32_precision, not {value}"
+        return
+    undo.callback(setattr, cudnn, flag, before)
+    setattr(cudnn, flag, value)
+
+
+def _keep_freed_memory(keep: bool | None, undo: ExitStack) -> Iterator[str]:
+    """Every block comes from the heap, and the heap never shrinks. Not through M_MMAP_THRESHOLD, which old versions of
+    glibc refuse above 32 MiB, the size of one large activation."""
+    if not keep:
+        return
+    try:
+        library = ctypes.CDLL(None)
+        set_option, trim = library.mallopt, library.malloc_trim
+    except (AttributeError, OSError, TypeError):
+        yield "keep_freed_memory has no effect: this system's C library is not glibc and has no mallopt"
+        return
+    undo.callback(trim, 0)
+    undo.callback(set_option, _M_TRIM_THRESHOLD, _DEFAULT_TRIM_THRESHOLD)
+    undo.callback(set_option, _M_MMAP_MAX, _DEFAULT_MMAP_MAX)
+    if not (set_option(_M_MMAP_MAX, _NEVER_MAP) and set_option(_M_TRIM_THRESHOLD, _NEVER_TRIM)):
+        yield "keep_freed_memory has no effect: the C library refused the setting"
