@@ -1,7 +1,7 @@
 """Keep images and convolution weights with the channel as the fastest-moving dimension.
 
-What it does: converts the weights of the model once to torch.channels_last, and every four-dimensional input batch when it
-is placed on the device. Values, shapes and the keys of the state_dict stay the same; only strides change.
+What it does: converts the weights of the model once to torch.channels_last, and every four-dimensional input batch when
+it is placed on the device. Values, shapes and the keys of the state_dict stay the same; only strides change.
 
 Why it is faster: convolution libraries (cuDNN on tensor cores, oneDNN with AMX or AVX-512) compute in this layout. With
 the channel-first default they transpose before and after each convolution, or choose a slower kernel.
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -41,6 +42,12 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
+    if choice.value is not True or choice.options:
+        raise PlanError(
+            f"the plan asks for {choice}",
+            where="channels_last",
+            fix="write true without options, or leave the choice out",
+        )
     setup.model = to_channels_last(setup.model)
     setup.step.memory_format = torch.channels_last
 

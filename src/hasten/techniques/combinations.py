@@ -1,0 +1,64 @@
+"""Which choices a plan cannot make together, and why: one table, and the function that reads it.
+
+A row is here only if obeying both choices is impossible. Choices that merely gain nothing together are left to the
+tuner, which measures; a choice that its own technique cannot obey is refused by that technique.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from hasten.facts.choice import Choice, Value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Illegal:
+    """Two techniques, by name, with the values for which they exclude each other; no values stand for every value."""
+
+    first: str
+    second: str
+    reason: str
+    first_values: tuple[Value, ...] = ()
+    second_values: tuple[Value, ...] = ()
+
+    def forbids(self, one: Choice, other: Choice) -> bool:
+        """In this order or the other."""
+        return self._matches(one, other) or self._matches(other, one)
+
+    def _matches(self, first: Choice, second: Choice) -> bool:
+        return (
+            (first.technique, second.technique) == (self.first, self.second)
+            and (not self.first_values or first.value in self.first_values)
+            and (not self.second_values or second.value in self.second_values)
+        )
+
+
+TABLE = (
+    Illegal(
+        first="accumulation",
+        second="microbatch",
+        reason="both say how many samples one forward and backward pass takes",
+    ),
+)
+
+
+def conflicts(choices: Sequence[Choice], table: Sequence[Illegal] = TABLE) -> list[str]:
+    """One sentence for each technique that is chosen twice and each pair that a row forbids; empty when all is well."""
+    return [*_repeated(choices), *_forbidden(choices, table)]
+
+
+def _repeated(choices: Sequence[Choice]) -> Iterator[str]:
+    for technique, times in Counter(choice.technique for choice in choices).items():
+        if times > 1:
+            chosen = ", ".join(str(choice.value) for choice in choices if choice.technique == technique)
+            yield f"{technique} is chosen {times} times ({chosen}); only one value can hold"
+
+
+def _forbidden(choices: Sequence[Choice], table: Sequence[Illegal]) -> Iterator[str]:
+    for one, other in combinations(choices, 2):
+        for row in table:
+            if row.forbids(one, other):
+                yield f"{one} and {other} exclude each other: {row.reason}"

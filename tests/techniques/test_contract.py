@@ -1,0 +1,263 @@
+"""What every technique promises, asked of each one that is enrolled.
+
+A new technique enrols itself by its line in ALL. If it applies at none of the PLACES below, the first test says so, and
+a place where it does belongs here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques import ALL
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+from support import laptop, setup_of
+
+HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it gave up: ")
+PROMISE = re.compile(r"\d\s*(×|x\b|%|percent\b|times\b|-?fold\b)", re.IGNORECASE)
+NONSENSE = ("no such value", -1.5, [], ["no such value"])
+
+
+class Rows(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+class Images(nn.Module):
+    """Two blocks of convolution, batch norm and activation, with the biases that the norms make useless."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = self._block(3, 4), self._block(4, 4)
+        self.head = nn.Linear(4, 3)
+
+    @staticmethod
+    def _block(inputs: int, outputs: int) -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.second(self.first(images)).mean((2, 3)))
+
+
+LABELS = torch.arange(16) % 3
+ROWS, IMAGES = (torch.ones(16, 6), LABELS), (torch.ones(16, 3, 8, 8), LABELS)
+PROCESSOR = frozenset({"pni", "avx512_bf16", "amx_bf16"})
+
+
+def card(*capability: int) -> Machine:
+    return laptop(
+        accelerator="test card",
+        accelerators=1,
+        accelerator_memory_bytes=8 << 30,
+        compute_capability=capability,
+        processor_features=PROCESSOR,
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a technique is asked: a job on a machine. Machines with a card are records; nothing runs on them."""
+
+    machine: Machine
+    model: Callable[[], nn.Module]
+    data: tuple[torch.Tensor, torch.Tensor]
+    job: dict[str, Any] = field(default_factory=dict)
+
+    def setup(self) -> Setup:
+        torch.manual_seed(0)
+        sample = tuple(part[:8] for part in self.data)
+        setup = setup_of(self.model(), sample, self.machine, train=self.data, **self.job)
+        setup.device = torch.device(self.machine.device)
+        return setup
+
+
+PLACES = {
+    "rows, no evaluation": Place(laptop(cores=1), Rows, ROWS, {"log_every": 500}),
+    "images, evaluated": Place(
+        laptop(cores=8, processor_features=PROCESSOR), Images, IMAGES, {"valid": IMAGES, "log_every": 1}
+    ),
+    "rows on an old processor": Place(laptop(processor_features=frozenset({"sse2"})), Rows, ROWS, {"valid": ROWS}),
+    "rows on an old card": Place(card(6, 1), Rows, ROWS, {"valid": ROWS}),
+    "images on a card": Place(card(9, 0), Images, IMAGES, {"log_every": 10}),
+}
+ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
+
+
+def case(technique: Technique, name: str) -> Any:
+    place = PLACES[name]
+    unanswered = technique.name in ASKS_THE_DEVICE and place.machine.accelerator and not torch.cuda.is_available()
+    marks = [pytest.mark.skip(reason="asks the device itself, and there is none")] if unanswered else []
+    return pytest.param(technique, place, id=f"{technique.name}, {name}", marks=marks)
+
+
+on_every_technique = pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
+at_every_place = pytest.mark.parametrize(
+    ("technique", "place"), [case(technique, name) for technique in ALL for name in PLACES]
+)
+
+
+def choices_at(technique, place) -> list[Choice]:
+    """All that the technique proposes there; none where it does not apply."""
+    setup = place.setup()
+    if isinstance(technique.applies(setup, place.machine), No):
+        return []
+    return list(technique.candidates(setup, place.machine))
+
+
+def shapes(weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (weight.shape, weight.dtype) for name, weight in weights.items()}
+
+
+def evaluated(setup: Setup) -> torch.Tensor:
+    with torch.inference_mode():
+        return setup.model.eval()(setup.sample[0])
+
+
+def global_state() -> dict[str, Any]:
+    """What other code in the process would notice."""
+    cudnn: Any = torch.backends.cudnn
+    return {
+        "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "cudnn": (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_anomaly_enabled()),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "denormals": (torch.ones(1, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32).item(),
+        "environment": dict(os.environ),
+        "random": (
+            torch.get_rng_state().tolist(),
+            random.getstate(),
+            [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
+        ),
+    }
+
+
+@on_every_technique
+def test_it_applies_at_one_of_the_places(technique):
+    assert any(choices_at(technique, place) for place in PLACES.values())
+
+
+@on_every_technique
+def test_it_is_named_after_its_file_and_says_what_it_is(technique):
+    module: ModuleType = importlib.import_module(f"hasten.techniques.{technique.name}")
+    assert module.TECHNIQUE is technique
+    assert isinstance(technique.stage, Stage)
+    assert isinstance(technique.treats, Symptom)
+    assert technique.source.startswith("https://")
+
+
+@on_every_technique
+def test_its_costs_are_named(technique):
+    assert isinstance(technique.costs, tuple)
+    assert technique.costs
+    assert all(isinstance(cost, str) and cost for cost in technique.costs)
+
+
+@on_every_technique
+def test_its_manual_has_a_headline_and_every_heading_in_order(technique):
+    assert technique.headline.endswith(".")
+    found = [line.partition(": ")[0] + ": " for line in technique.manual.splitlines() if line.startswith(HEADINGS)]
+    assert found == list(HEADINGS)
+
+
+@on_every_technique
+def test_its_manual_promises_no_speed(technique):
+    assert PROMISE.search(technique.manual) is None
+
+
+@pytest.mark.parametrize("claim", ["about 2x faster", "1.5× an epoch", "saves 30 % of", "10 times", "a 3-fold gain"])
+def test_a_promise_of_speed_is_recognised(claim):
+    assert PROMISE.search(claim)
+
+
+@at_every_place
+def test_it_proposes_something_or_refuses_with_a_reason(technique, place):
+    setup = place.setup()
+    verdict = technique.applies(setup, place.machine)
+    if isinstance(verdict, No):
+        assert verdict.reason.strip()
+        return
+    assert isinstance(verdict, Yes)
+    choices = technique.candidates(setup, place.machine)
+    assert choices
+    for choice in choices:
+        assert choice.technique == technique.name
+        assert isinstance(choice.preserves, Preserves)
+    assert len({str(choice) for choice in choices}) == len(choices)
+
+
+@at_every_place
+def test_it_touches_nothing_but_the_setup(technique, place):
+    for choice in choices_at(technique, place) or [None]:
+        setup = place.setup()
+        before = global_state()
+        technique.applies(setup, place.machine)
+        if choice is not None:
+            technique.candidates(setup, place.machine)
+            technique.apply(setup, choice)
+        assert global_state() == before
+
+
+@at_every_place
+def test_to_ask_changes_not_even_the_setup(technique, place):
+    setup, untouched = place.setup(), place.setup()
+    if isinstance(technique.applies(setup, place.machine), Yes):
+        technique.candidates(setup, place.machine)
+    for name in ("process", "loader", "optimizer", "schedule", "step", "compile", "evaluation", "notices"):
+        assert getattr(setup, name) == getattr(untouched, name)
+    assert setup.to_job_weights == setup.from_job_weights == []
+    weights = setup.model.state_dict()
+    assert all(weights[name].equal(weight) for name, weight in untouched.model.state_dict().items())
+
+
+@at_every_place
+def test_the_weights_go_back_into_the_job_s_own_form_and_evaluate_alike(technique, place):
+    for choice in choices_at(technique, place):
+        setup, untouched = place.setup(), place.setup()
+        technique.apply(setup, choice)
+        weights = dict(setup.model.state_dict())
+        for to_job in reversed(setup.to_job_weights):
+            weights = to_job(weights)
+        assert shapes(weights) == shapes(untouched.model.state_dict())
+        untouched.model.load_state_dict(weights)
+        torch.testing.assert_close(evaluated(setup), evaluated(untouched))
+
+
+@at_every_place
+def test_the_model_takes_weights_of_the_job_s_own_form(technique, place):
+    for choice in choices_at(technique, place):
+        setup, untouched = place.setup(), place.setup()
+        technique.apply(setup, choice)
+        weights = dict(untouched.model.state_dict())
+        for from_job in setup.from_job_weights:
+            weights = from_job(weights)
+        setup.model.load_state_dict(weights)
+
+
+@at_every_place
+def test_a_value_that_makes_no_sense_is_refused(technique, place):
+    for value in NONSENSE:
+        choice = Choice(technique=technique.name, value=value, preserves=Preserves.TRAINING)
+        with pytest.raises(PlanError) as caught:
+            technique.apply(place.setup(), choice)
+        assert caught.value.what
+        assert caught.value.fix
