@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that the code itself can tell: one for each technique, and the list of them.
+"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands.
 
 `make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now, so a page can no
 more fall behind its technique than a docstring can.
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+from typer.main import get_command
+
+from hasten.cli import app
 from hasten.techniques import ALL, Stage, Technique
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -28,8 +32,8 @@ HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # how a paragraph
 
 def pages() -> dict[str, str]:
     """Every generated page, by its path under docs/."""
-    found = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
-    return {"techniques/README.md": list_of_techniques(ALL), **found}
+    techniques = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
+    return {"commands.md": page_of_commands(), "techniques/README.md": list_of_techniques(ALL), **techniques}
 
 
 def technique_page(technique: Technique) -> str:
@@ -37,7 +41,7 @@ def technique_page(technique: Technique) -> str:
         "remedy for": technique.treats.value,
         "applied": APPLIED[technique.stage],
         "costs": "; ".join(technique.costs) or "nothing known",
-        "source": f"<{technique.source}>" if technique.source.startswith("https://") else technique.source,
+        "source": technique.source,
     }
     lines = [
         f"<!-- Written by `make docs` from src/hasten/techniques/{technique.name}.py; change that file instead. -->",
@@ -68,13 +72,33 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
     return "\n".join([*lines, ""])
 
 
+def page_of_commands() -> str:
+    """Every command with its arguments, options and examples, as its --help has them."""
+    program: Any = get_command(app)
+    lines = ["<!-- Written by `make docs` from src/hasten/cli.py; change that file instead. -->", "", "# Commands"]
+    for name, command in program.commands.items():
+        text, _, examples = command.help.partition("\n\n\b\n")
+        lines += ["", f"## hasten {name}", "", text]
+        if command.params:
+            lines += ["", "| | |", "|---|---|", *map(parameter_row, command.params)]
+        commands = [line.strip() for line in examples.splitlines() if line.startswith(" ")]
+        lines += ["", "```console", *(f"$ {line}" for line in commands), "```"]
+    return "\n".join([*lines, ""])
+
+
+def parameter_row(parameter: Any) -> str:
+    names = [parameter.metavar] if parameter.param_type_name == "argument" else [*parameter.opts, parameter.metavar]
+    return f"| `{' '.join(filter(None, names))}` | {as_cell(parameter.help)} |"
+
+
 def as_markdown(manual: str) -> str:
     """A manual with the heading of each paragraph in bold; the rest of it is Markdown as it stands."""
     return HEADING.sub(r"**\1**", manual)
 
 
 def as_cell(text: str) -> str:
-    return text.replace("|", r"\|")
+    """Text that stays text in a table: no bar ends its cell, nothing in it is taken for a tag."""
+    return text.replace("|", r"\|").replace("<", "&lt;")
 
 
 def stale(written: dict[str, str]) -> list[Path]:

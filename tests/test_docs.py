@@ -32,9 +32,16 @@ def test_a_generated_page_says_what_the_code_says(name):
 
 
 def test_every_technique_has_a_page_and_a_place_in_the_list():
-    assert set(WRITTEN) == {"techniques/README.md", *(f"techniques/{technique.name}.md" for technique in ALL)}
+    pages = {name for name in WRITTEN if name.startswith("techniques/")}
+    assert pages == {"techniques/README.md", *(f"techniques/{technique.name}.md" for technique in ALL)}
     for technique in ALL:
         assert f"({technique.name}.md)" in WRITTEN["techniques/README.md"]
+
+
+@pytest.mark.parametrize("command", ["train", "techniques", "explain", "schedule", "profile"])
+def test_every_command_is_told_with_an_example(command):
+    _, _, told = WRITTEN["commands.md"].partition(f"## hasten {command}\n")
+    assert f"$ hasten {command}" in told.partition("\n## ")[0]
 
 
 def test_no_page_outlives_its_technique():
@@ -67,3 +74,7 @@ def test_examples_of_python_and_toml_are_valid(page):
 def test_a_heading_of_a_manual_becomes_bold_and_other_colons_stay():
     manual = "Do it.\n\nWhat it does: this. Note: that.\nAlso: more.\n\nThe time is 12:30 here."
     assert build_docs.as_markdown(manual) == manual.replace("What it does:", "**What it does:**")
+
+
+def test_a_cell_of_a_table_keeps_bars_and_brackets_as_text():
+    assert build_docs.as_cell("runs/<name>, a|b") == r"runs/&lt;name>, a\|b"
