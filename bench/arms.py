@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
 from hasten.measure.paired import Comparison, Window, compare, interleaved
@@ -112,8 +112,8 @@ def refuse_noise(found: Comparison) -> None:
 class _Child:
     """The parent's end of one arm's process."""
 
-    def __init__(self, arm: Arm, process: subprocess.Popen[str], limit_seconds: float) -> None:
-        self._arm, self._process, self._limit_seconds = arm, process, limit_seconds
+    def __init__(self, arm: Arm, process: subprocess.Popen[str], said: IO[str], limit_seconds: float) -> None:
+        self._arm, self._process, self._said, self._limit_seconds = arm, process, said, limit_seconds
 
     def answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -122,7 +122,7 @@ class _Child:
             raise Hang(f"gave no answer within {self._limit_seconds:.0f} s", where=self._place)
         line = self._process.stdout.readline()
         if not line:
-            raise UserCodeFailed(f"died: {_ending(self._process.wait())}", where=self._place)
+            raise UserCodeFailed(f"died: {_ending(self._process.wait())}{self._last_words()}", where=self._place)
         answer = json.loads(line)
         if "failed" in answer:
             raise UserCodeFailed(
@@ -141,6 +141,10 @@ class _Child:
     def _place(self) -> str:
         return f'arm "{self._arm.name}"'
 
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        return "".join(f"\n{line.rstrip()}" for line in self._said.readlines()[-20:])
+
 
 @contextlib.contextmanager
 def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
@@ -149,19 +153,20 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
     environment = dict(os.environ)
     if protocol.threads is not None:
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(protocol.threads))
-    # An empty working directory: what a peer leaves where it runs goes with it.
-    with tempfile.TemporaryDirectory() as folder:
+    # What a peer leaves in its working directory goes with it; what it says is shown only when it dies.
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
             [sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=said,
             text=True,
             cwd=folder,
             env=environment,
             start_new_session=True,
         )
         try:
-            yield _Child(arm, process, protocol.limit_seconds)
+            yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -51,7 +51,7 @@ def test_what_an_arm_prints_is_never_taken_for_an_answer():
     [
         ("cannot_be_built", "LookupError: no such model"),
         ("raises_in_a_window", "ZeroDivisionError: in the middle"),
-        ("is_killed", "died: killed by SIGKILL"),
+        ("is_killed", "died: killed by SIGKILL\nlast words"),
         ("is_not_there", "AttributeError"),
     ],
 )
