@@ -12,7 +12,7 @@ from hasten.techniques.setup import Setup
 
 def whole_batch(setup: Setup) -> int | None:
     """Samples in one optimizer step; None where only the user's own loader knows."""
-    return setup.job.batch_size or getattr(setup.job.train, "batch_size", None)
+    return setup.batch_size or setup.job.batch_size
 
 
 def normalizes_by_batch(model: nn.Module) -> bool:

@@ -76,8 +76,10 @@ class Setup:
     job: Job
     machine: Machine
     device: torch.device
-    model: nn.Module  # on the host; it moves to the device when every choice has been applied
-    draw_sample: Callable[[], Any]
+    model: nn.Module = field(default_factory=nn.Module)
+    """On the host: it moves to the device when every choice has been applied. Empty during the PROCESS stage."""
+    draw_sample: Callable[[], Any] = lambda: None
+    batch_size: int | None = None  # of one optimizer step, over all ranks; None during the PROCESS stage
     process: ProcessOptions = field(default_factory=ProcessOptions)
     loader: LoaderOptions = field(default_factory=LoaderOptions)
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)

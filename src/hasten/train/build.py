@@ -1,14 +1,14 @@
 """From a job and a plan to a Setup: the job made concrete, every choice applied in the order of its stage.
 
-Nothing here trains. The model is still on the host, so that a choice about the process can come before the device is
-first used.
+Nothing here trains. Choices about the process come first of all; the model stays on the host until every choice is
+applied.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.names import did_you_mean
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
-from hasten.techniques import ALL, Setup, Technique
+from hasten.techniques import ALL, Setup, Stage, Technique
 from hasten.techniques.combinations import conflicts
+from hasten.techniques.setup import ProcessOptions
 
 TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}
 
@@ -43,36 +44,41 @@ class Built:
     proven_on: ProvenOn
 
 
-def build(job: Job, plan: Plan, *, name: str = "") -> Built:
+def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *, name: str = "") -> Built:
     """Make the job concrete and apply the plan.
+
+    enter: puts the plan's process-wide settings into force and returns what could not be set. It is called before the
+        job's own code runs, because compute threads keep the mode in which they were started.
 
     Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
     """
     ordered = in_order(plan)
-    seed_everything(job.seed)
-    model = _made_model(job)
-    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
-    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    batch_size = _batch_size(train)
     machine = read_machine()
-    setup = Setup(
-        job=job,
-        machine=machine,
-        device=torch.device(job.device or machine.device),
-        model=model,
-        draw_sample=lambda: _first_batch(job, train, batch_size),
-        loader=replace(train.options) if train.options is not None else LoaderOptions(),
-    )
+    setup = Setup(job=job, machine=machine, device=torch.device(job.device or machine.device))
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
-    fingerprint = _fingerprint(name, model, batch_size, train)
+    _apply(setup, ordered, (Stage.PROCESS,))
+    setup.notices += enter(setup.process)
+    seed_everything(job.seed)
+    setup.model = _made_model(job)
+    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    setup.batch_size = batch_size = _batch_size(train)
+    setup.draw_sample = lambda: _first_batch(job, train, batch_size)
+    setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
+    fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
-    for technique, choice in ordered:
-        technique.apply(setup, choice)
+    _apply(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
     return Built(
         setup=setup, train=train, valid=valid, batch_size=batch_size, fingerprint=fingerprint, proven_on=proven_on
     )
+
+
+def _apply(setup: Setup, ordered: Sequence[tuple[Technique, Choice]], stages: Sequence[Stage]) -> None:
+    for technique, choice in ordered:
+        if technique.stage in stages:
+            technique.apply(setup, choice)
 
 
 def in_order(plan: Plan) -> list[tuple[Technique, Choice]]:

@@ -25,6 +25,7 @@ from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.replicate import present_ranks
+from hasten.techniques.setup import ProcessOptions
 from hasten.train.averages import WeightAverage
 from hasten.train.build import Built, build, seed_everything
 from hasten.train.evaluate import Evaluation, Evaluator
@@ -47,9 +48,8 @@ class Run:
     def __init__(self, job: Job, plan: Plan | None = None, *, name: str = "") -> None:
         self.job, self.plan, self.name = job, plan or Plan(), name
         self._open = ExitStack()
-        built = build(job, self.plan, name=name)
         try:
-            self._assemble(built)
+            self._assemble(build(job, self.plan, self._enter_process, name=name))
         except BaseException:
             self._open.close()
             raise
@@ -58,7 +58,6 @@ class Run:
         job, setup = self.job, built.setup
         self.built, self.setup, self.ranks = built, setup, present_ranks()
         self.notices = setup.notices
-        self.notices += self._open.enter_context(process_options(setup.process))
         self.device, self.model = setup.device, setup.model.to(setup.device)
         self.loader = self._train_loader(built)
         self.notices += self.loader.notices
@@ -102,6 +101,9 @@ class Run:
         self._samples, self._last = 0, True  # of the microbatch handed out last
         self.wait_seconds, self.samples_seen = 0.0, 0
         seed_everything(job.seed)
+
+    def _enter_process(self, options: ProcessOptions) -> list[str]:
+        return self._open.enter_context(process_options(options))
 
     def _compile(self) -> CompileLog | None:
         if self.setup.compile is None:
