@@ -3,7 +3,7 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo test check docs format clean
+.PHONY: help demo test check bench docs format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,10 @@ check: .venv/.installed  ## format, lint, types and the shape of the code
 	@$(PY) -m ruff check .
 	@$(PY) -m pyright
 	@$(PY) -m pytest tests/test_shape.py
+
+bench: .venv/.installed  ## measure a trainer's cost a step beside its peers; minutes, with nothing else running
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@$(PY) -m bench.overhead
 
 docs: .venv/.installed  ## write the pages that are generated from the code
 	@$(PY) scripts/build_docs.py
