@@ -1,0 +1,87 @@
+"""Where a model can be cut into blocks, and which of them to recompute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from hasten.errors import PlanError
+
+_LIST = nn.ModuleList | nn.Sequential
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockCost:
+    """What recomputing one block frees and takes.
+
+    saved_bytes: kept inside the block for its backward. Parameters, buffers, and the inputs and outputs of the block
+        are not in it, since they stay whether it is recomputed or not.
+    seconds: of one forward.
+    """
+
+    name: str
+    saved_bytes: int
+    seconds: float
+
+
+def repeated_blocks(model: nn.Module) -> list[str]:
+    """Names of the blocks that a model repeats: members of a ModuleList or Sequential that have siblings of their type.
+
+    A single layer is no block, as recomputing it frees nothing. Of blocks within blocks the outermost counts, but a
+    stage that is itself a list of repeated blocks is cut into these.
+    """
+    found: list[str] = []
+    for name, child in model.named_children():
+        inner = [f"{name}.{deeper}" for deeper in repeated_blocks(child)]
+        repeated = isinstance(model, _LIST) and sum(type(member) is type(child) for member in model) > 1
+        found += [name] if repeated and is_block(child) and not (inner and isinstance(child, _LIST)) else inner
+    return found
+
+
+def blocks_of(model: nn.Module) -> list[str]:
+    """Names of the blocks that a model repeats, or, when it repeats none, of its direct children that are blocks."""
+    return repeated_blocks(model) or [name for name, child in model.named_children() if is_block(child)]
+
+
+def is_block(module: nn.Module) -> bool:
+    """Whether it can be called, and holds further modules."""
+    return type(module).forward is not nn.Module.forward and any(True for _ in module.children())
+
+
+def cheapest_segments(blocks: Sequence[BlockCost], must_free_bytes: int) -> list[str]:
+    """The blocks whose recomputation frees `must_free_bytes` in the fewest seconds, in the order of `blocks`.
+
+    Exact. Of all selections among the first blocks only those are carried on that no other beats in both bytes and
+    seconds; models repeat few kinds of block, so these are few. The bytes are free at the end of the forward; while one
+    block runs backward, its own are back.
+
+    Raises PlanError when all blocks together free less.
+
+    Source: Nemhauser and Ullmann 1969, Discrete dynamic programming and capital allocation.
+    """
+    frontier: list[tuple[int, float, tuple[str, ...]]] = [(0, 0.0, ())]
+    for block in blocks:
+        frontier += [
+            # More than enough is enough: so selections that free too much compete by their seconds alone.
+            (min(freed + block.saved_bytes, max(must_free_bytes, 0)), seconds + block.seconds, (*names, block.name))
+            for freed, seconds, names in frontier
+        ]
+        frontier = _unbeaten(frontier)
+    freed, _, names = frontier[0]
+    if freed < must_free_bytes:
+        raise PlanError(
+            f"recomputing every block frees {freed} bytes, and {must_free_bytes} are wanted",
+            fix="take a smaller microbatch",
+        )
+    return list(names)
+
+
+def _unbeaten(selections: list[tuple[int, float, tuple[str, ...]]]) -> list[tuple[int, float, tuple[str, ...]]]:
+    """Those that free more than every cheaper one, the freest first."""
+    kept: list[tuple[int, float, tuple[str, ...]]] = []
+    for selection in sorted(selections, key=lambda each: (-each[0], each[1], len(each[2]))):
+        if not kept or selection[1] < kept[-1][1]:
+            kept.append(selection)
+    return kept
