@@ -46,6 +46,15 @@ def make_folder(path: Path) -> None:
         raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
 
 
+def make_private_folder(path: Path) -> None:
+    """Make the folder for its owner alone (mode 0700), and those above it; one that exists is left as it is."""
+    make_folder(path.parent)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+
+
 def make_numbered_folder(parent: Path, name: str) -> Path:
     """Make the first of parent/name-1, parent/name-2, … that does not exist; two processes never get the same one."""
     make_folder(parent)

@@ -1,0 +1,98 @@
+"""Let torch.compile turn the model into fused code for this machine.
+
+What it does: the first step traces the model and generates code, C++ on a processor and Triton on a CUDA card. Later
+steps run that code while the shapes stay the same. The model's class, its module names and its state_dict keys stay.
+"default" fuses. "reduce-overhead" also records CUDA graphs, which replay all kernels of a step with one launch.
+"max-autotune" records them too and times several kernels for each product and convolution.
+
+Why it is faster: neighbouring element-wise operations and reductions become one kernel, so values stay in registers
+instead of going to memory and back, and Python no longer runs between them.
+
+When it loses: where a few large products take all the time; where the run is shorter than what compiling costs; where
+shapes change all the time. A batch of a new size compiles again, once or twice until torch makes the size a variable.
+
+What it gave up: nothing but rounding, as sums are grouped in another way. The first step takes seconds to minutes.
+
+On a processor there are no CUDA graphs, and the tuned products need constant weights, which training has not. So
+"reduce-overhead" is refused there, and "max-autotune" can be asked for but is not proposed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import CompileOptions, Setup
+
+MODES = ("default", "reduce-overhead", "max-autotune")
+_TRITON_SINCE = (7, 0)  # compute capability
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    if setup.device.type == "cpu":
+        return _for_processors()
+    if setup.device.type == "cuda":
+        return _for_cuda(machine)
+    return No(f"compiled training is known to be right on cuda and cpu only; this job runs on {setup.device.type}")
+
+
+def _for_processors() -> Yes | No:
+    # torch asks for this one program and for no other.
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler):
+        return Yes()
+    return No(f"code for a processor needs a C++ compiler, and there is no {compiler} on the path")
+
+
+def _for_cuda(machine: Machine) -> Yes | No:
+    if importlib.util.find_spec("triton") is None:
+        return No("code for a CUDA card needs Triton, which is not installed")
+    if machine.compute_capability is None or machine.compute_capability < _TRITON_SINCE:
+        return No(f"Triton needs compute capability 7.0; this card has {_version(machine.compute_capability)}")
+    if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", ""), "cc", "gcc", "clang") if compiler):
+        return No("Triton needs a C compiler, and there is no cc, gcc or clang on the path")
+    return Yes()
+
+
+def _version(capability: tuple[int, int] | None) -> str:
+    return ".".join(map(str, capability)) if capability else "one that is not known"
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    modes = MODES if setup.device.type == "cuda" else ("default",)
+    return [Choice(technique="compile", value=mode, preserves=Preserves.ROUNDING) for mode in modes]
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    if choice.value not in MODES:
+        raise PlanError(f"compile is {choice.value!r}", fix=f"write one of: {', '.join(MODES)}")
+    if choice.value == "reduce-overhead" and setup.device.type != "cuda":
+        raise PlanError(
+            f"compile = reduce-overhead records CUDA graphs, and this job runs on {setup.device.type}",
+            fix="write default",
+        )
+    dynamic = choice.options.get("dynamic")
+    if choice.options.keys() - {"dynamic"} or not isinstance(dynamic, bool | None):
+        raise PlanError(f"the plan asks for {choice}", fix="the one option is dynamic, true or false")
+    mode = cast(Literal["default", "reduce-overhead", "max-autotune"], choice.value)
+    setup.compile = CompileOptions(mode=mode, dynamic=dynamic)
+
+
+TECHNIQUE = Technique(
+    name="compile",
+    stage=Stage.MODEL,
+    treats=Symptom.MANY_SMALL_OPERATIONS,
+    costs=("compiles for seconds to minutes at the first step, and again for new shapes",),
+    source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)
