@@ -8,6 +8,6 @@ from dataclasses import dataclass
 @dataclass(kw_only=True, slots=True)
 class LoaderOptions:
     workers: int = 0
-    prefetch_factor: int | None = None  # batches a worker keeps ready; None is torch's default, and right without workers
+    prefetch_factor: int | None = None  # batches a worker keeps ready; None is torch's default, right without workers
     persistent_workers: bool = False
     pin_memory: bool = False

@@ -1,0 +1,85 @@
+"""How a sample that could not be read becomes an error that names it, even when a worker process read it.
+
+An exception cannot travel between processes with its traceback, and some cannot travel at all. So the process that
+reads never raises: it sends a `Failed` in place of the batch, and the training process raises from that.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+from torch.utils.data import get_worker_info
+
+from hasten.errors import DataFailed, HastenError, UserCodeFailed
+
+_NOT_THEIRS = (
+    str(Path(__file__).parent),
+    "<",
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    kind: type[HastenError]
+    what: str
+    where: str
+    fix: str
+    cause: Exception | None = None
+
+    def error(self) -> HastenError:
+        """The error to raise, with the original exception as its cause."""
+        error = self.kind(self.what, where=self.where, fix=self.fix)
+        error.__cause__ = self.cause
+        return error
+
+
+def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed: int) -> Failed:
+    """Reading one sample raised. What the system could not read is the data's fault, all else the code's."""
+    return Failed(
+        kind=DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed,
+        what=f"sample {index} of Job.{field} could not be read {moment(epoch)}: {type(error).__name__}: {error}",
+        where=their_frame(error),
+        fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
+        cause=_able_to_travel(error),
+    )
+
+
+def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
+    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it."""
+    return Failed(
+        kind=UserCodeFailed if own_code else DataFailed,
+        what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
+        f"{moment(epoch)}: {type(error).__name__}: {error}",
+        where=their_frame(error),
+        fix="look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate",
+        cause=_able_to_travel(error),
+    )
+
+
+def moment(epoch: int) -> str:
+    return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
+
+
+def their_frame(error: Exception) -> str:
+    """The deepest frame in code that is neither ours nor installed, where a user looks first; else the deepest one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or list(frames)
+    return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+
+
+def _able_to_travel(error: Exception) -> Exception:
+    """The exception itself in the training process; in a worker, one that can be sent, its traceback in a note."""
+    if get_worker_info() is None:
+        return error
+    trace = "".join(traceback.format_exception(error))
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
+    except Exception:  # whatever a class of the user's raises when it is taken apart and put together again
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"In a loader worker:\n{trace}")
+    return error

@@ -1,0 +1,255 @@
+"""Batches of a training or an evaluation, on the host: which samples, in which order, cut how.
+
+Global batch k of an epoch holds the order's positions k·B to (k + 1)·B. It does not depend on the number of ranks, the
+microbatch size, or anything in LoaderOptions: those say who reads it, in how many parts and how far ahead. So an epoch
+goes on at any step without a replay, and tuning the loader cannot change training.
+
+The parts: order.py says which sample stands where, split.py cuts a global batch, reading.py turns a request into a
+batch in whichever process, feed.py runs the workers.
+
+What a stream (an iterable data set) cannot have:
+
+* More than one worker. Each would read all of it, or its own part of it in another order. One worker changes nothing.
+* More than one rank, for the same reason.
+* An entrance in the middle. Going on at a step reads what comes before and throws it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from hasten.data.feed import Feed
+from hasten.data.options import LoaderOptions
+from hasten.data.order import Order, SampledOrder, SampleOrder
+from hasten.data.reading import End, Request, StreamReader, Window, reader_of
+from hasten.data.sources import Source
+from hasten.data.split import Piece, pieces, share
+from hasten.errors import DataFailed, JobError, PlanError
+
+EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all alike and share no random number with it
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """What one forward and backward pass is given, on the host.
+
+    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets the batch's first
+        sample, so that it takes part in every collective, and its loss weighs nothing.
+    last: it is the final one of its optimizer step (of the evaluation's data, in an evaluation).
+    """
+
+    batch: Any
+    samples: int
+    last: bool
+
+
+class TrainLoader:
+    """The microbatches of every epoch of a training.
+
+    batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
+    microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
+    shuffle, drop_last: the job's; what a DataLoader had settled stands before `shuffle`, and beside `drop_last`.
+
+    Raises JobError when the data cannot fill one batch, or is a stream for many ranks; PlanError for worker settings
+    that do not go together.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int | None,
+        microbatch_size: int | None = None,
+        options: LoaderOptions,
+        seed: int,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.batch_size = _batch_size_of(source, batch_size)
+        self._source, self._microbatch_size = source, microbatch_size
+        self._rank, self._world_size = rank, world_size
+        self._drop_last = drop_last or source.drop_last
+        self.steps_per_epoch = self._count_steps()
+        if source.iterable:
+            _check_stream(source, options, world_size)
+            reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
+        else:
+            self._order = _order_of(source, seed, shuffle)
+            reader = reader_of(source, seed)
+        self._feed = Feed(reader, source, options)
+        self.notices = (*source.notices, *self._feed.notices)
+        if self.dropped_per_epoch:
+            self.notices += (f"drop_last leaves {self.dropped_per_epoch} of {source.count} samples out of every epoch",)
+
+    @property
+    def dropped_per_epoch(self) -> int | None:
+        """Samples that drop_last leaves out of each epoch, other ones each time when shuffled; None when unknown."""
+        if self._source.count is None:
+            return None if self._drop_last else 0
+        return self._source.count % self.batch_size if self._drop_last else 0
+
+    def epoch(self, number: int, start_step: int = 0) -> Iterator[Microbatch]:
+        """The microbatches of one epoch, from one of its optimizer steps on.
+
+        Raises UserCodeFailed or DataFailed, with the original exception as the cause, when a sample cannot be read, and
+        DataFailed when a stream holds less than one batch.
+        """
+        if self._source.iterable:
+            return self._stream(number, start_step)
+        if self.steps_per_epoch is not None and start_step > self.steps_per_epoch:
+            what = f"epoch {number} has {self.steps_per_epoch} steps, and should go on at step {start_step}"
+            raise DataFailed(
+                what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
+            )
+        return self._map(number, start_step)
+
+    def close(self) -> None:
+        """End the worker processes. The loader cannot be used afterwards."""
+        self._feed.close()
+
+    def _map(self, number: int, start_step: int) -> Iterator[Microbatch]:
+        batches = self._feed.answers(self._requests(number, start_step))
+        for _, parts in self._windows(start_step):
+            for piece in parts:
+                yield Microbatch(next(batches), piece.samples, piece.last)
+
+    def _requests(self, number: int, start_step: int) -> Iterator[Request]:
+        for first, parts in self._windows(start_step):
+            for piece in parts:
+                start, stop = (piece.start, piece.stop) if piece.samples else (0, 1)
+                yield Request(number, self._order.indices(number, first + start, first + stop))
+
+    def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
+        """First position and this rank's pieces of every global batch of an epoch."""
+        size, samples = self.batch_size, self._source.count or 0
+        whole = pieces(size, self._microbatch_size, self._rank, self._world_size)
+        for step in range(start_step, samples // size):
+            yield step * size, whole
+        rest = samples % size
+        if rest and not self._drop_last and start_step <= samples // size:
+            yield samples - rest, pieces(rest, self._microbatch_size, self._rank, self._world_size)
+
+    def _stream(self, number: int, start_step: int) -> Iterator[Microbatch]:
+        windows = self._feed.answers(Window(number, step) for step in count(start_step))
+        for step, found in enumerate(windows, start_step):
+            if isinstance(found, End):
+                self._check_end(found, number, step, start_step)
+                return
+            for position, (samples, batch) in enumerate(found, start=1):
+                yield Microbatch(batch, samples, position == len(found))
+
+    def _check_end(self, end: End, number: int, step: int, start_step: int) -> None:
+        if step == 0:
+            raise DataFailed(
+                f"epoch {number} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches",
+                where=f"Job.{self._source.field}",
+                fix="look at what the data set yields" + (", or write drop_last=False" if end.samples else ""),
+            )
+        if step == start_step and end.samples < start_step * self.batch_size:
+            raise DataFailed(
+                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which it should go on",
+                where=f"Job.{self._source.field}",
+                fix="let the data set yield the same samples as before",
+            )
+
+    def _count_steps(self) -> int | None:
+        samples = self._source.count
+        if samples is None:
+            return None
+        steps = samples // self.batch_size if self._drop_last else -(-samples // self.batch_size)
+        if steps == 0:
+            was = f"has {samples} samples, and a batch holds {self.batch_size}: with drop_last that is 0 batches"
+            raise JobError(self._source.field, was, f"write drop_last=False, or a batch_size of {samples} or less")
+        return steps
+
+
+class EvaluationLoader:
+    """All samples once, in their order, none padded and none twice; alike in every evaluation.
+
+    Each rank reads a contiguous share, which may be empty. A DataLoader's own sampler decides what is read, its
+    drop_last does not.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        options: LoaderOptions,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.batch_size = batch_size
+        self.notices = source.notices
+        if source.drop_last:
+            self.notices += (f"{source.field}: drop_last is not taken over, an evaluation counts every sample",)
+        self._source = source = replace(source, drop_last=False)
+        if source.iterable:
+            _check_stream(source, options, world_size)
+            reader = StreamReader(source, seed, batch_size, None, False)
+        else:
+            self._order = _order_of(replace(source, shuffle=False), seed, False)
+            self._start, self._stop = share(self._order.count, rank, world_size)
+            reader = reader_of(source, seed)
+        self._feed = Feed(reader, source, options)
+        self.notices += self._feed.notices
+
+    def __iter__(self) -> Iterator[Microbatch]:
+        """One evaluation. Raises what TrainLoader.epoch raises."""
+        return self._stream() if self._source.iterable else self._map()
+
+    def close(self) -> None:
+        """End the worker processes. The loader cannot be used afterwards."""
+        self._feed.close()
+
+    def _map(self) -> Iterator[Microbatch]:
+        starts = range(self._start, self._stop, self.batch_size)
+        spans = [(start, min(start + self.batch_size, self._stop)) for start in starts]
+        requests = (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in spans)
+        batches = self._feed.answers(requests)
+        for start, stop in spans:
+            yield Microbatch(next(batches), stop - start, stop == self._stop)
+
+    def _stream(self) -> Iterator[Microbatch]:
+        windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())
+        following = next(windows)
+        if isinstance(following, End):
+            raise DataFailed(
+                "it has 0 samples", where=f"Job.{self._source.field}", fix="look at what the data set yields"
+            )
+        while not isinstance(following, End):
+            (window,) = following
+            following = next(windows)
+            yield Microbatch(window[1], window[0], isinstance(following, End))
+
+
+def _batch_size_of(source: Source, batch_size: int | None) -> int:
+    found = batch_size or source.batch_size
+    if found is None:
+        was = f"is None, and {source.field} is no DataLoader that could have one"
+        raise JobError("batch_size", was, "write how many samples one optimizer step takes: batch_size=128")
+    return found
+
+
+def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
+    assert source.count is not None
+    if source.sampler is not None:
+        return SampledOrder(source.sampler, source.count, seed)
+    return Order(source.count, seed, shuffle if source.shuffle is None else source.shuffle)
+
+
+def _check_stream(source: Source, options: LoaderOptions, world_size: int) -> None:
+    if world_size > 1:
+        was = f"is an iterable data set, and each of {world_size} processes would read all of it"
+        raise JobError(source.field, was, "give a map-style data set, or train with one process")
+    if options.workers > 1:
+        what = (
+            f"{options.workers} loader workers would each read all of the iterable data set, or part of it out of order"
+        )
+        raise PlanError(what, where=f"Job.{source.field}", fix="set workers to 1 or 0, or give a map-style data set")

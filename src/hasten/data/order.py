@@ -1,0 +1,154 @@
+"""In which order an epoch visits its samples: a pure function of (seed, epoch, position), readable at any position.
+
+A resumed run, another rank or another number of workers asks for the positions it needs. Nothing is replayed, and for
+fifty million samples nothing is built first.
+
+Positions are computed a chunk of 65,536 at a time, and the last chunk is kept: a batch usually costs one slice.
+
+* One chunk or less: every position gets a 64-bit hash of (seed, epoch, position), and the positions are sorted by it.
+  The hash is one to one, so there are no ties, and every order is equally likely.
+* More: a Feistel network. The position's bits are split in two halves, which in turn are exclusive-ored with a keyed
+  hash of the other half; each of these rounds can be undone, so the whole maps the smallest power of two that holds all
+  positions onto itself, one to one. Where it leads beyond the last sample it is applied again until it does not
+  ("cycle walking"), which takes less than one more application on average, and keeps the map one to one on the samples.
+
+Why two methods: a Feistel network needs wide halves to be uniform. Over all orders of eight samples, an exact count of
+twelve rounds is still 18 % (in total variation) away from uniform.
+
+Sources: Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988; Black and
+Rogaway, "Ciphers with arbitrary finite domains", 2002; the hash inside the rounds is the 32-bit finalizer of Appleby's
+MurmurHash3.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from hasten.data.randomness import derived, mixed, reseed, undisturbed
+from hasten.errors import DataFailed
+
+CHUNK = 1 << 16
+ROUNDS = 8
+_ORDER = int.from_bytes(b"order", "big")  # keeps the order's random numbers apart from those of the samples
+
+
+class SampleOrder(Protocol):
+    count: int
+
+    def indices(self, epoch: int, start: int, stop: int) -> np.ndarray: ...
+
+
+class Order:
+    """The order of `count` samples, newly shuffled in each epoch; without `shuffle`, as the data set has them."""
+
+    def __init__(self, count: int, seed: int, shuffle: bool) -> None:
+        self.count, self._seed, self._shuffle = count, seed, shuffle
+        self._kept: tuple[int, int] | None = None  # epoch and number of the chunk below
+        self._chunk = np.empty(0, dtype=np.int64)
+
+    def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), newly allocated."""
+        if not self._shuffle:
+            return np.arange(start, stop, dtype=np.int64)
+        first, last = start // CHUNK, (stop - 1) // CHUNK
+        if first == last:
+            return self._chunk_of(epoch, first)[start - first * CHUNK : stop - first * CHUNK].copy()
+        pieces = [
+            self._chunk_of(epoch, number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
+            for number in range(first, last + 1)
+        ]
+        return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+
+    def _chunk_of(self, epoch: int, number: int) -> np.ndarray:
+        if self._kept != (epoch, number):
+            key = derived(self._seed, _ORDER, epoch)
+            if self.count <= CHUNK:
+                self._chunk = sorted_by_hash(self.count, key)
+            else:
+                positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count), dtype=np.uint64)
+                self._chunk = walked(positions, self.count, key)
+            self._kept = (epoch, number)
+        return self._chunk
+
+
+def sorted_by_hash(count: int, key: int) -> np.ndarray:
+    """The numbers below `count` (int64), sorted by their hash under `key`."""
+    return np.argsort(mixed(np.arange(count, dtype=np.uint64) ^ np.uint64(key)))
+
+
+def walked(positions: np.ndarray, count: int, key: int) -> np.ndarray:
+    """Where a keyed permutation of the numbers below `count` leads `positions` (uint64): int64 of the same shape."""
+    bits = max((count - 1).bit_length(), 2)
+    keys = (mixed(np.arange(ROUNDS, dtype=np.uint64) ^ np.uint64(key)) >> np.uint64(32)).astype(np.uint32)
+    found = _feistel(positions, bits, keys)
+    while (beyond := np.flatnonzero(found >= count)).size:
+        found[beyond] = _feistel(found[beyond], bits, keys)
+    return found.astype(np.int64)
+
+
+def _feistel(values: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
+    right_bits = bits // 2
+    widths = (bits - right_bits, right_bits)
+    halves = [(values >> np.uint64(right_bits)).astype(np.uint32), values.astype(np.uint32) & _low(right_bits)]
+    for turn, key in enumerate(keys):
+        changed = turn % 2
+        halves[changed] ^= _hashed(halves[1 - changed] ^ key) & _low(widths[changed])
+    return (halves[0].astype(np.uint64) << np.uint64(right_bits)) | halves[1]
+
+
+def _low(bits: int) -> np.uint32:
+    return np.uint32((1 << bits) - 1)
+
+
+def _hashed(values: np.ndarray) -> np.ndarray:
+    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return values ^ (values >> np.uint32(16))
+
+
+class SampledOrder:
+    """The order that a sampler of the user's own draws: a function of (seed, epoch), the same on every rank.
+
+    The sampler runs with the three global generators seeded, and so does its `generator` if it has one; all are given
+    back as they were. A sampler with `set_epoch` is told the epoch. The epoch's whole list is kept, 8 bytes a sample.
+    """
+
+    def __init__(self, sampler: Any, count: int, seed: int) -> None:
+        self.count, self._sampler, self._seed = count, sampler, seed
+        self._epoch: int | None = None
+        self._drawn = np.empty(0, dtype=np.int64)
+
+    def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), newly allocated.
+
+        Raises DataFailed when the sampler draws another number of samples than its length says.
+        """
+        if self._epoch != epoch:
+            self._drawn, self._epoch = self._draw(epoch), epoch
+        return self._drawn[start:stop].copy()
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        number = derived(self._seed, _ORDER, epoch)
+        generator = getattr(self._sampler, "generator", None)
+        found_in = generator.get_state() if generator is not None else None
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+        with undisturbed():
+            reseed(number)
+            if generator is not None:
+                generator.manual_seed(number)
+            try:
+                drawn = np.fromiter(islice(self._sampler, self.count + 1), dtype=np.int64)  # it may be endless
+            finally:
+                if generator is not None:
+                    generator.set_state(found_in)
+        if len(drawn) != self.count:
+            many = "more" if len(drawn) > self.count else len(drawn)
+            raise DataFailed(
+                f"the sampler drew {many} samples for epoch {epoch}, and its length says {self.count}",
+                fix="let the sampler's __len__ return how many indices its __iter__ yields",
+            )
+        return drawn

@@ -1,0 +1,191 @@
+"""One request in, one batch out, in whichever process reads.
+
+torch's loader hands each request to `__getitems__` of a reader, in the training process or in a worker. A request
+carries all that its batch depends on, and a reader seeds every sample anew, so it makes no difference where and when it
+is read.
+
+| data | seeded for | with |
+|---|---|---|
+| columns | nothing: no code of the user's runs | – |
+| samples read one by one | each sample | seed, epoch, index |
+| a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
+| a stream | each sample | seed, epoch, position in the stream |
+
+A collate function of the user's own is seeded by the first sample of its microbatch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import numpy as np
+from torch.utils.data import default_collate, get_worker_info
+
+from hasten.data.failures import Failed, failed_batch, failed_sample
+from hasten.data.randomness import mixed, reseed, sample_seed, undisturbed
+from hasten.data.sources import Source, gather, reads_batches
+from hasten.data.split import pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One microbatch of a map-style data set."""
+
+    epoch: int
+    indices: np.ndarray  # int64, shape (samples,)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One global batch of a stream: its epoch, and how many global batches come before it."""
+
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """In place of a window: the stream has no more of them, after so many samples in all."""
+
+    samples: int
+
+
+def reader_of(source: Source, seed: int) -> GatherReader | BatchReader | SampleReader:
+    if source.gathers:
+        return GatherReader(source)
+    return (BatchReader if reads_batches(source.dataset) else SampleReader)(source, seed)
+
+
+class GatherReader:
+    def __init__(self, source: Source) -> None:
+        assert source.columns is not None
+        self._columns, self._rows = source.columns, source.rows
+
+    def __getitems__(self, request: Request) -> Any:
+        return gather(self._columns, request.indices if self._rows is None else self._rows[request.indices])
+
+
+class SampleReader:
+    def __init__(self, source: Source, seed: int) -> None:
+        self._source, self._seed = source, seed
+
+    def __getitems__(self, request: Request) -> Any:
+        indices = request.indices.tolist()
+        seeds = sample_seed(self._seed, request.epoch, request.indices.astype(np.uint64)).tolist()
+        samples: list[Any] = []
+        with _own_randomness():
+            try:
+                for index, seed in zip(indices, seeds, strict=True):
+                    reseed(seed)
+                    samples.append(self._source.dataset[index])
+            except Exception as error:
+                at = len(samples)
+                return failed_sample(
+                    error, field=self._source.field, epoch=request.epoch, index=indices[at], seed=seeds[at]
+                )
+            return _collated(self._source, samples, request.epoch, indices[0], seeds[0])
+
+
+class BatchReader:
+    def __init__(self, source: Source, seed: int) -> None:
+        self._source, self._seed = source, seed
+
+    def __getitems__(self, request: Request) -> Any:
+        indices = request.indices.tolist()
+        seed = sample_seed(self._seed, request.epoch, indices[0])
+        with _own_randomness():
+            try:
+                reseed(seed)
+                samples = self._source.dataset.__getitems__(indices)
+            except Exception as error:
+                return failed_batch(
+                    error,
+                    field=self._source.field,
+                    epoch=request.epoch,
+                    first=indices[0],
+                    samples=len(indices),
+                    own_code=True,
+                )
+            return _collated(self._source, samples, request.epoch, indices[0], seed)
+
+
+class StreamReader:
+    """Reads an iterable data set window by window, and keeps its place between two windows that follow each other.
+
+    Any other window makes it start the epoch anew and read up to there: a stream cannot be entered in its middle.
+    """
+
+    def __init__(
+        self, source: Source, seed: int, batch_size: int, microbatch_size: int | None, drop_last: bool
+    ) -> None:
+        self._source, self._seed = source, seed
+        self._batch_size, self._microbatch_size, self._drop_last = batch_size, microbatch_size, drop_last
+        self._stream: Iterator[Any] = iter(())
+        self._position = 0  # in the epoch, of the sample that is read
+        self._next: Window | None = None  # the one that the stream stands before
+
+    def __getitems__(self, window: Window) -> list[tuple[int, Any]] | End | Failed:
+        """The window's microbatches, each with its number of samples."""
+        with _own_randomness():
+            try:
+                if window != self._next:
+                    self._stream = self._samples(window.epoch)
+                    deque(islice(self._stream, window.number * self._batch_size), maxlen=0)
+                samples = list(islice(self._stream, self._batch_size))
+            except Exception as error:
+                self._next = None
+                seed = self._seed_at(window.epoch, self._position)
+                return failed_sample(
+                    error, field=self._source.field, epoch=window.epoch, index=self._position, seed=seed
+                )
+            self._next = Window(window.epoch, window.number + 1)
+            if not samples or (self._drop_last and len(samples) < self._batch_size):
+                return End(self._position)
+            return self._microbatches(window, samples)
+
+    def _samples(self, epoch: int) -> Iterator[Any]:
+        reseed(sample_seed(self._seed, epoch, 0))
+        stream = iter(self._source.dataset)
+        for self._position in count():
+            reseed(self._seed_at(epoch, self._position))
+            try:
+                sample = next(stream)
+            except StopIteration:
+                return
+            yield sample
+
+    def _seed_at(self, epoch: int, position: int) -> int:
+        return sample_seed(self._seed, epoch, position + 1)  # 0 is for what __iter__ itself draws
+
+    def _microbatches(self, window: Window, samples: list[Any]) -> list[tuple[int, Any]] | Failed:
+        found: list[tuple[int, Any]] = []
+        for piece in pieces(len(samples), self._microbatch_size):
+            first = window.number * self._batch_size + piece.start
+            seed = self._seed_at(window.epoch, first)
+            batch = _collated(self._source, samples[piece.start : piece.stop], window.epoch, first, seed)
+            if isinstance(batch, Failed):
+                return batch
+            found.append((piece.samples, batch))
+        return found
+
+
+def _collated(source: Source, samples: list[Any], epoch: int, first: int, seed: int) -> Any:
+    own_code = source.collate is not default_collate
+    try:
+        if own_code:
+            reseed(mixed(seed))
+        return source.collate(samples)
+    except Exception as error:
+        return failed_batch(
+            error, field=source.field, epoch=epoch, first=first, samples=len(samples), own_code=own_code
+        )
+
+
+def _own_randomness() -> AbstractContextManager[None]:
+    """The training process gets its generators back; a worker has them to itself."""
+    return undisturbed() if get_worker_info() is None else nullcontext()

@@ -1,0 +1,41 @@
+"""How a global batch is divided: over the ranks first, then into microbatches.
+
+Which samples make up a global batch never depends on the number of ranks or on the microbatch size; only who reads
+which part of it does. Every rank gets the same number of pieces, because a rank that ran fewer forward passes than the
+others would leave them waiting for ever in a collective. Where there are too few samples for that, a piece is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Positions start to stop (exclusive) within a global batch; `last` marks the final piece of an optimizer step."""
+
+    start: int
+    stop: int
+    last: bool
+
+    @property
+    def samples(self) -> int:
+        return self.stop - self.start
+
+
+def share(size: int, part: int, parts: int) -> tuple[int, int]:
+    """Start and stop of one of `parts` contiguous shares of `size` positions; their sizes differ by one at most."""
+    return size * part // parts, size * (part + 1) // parts
+
+
+def pieces(size: int, microbatch_size: int | None, rank: int = 0, world_size: int = 1) -> tuple[Piece, ...]:
+    """One rank's microbatches of a global batch of `size` samples, in order; at most `microbatch_size` samples each."""
+    largest_share = -(-size // world_size)
+    parts = 1 if microbatch_size is None else -(-largest_share // microbatch_size)
+    start, stop = share(size, rank, world_size)
+    found: list[Piece] = []
+    for part in range(parts):
+        # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
+        low, high = share(stop - start, part, parts)
+        found.append(Piece(start + low, start + high, part == parts - 1))
+    return tuple(found)

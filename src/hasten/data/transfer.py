@@ -1,0 +1,92 @@
+"""A batch on its device, whatever it is made of.
+
+Tensors inside tuples, named tuples, lists, dictionaries, dataclasses and objects with a `to` method of their own (a
+tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What need not change is
+not rebuilt: on a CPU the very same batch comes back.
+
+Source for the layout: https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, MutableMapping
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def place(
+    batch: Any, device: torch.device, *, memory_format: torch.memory_format | None = None, non_blocking: bool = False
+) -> Any:
+    """The batch with every tensor on `device`.
+
+    memory_format: the layout on the device of tensors of shape (N, C, H, W) that are floating-point or uint8: images.
+        Masks and labels keep theirs. None keeps every layout.
+    non_blocking: copy while the host goes on. torch waits all the same unless the memory is pinned. The caller must not
+        write to the host's tensors before the copy is done.
+    """
+
+    def move(tensor: Tensor) -> Tensor:
+        if not (on_cpu and tensor.is_cpu):
+            tensor = tensor.to(device, non_blocking=non_blocking)
+        if memory_format is not None and tensor.dim() == 4 and _is_image(tensor):
+            # After the copy, so that the host sends its memory as it is and the device does the rearranging.
+            tensor = tensor.contiguous(memory_format=memory_format)
+        return tensor
+
+    def move_other(value: Any) -> Any:
+        return value.to(device, non_blocking=True) if non_blocking else value.to(device)
+
+    on_cpu = device.type == "cpu"
+    return _mapped(batch, move, move_other)
+
+
+def _is_image(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.dtype == torch.uint8
+
+
+def _mapped(value: Any, move: Callable[[Tensor], Tensor], move_other: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Tensor):
+        return move(value)
+    if isinstance(value, str | bytes | int | float | type | None):
+        return value
+    if callable(getattr(value, "to", None)):  # before tuples: a PackedSequence is both
+        return move_other(value)
+    if isinstance(value, tuple | list):
+        items = [_mapped(item, move, move_other) for item in value]
+        return value if _same(items, value) else _sequence_like(value, items)
+    if isinstance(value, MutableMapping):
+        items = {key: _mapped(item, move, move_other) for key, item in value.items()}
+        return value if _same(items.values(), value.values()) else _filled(copy.copy(value), items)
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        before = [getattr(value, name) for name in names]
+        items = [_mapped(item, move, move_other) for item in before]
+        return value if _same(items, before) else _dataclass_like(value, dict(zip(names, items, strict=True)))
+    return value
+
+
+def _same(items: Any, before: Any) -> bool:
+    return all(map(is_, items, before))
+
+
+def _sequence_like(value: Any, items: list[Any]) -> Any:
+    if hasattr(value, "_make"):  # a named tuple
+        return value._make(items)
+    return type(value)(items)
+
+
+def _filled(clone: MutableMapping[Any, Any], items: dict[Any, Any]) -> MutableMapping[Any, Any]:
+    clone.update(items)
+    return clone
+
+
+def _dataclass_like(value: Any, items: dict[str, Any]) -> Any:
+    clone = copy.copy(value)
+    for name, item in items.items():
+        object.__setattr__(clone, name, item)  # as a frozen one sets its own fields
+    return clone

@@ -1,0 +1,119 @@
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, get_worker_info
+
+from hasten.data.loader import TrainLoader
+from hasten.data.options import LoaderOptions
+from hasten.data.sources import source_of
+from loading import (
+    HERE,
+    ONE_WORKER,
+    STAYING,
+    Drawing,
+    DrawingStream,
+    DrawingTogether,
+    columns,
+    content,
+    drawn,
+    epoch_of,
+    flat,
+    loader_of,
+    noisy,
+)
+
+# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.mark.trap(39)
+@pytest.mark.parametrize(
+    "data", [Drawing(12), DrawingTogether(12), DrawingStream(12)], ids=lambda data: type(data).__name__
+)
+def test_every_sample_draws_numbers_of_its_own_in_every_epoch(data):
+    loader = loader_of(data, batch_size=3)
+    every = [row for number in range(3) for one in loader.epoch(number) for row in flat(one.batch[1])]
+    for draws in zip(*every, strict=True):
+        assert len(set(draws)) == 36
+
+
+@pytest.mark.trap(39)
+def test_ranks_draw_different_numbers():
+    ranks = [epoch_of(Drawing(8), batch_size=8, rank=rank, world_size=2) for rank in range(2)]
+    rows = [tuple(row) for rank in ranks for one in rank for row in flat(one.batch[1])]
+    assert len(set(rows)) == 8
+
+
+@pytest.mark.trap(40)
+@pytest.mark.trap(39)
+@pytest.mark.parametrize("collate", [None, noisy], ids=["default", "drawing"])
+@pytest.mark.parametrize("kind", [Drawing, DrawingTogether])
+def test_workers_change_no_bit_of_any_batch(kind, collate):
+    arguments = {"collate": collate, "microbatch_size": 3}
+    here = [content(epoch_of(kind(13), number, **arguments)) for number in range(2)]
+    assert [content(epoch_of(kind(13), number, options=ONE_WORKER, **arguments)) for number in range(2)] == here
+    staying = loader_of(kind(13), options=STAYING, **arguments)
+    assert [content(staying.epoch(number)) for number in range(2)] == here
+    staying.close()
+
+
+@pytest.mark.trap(40)
+@settings(max_examples=5)
+@given(
+    count=st.integers(1, 30),
+    batch_size=st.integers(1, 9),
+    workers=st.integers(1, 2),
+    prefetch_factor=st.integers(1, 4),
+    shuffle=st.booleans(),
+)
+def test_neither_workers_nor_prefetching_change_what_is_read(count, batch_size, workers, prefetch_factor, shuffle):
+    options = LoaderOptions(workers=workers, prefetch_factor=prefetch_factor)
+    arguments = {"batch_size": batch_size, "shuffle": shuffle}
+    expected = content(epoch_of(Drawing(count), **arguments))
+    assert content(epoch_of(Drawing(count), options=options, **arguments)) == expected
+
+
+@given(microbatch_size=st.integers(1, 6), world_size=st.integers(1, 4))
+def test_a_sample_draws_the_same_numbers_in_whatever_microbatch_and_on_whatever_rank(microbatch_size, world_size):
+    def numbers(**arguments):
+        return [
+            (index, row)
+            for rank in range(arguments.get("world_size", 1))
+            for one in epoch_of(Drawing(10), batch_size=10, rank=rank, **arguments)
+            for index, row in list(zip(*flat(one.batch), strict=True))[: one.samples]
+        ]
+
+    assert numbers(microbatch_size=microbatch_size, world_size=world_size) == numbers()
+
+
+@pytest.mark.parametrize("data", [Drawing(6), DrawingTogether(6), DrawingStream(6), columns(6)])
+@pytest.mark.parametrize("options", [HERE, ONE_WORKER], ids=["here", "worker"])
+def test_loading_leaves_the_training_processs_generators_as_they_are(data, options):
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    expected = [drawn() for _ in range(3)]
+    torch.manual_seed(1), np.random.seed(1), random.seed(1)
+    loader = loader_of(data, options=options, batch_size=3)
+    found = [drawn() for _ in loader.epoch(0)] + [drawn()]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_workers_compute_with_one_thread_and_run_the_users_own_start():
+    started = []
+
+    def start(worker: int) -> None:
+        started.append(worker)
+
+    class Threads(Drawing):
+        def __getitem__(self, index: int) -> Any:
+            return torch.get_num_threads(), len(started), get_worker_info() is not None
+
+    given_loader = DataLoader(Threads(2), batch_size=2, num_workers=1, worker_init_fn=start)
+    source = source_of(given_loader, field="train")
+    assert source.options is not None
+    (one,) = TrainLoader(source, batch_size=None, options=source.options, seed=0).epoch(0)
+    assert flat(one.batch) == [[1, 1], [1, 1], [True, True]]
