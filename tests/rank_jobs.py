@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from support import small_job
 from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
@@ -15,6 +14,7 @@ import hasten
 from hasten.entry import prepare
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
+from support import small_job
 
 IGNORED = -100
 

@@ -51,5 +51,5 @@ def setup_of(model: nn.Module, sample: Any, machine: Machine | None = None, **jo
         device=torch.device("cpu"),
         model=model,
         draw_sample=lambda: sample,
-        batch_size=job.get("batch_size", 8),
+        batch_size=job.get("batch_size", 8) or getattr(job.get("train"), "batch_size", None),
     )

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support import small_job
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.errors import JobError
 from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Schedule
+from support import small_job
 
 WRONG = [
     ("model", nn.Linear(2, 2), "Linear", "lambda: MyModel()"),

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from support import small_job
 from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
@@ -16,6 +15,7 @@ from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
 from hasten.train.logs import Collected
 from hasten.train.supervised import supervised
+from support import small_job
 
 
 def events_of(job, plan=None, **arguments):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from rank_jobs import skipping_on_one_rank, trained
 from ranks import on_ranks
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import small_job
 from torch import nn
 from torch.nn import functional
 
@@ -15,6 +14,7 @@ from hasten.errors import JobError, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.train.supervised import supervised
+from support import small_job
 
 
 def rich_job(**changes):

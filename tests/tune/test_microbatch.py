@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support import small_job
 from torch.nn import functional
 
 from hasten.errors import OutOfMemory
 from hasten.facts.plan import make_plan
 from hasten.tune.microbatch import TIMED, MicrobatchSearch, MicrobatchTrial, fastest_microbatch
+from support import small_job
 
 
 def limited(samples: int, seen: list[int] | None = None):

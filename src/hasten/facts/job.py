@@ -4,6 +4,9 @@ Every field is checked when the job is made, as far as it can be without buildin
 line that names the field, says what it was and what to write.
 """
 
+# A job is written by hand and run without a type checker: its fields are looked at whatever their annotations say.
+# pyright: reportUnnecessaryIsInstance=false
+
 from __future__ import annotations
 
 import inspect

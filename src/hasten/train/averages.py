@@ -47,7 +47,7 @@ class WeightAverage:
         self._updates += 1
         if self._updates <= self._starts_after or self._moved == 0:
             # Until averaging begins the average follows the weights, so that it can be evaluated at any time.
-            torch._foreach_copy_(self._average, self._source)
+            _copy(self._source, self._average)
             self._moved = int(self._updates > self._starts_after)
             return
         self._move(self._average, self._source, torch.tensor(self._moved))
@@ -58,12 +58,12 @@ class WeightAverage:
         """The model holds the average inside the block, and its own weights, to the bit, after it."""
         with torch.no_grad():
             own = [tensor.detach().clone() for tensor in self._live]
-            torch._foreach_copy_(self._live, self._average)
+            _copy(self._average, self._live)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(self._live, own)
+                _copy(own, self._live)
 
     def state_dict(self) -> dict[str, Any]:
         return {"average": list(self._average), "moved": self._moved, "updates": self._updates}
@@ -72,3 +72,7 @@ class WeightAverage:
         for mine, saved in zip(self._average, state["average"], strict=True):
             mine.copy_(saved)
         self._moved, self._updates = state["moved"], state["updates"]
+
+
+def _copy(source: list[Tensor], target: list[Tensor]) -> None:
+    torch._foreach_copy_(target, source)  # pyright: ignore[reportPrivateImportUsage]
