@@ -11,7 +11,7 @@ from hasten.techniques.setup import Setup
 
 
 def whole_batch(setup: Setup) -> int | None:
-    """Samples in one optimizer step; None where only the user's own loader knows."""
+    """Samples in one optimizer step; None before the data was opened."""
     return setup.batch_size or setup.job.batch_size
 
 

@@ -27,6 +27,7 @@ from hasten.train.quiet import random_state, set_random_state
 from hasten.train.run import Run
 
 FEWEST = 10  # losses from which a slope can be told from noise
+ROUNDING = 1e-6  # a fall by less than this share of the loss is float32's own
 _SETS_RATES = ("learning_rate", "schedule")
 
 
@@ -48,7 +49,7 @@ class RangeTest:
 def range_test(
     job: Job, plan: Plan | None = None, *, lowest: float = 1e-6, highest: float = 10.0, steps: int = 100
 ) -> RangeTest:
-    """Train a copy of the job's new model for up to `steps` optimizer steps, the rate rising from `lowest` to `highest`.
+    """Train a copy of the job's model for up to `steps` optimizer steps, the rate rising from `lowest` to `highest`.
 
     The rate is the first parameter group's; all others keep their ratio to it. The plan's choices hold, but for those
     that set rates. Nothing of the caller's changes: the copy is thrown away, and random states are put back.
@@ -56,9 +57,8 @@ def range_test(
     Raises ValueError for a range that is none, and whatever training the job raises.
     """
     if not (0 < lowest < highest and math.isfinite(highest) and steps >= FEWEST):
-        raise ValueError(
-            f"a test of {steps} steps from {lowest} to {highest}: give 0 < lowest < highest, {FEWEST} or more"
-        )
+        what = f"a test of {steps} steps from {lowest} to {highest}"
+        raise ValueError(f"{what}: give 0 < lowest < highest, and {FEWEST} steps or more")
     rates = np.geomspace(lowest, highest, steps).tolist()
     device = torch.device(job.device or read_machine().device)
     state = random_state(device)
@@ -90,7 +90,7 @@ def suggest_rate(rates: Sequence[float], losses: Sequence[float]) -> Suggestion:
     lowest = int(level.argmin())
     falling = slice(0, lowest + 1)
     fall, noise = float(level[falling].max() - level[lowest]), float(np.std(seen[falling] - level[falling]))
-    if fall <= 3 * noise:
+    if fall <= 3 * noise + ROUNDING * float(np.abs(seen[falling]).max()):
         return Suggestion(rate=None, reason=f"the loss fell by {fall:.3g}, which its noise of {noise:.3g} can explain")
     rate = float(rates[int(slope[falling].argmin())])
     reason = f"the loss falls fastest at {rate:.3g} and is lowest at {rates[lowest]:.3g}"
@@ -144,7 +144,7 @@ def _losses_at(rates: Sequence[float], run: Run) -> list[float]:
 
 
 def _trial_of(job: Job, steps: int) -> Job:
-    """The job without what a test has no use for. Its model is copied, as a job may hand out one that it goes on using."""
+    """The job without what a test has no use for. The model is copied: a job may hand out one that it goes on using."""
     return replace(
         job,
         model=lambda: copy.deepcopy(job.model()),
