@@ -1,7 +1,7 @@
 """What the user wants trained: an ordinary record of ordinary functions.
 
-Every field is checked when the job is made, as far as it can be without building anything; a wrong one is refused in one
-line that names the field, says what it was and what to write.
+Every field is checked when the job is made, as far as it can be without building anything; a wrong one is refused in
+one line that names the field, says what it was and what to write.
 """
 
 # A job is written by hand and run without a type checker: its fields are looked at whatever their annotations say.

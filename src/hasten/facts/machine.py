@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ def read_machine() -> Machine:
     import torch
 
     found = torch.cuda.is_available()
-    properties: Any = torch.cuda.get_device_properties(0) if found else None
+    properties = cast(Any, torch.cuda).get_device_properties(0) if found else None
     return Machine(
         cores=usable_cores(),
         memory_bytes=min(psutil.virtual_memory().total, _control_group_limit()),

@@ -31,7 +31,7 @@ class ProvenOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """Seconds of the planned run without and with the plan; one-off seconds are compile, autotune and cache building."""
+    """Seconds of the planned run without and with the plan; one-off: compiling, autotuning, building caches."""
 
     baseline_seconds: float
     planned_seconds: float
@@ -103,7 +103,7 @@ class Drift:
 
 
 def drift(plan: Plan, job: Fingerprint, machine: ProvenOn) -> list[Drift]:
-    """All that differs, most telling first; empty when the plan holds as it was proven, or was never proven anywhere."""
+    """All that differs, most telling first; empty for a plan that holds as proven, or was never proven."""
     found: list[Drift] = []
     if plan.job is not None:
         found += _differences(

@@ -58,8 +58,11 @@ class No:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Technique:
-    """Shapes of the functions: applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most
-    promising first; apply(setup, choice) -> None, raising PlanError when the choice's value or options make no sense."""
+    """What it is called, when it is applied, and three functions.
+
+    applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most promising first;
+    apply(setup, choice) -> None, raising PlanError when the choice's value or options make no sense.
+    """
 
     name: str
     stage: Stage
