@@ -1,0 +1,152 @@
+"""From a job's or a plan's schedule to the right scheduler, totals and unit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from torch.optim import lr_scheduler as torch_schedulers
+
+from hasten.errors import JobError, PlanError
+from hasten.facts.job import Schedule
+from hasten.techniques.setup import ScheduleOptions
+from schedules import (
+    OPTIMIZERS,
+    SCHEDULERS,
+    TOTAL,
+    make_optimizer,
+    scheduled,
+    torch_loop,
+    update,
+)
+
+# ── totals and units ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.trap(18)
+@pytest.mark.parametrize("total", [12, 24, 36])
+def test_totals_are_those_of_the_planned_run(total):
+    optimizer = make_optimizer()
+    build = lambda optimizer, total_steps: torch_schedulers.OneCycleLR(optimizer, 0.4, total_steps)  # noqa: E731
+    schedule = scheduled(optimizer, build, total_steps=total)
+    last = [update(optimizer, schedule) for _ in range(total)][-1]
+    assert schedule.unit == "step"
+    assert last[0][0] == pytest.approx(0.4 / 25 / 1e4)
+
+
+def test_a_function_of_epochs_moves_once_an_epoch():
+    build = lambda optimizer, total_epochs: torch_schedulers.CosineAnnealingLR(optimizer, total_epochs)  # noqa: E731
+    schedule = scheduled(make_optimizer(), build, total_epochs=2)
+    for expected in (0.05, 0.0):
+        schedule.after_update()
+        schedule.after_epoch()
+        assert schedule.rates() == [pytest.approx(expected)]
+    schedule.after_epoch()
+    assert schedule.rates() == [pytest.approx(0.0)], "more epochs than planned keep the last rate"
+
+
+def test_a_class_bound_with_partial_is_given_its_total():
+    schedule = scheduled(make_optimizer(), partial(torch_schedulers.OneCycleLR, max_lr=0.4))
+    assert schedule.unit == "step"
+
+
+def test_a_cyclic_schedule_moves_with_steps_without_being_told():
+    assert scheduled(make_optimizer(), SCHEDULERS["CyclicLR"]).unit == "step"
+
+
+def test_a_schedule_of_open_unit_is_refused_with_what_to_write():
+    with pytest.raises(JobError, match=r"StepLR.*step or every epoch\n.*hasten.Schedule\(.*unit=\"epoch\""):
+        scheduled(make_optimizer(), SCHEDULERS["StepLR"])
+
+
+def test_a_function_of_both_totals_is_refused_unless_its_unit_is_said():
+    def build(optimizer, total_steps, total_epochs):
+        return torch_schedulers.StepLR(optimizer, total_steps // total_epochs)
+
+    with pytest.raises(JobError, match="both total_steps and total_epochs"):
+        scheduled(make_optimizer(), build)
+    assert scheduled(make_optimizer(), Schedule(build, unit="step")).unit == "step"
+
+
+@pytest.mark.parametrize("name", ["total_steps", "total_epochs"])
+def test_an_unknown_total_is_refused_with_advice(name):
+    builds = {
+        "total_steps": lambda optimizer, total_steps: torch_schedulers.StepLR(optimizer, total_steps),
+        "total_epochs": lambda optimizer, total_epochs: torch_schedulers.StepLR(optimizer, total_epochs),
+    }
+    with pytest.raises(JobError, match=rf"needs {name}, which is unknown(.|\n)*→ write Job\."):
+        scheduled(make_optimizer(), builds[name], total_steps=None, total_epochs=None)
+
+
+def test_a_function_with_a_parameter_of_another_name_is_refused():
+    with pytest.raises(JobError, match="needs 'steps'"):
+        scheduled(make_optimizer(), lambda optimizer, steps: torch_schedulers.StepLR(optimizer, steps))
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda optimizer: None, "returns None"),
+        (lambda optimizer: torch_schedulers.StepLR(make_optimizer(), 3), "another optimizer"),
+        (lambda optimizer: torch_schedulers.StepLR(optimizer, step=3), "cannot be built"),
+    ],
+    ids=["nothing", "another optimizer's", "wrong arguments"],
+)
+def test_what_is_no_scheduler_of_this_optimizer_is_refused(build, what):
+    with pytest.raises(JobError, match=what):
+        scheduled(make_optimizer(), Schedule(build, unit="step"))
+
+
+# ── plans ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def planned(name, unit="step", **arguments):
+    return ScheduleOptions(name=name, arguments=arguments, unit=unit)
+
+
+def test_a_plans_schedule_replaces_the_jobs():
+    optimizer = make_optimizer()
+    schedule = scheduled(optimizer, SCHEDULERS["OneCycleLR"], override=planned("StepLR", step_size=7, gamma=0.3))
+    assert [update(optimizer, schedule) for _ in range(TOTAL)] == torch_loop(OPTIMIZERS["SGD"], SCHEDULERS["StepLR"])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "total"),
+    [
+        ("OneCycleLR", {"max_lr": 0.4}, "total_steps"),
+        ("CosineAnnealingLR", {}, "T_max"),
+        ("LinearLR", {"start_factor": 0.5}, "total_iters"),
+        ("PolynomialLR", {}, "total_iters"),
+        ("ConstantLR", {}, "total_iters"),
+    ],
+)
+@pytest.mark.parametrize("unit", ["step", "epoch"])
+def test_totals_that_a_plan_leaves_out_are_derived_in_its_unit(name, given, total, unit):
+    optimizer = make_optimizer()
+    length = {"step": 20, "epoch": 5}[unit]
+    schedule = scheduled(optimizer, None, total_steps=20, total_epochs=5, override=planned(name, unit, **given))
+    used = []
+    for step in range(1, 21):
+        used.append(update(optimizer, schedule))
+        if step % 4 == 0:
+            schedule.after_epoch()
+    build = partial(getattr(torch_schedulers, name), **given, **{total: length})
+    assert used[:: 20 // length] == torch_loop(OPTIMIZERS["SGD"], build, length)
+
+
+def test_a_total_that_cannot_be_derived_is_refused():
+    with pytest.raises(PlanError, match="CosineAnnealingLR needs T_max, and how many steps"):
+        scheduled(make_optimizer(), None, total_steps=None, override=planned("CosineAnnealingLR"))
+
+
+def test_a_plans_senseless_schedule_is_the_plans_error():
+    with pytest.raises(PlanError, match="cannot be built"):
+        scheduled(make_optimizer(), None, override=planned("OneCycleLR", max_lr=[0.1]))
+    with pytest.raises(PlanError, match="planned run has 24 steps"):
+        scheduled(make_optimizer(), None, override=planned("OneCycleLR", max_lr=0.1, total_steps=10))
+
+
+def test_a_planned_rate_that_the_schedule_would_ignore_is_refused():
+    with pytest.raises(JobError, match="learning_rate would do nothing"):
+        scheduled(make_optimizer(), SCHEDULERS["OneCycleLR"], planned_rate=0.3)
+    scheduled(make_optimizer(), Schedule(SCHEDULERS["StepLR"], unit="epoch"), planned_rate=0.3)
