@@ -18,7 +18,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -65,6 +65,8 @@ class Record:
     measured: Measured
     targets: Sequence[Target] = ()
     packages: Sequence[str] = ()  # beside our own, whose versions matter
+    findings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of another kind: go into result.json as given
+    remarks: Sequence[str] = ()  # and the same in words
 
 
 def write_record(record: Record, folder: Path = RECORDS, machine: Machine | None = None) -> Path:
@@ -118,6 +120,7 @@ def result(record: Record) -> dict[str, Any]:
         ],
         "baseline_one_off": asdict(one_off[record.comparisons[0].baseline]),
         "targets": [asdict(target) | {"outcome": target.outcome} for target in record.targets],
+        **record.findings,
     }
 
 
@@ -174,6 +177,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
             f"| {target.value:.3g} ({target.low:.3g}–{target.high:.3g}) | {target.outcome} |"
             for target in record.targets
         ]
+    lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
     return "\n".join([*lines, "", "Ranges are 95 % intervals over pairs of windows.", ""])
 
 

@@ -1,0 +1,150 @@
+"""What a hand-written plan makes of the example jobs: their speed side by side, and their quality over seeds.
+
+    python -m bench.before_after                  # about half an hour; nothing else may run meanwhile; writes records
+    python -m bench.before_after --jobs digits    # one job
+    python -m bench.before_after --quick          # shows that it works, and judges nothing
+
+Speed is compared by windows of optimizer steps in turns. Quality is that of whole trainings, plain and planned, with
+the same seeds: the mean difference over seeds with its 95 % interval (Student's t).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from bench.arms import Arm, Protocol, control, refuse_noise, run_arms
+from bench.record import RECORDS, ROOT, Record, Target, write_record
+from scipy.stats import t as student
+
+from hasten.measure.paired import compare
+
+ARMS = Path(__file__).resolve().with_name("before_after_arms.py")
+BASELINE, PLANNED = "plain fp32", "planned"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Example:
+    name: str
+    metric: str
+    at_least: float  # times faster; fixed before the first run
+
+    @property
+    def job(self) -> str:
+        return f"{ROOT}/examples/{self.name}.py:job"
+
+    @property
+    def plan(self) -> str:
+        return f"{ROOT}/examples/plans/{self.name}.toml"
+
+
+EXAMPLES = {
+    "digits": Example(name="digits", metric="accuracy", at_least=2.0),
+    "text": Example(name="text", metric="loss", at_least=2.0),
+    "photos": Example(name="photos", metric="accuracy", at_least=1.0),
+}
+FULL = Protocol(rounds=12, steps=50, warmup_steps=10)
+SEEDS = range(5)
+
+
+def main() -> None:
+    options = _options()
+    for name in options.jobs:
+        example = EXAMPLES[name]
+        protocol = Protocol(rounds=12, steps=50, warmup_steps=2) if options.quick else FULL
+        _compare(example, protocol, () if options.quick else SEEDS, None if options.quick else options.records)
+
+
+def _compare(example: Example, protocol: Protocol, seeds: Sequence[int], records: Path | None) -> None:
+    entry = f"{ARMS}:example"
+    plain = Arm(name=BASELINE, entry=entry, arguments={"job": example.job, "plan": None})
+    planned = Arm(name=PLANNED, entry=entry, arguments={"job": example.job, "plan": example.plan})
+    itself = control(plain, protocol)
+    print(f"{example.name}, control: {itself.speedup}", flush=True)
+    if records is not None:
+        refuse_noise(itself)
+    measured = run_arms([plain, planned], protocol)
+    found = compare(measured.windows, baseline=BASELINE, challenger=PLANNED)
+    print(f"{example.name}, planned: {found.speedup}", flush=True)
+    if records is None:
+        return
+    quality = _quality(example, seeds)
+    print(f"{example.name}, {quality['sentence']}", flush=True)
+    ratio = found.speedup
+    record = Record(
+        what=f"{example.name}-with-a-plan",
+        claim=f"examples/{example.name}.py, plain float32 against its hand-written plan: speed and {example.metric}",
+        command=f"python -m bench.before_after --jobs {example.name}",
+        protocol=protocol,
+        control=itself,
+        comparisons=[found],
+        measured=measured,
+        targets=[
+            Target(
+                name="times faster than plain float32",
+                bound=example.at_least,
+                at_most=False,
+                low=ratio.low,
+                value=ratio.ratio,
+                high=ratio.high,
+            )
+        ],
+        findings={"quality": quality},
+        remarks=[str(quality["sentence"])],
+    )
+    print(f"written: {write_record(record, records)}", flush=True)
+
+
+def _quality(example: Example, seeds: Sequence[int]) -> Mapping[str, object]:
+    """Whole trainings with the same seeds, plain and planned."""
+    plain = [_trained(example, seed, None) for seed in seeds]
+    planned = [_trained(example, seed, example.plan) for seed in seeds]
+    differences = [after - before for before, after in zip(plain, planned, strict=True)]
+    middle = mean(differences)
+    margin = stdev(differences) / len(seeds) ** 0.5 * float(student.ppf(0.975, len(seeds) - 1))
+    sentence = (
+        f"{example.metric} over {len(seeds)} seeds: plain {mean(plain):.4f} (from {min(plain):.4f} to "
+        f"{max(plain):.4f}), planned {mean(planned):.4f} (from {min(planned):.4f} to {max(planned):.4f}); mean "
+        f"difference {middle:+.4f} ({middle - margin:+.4f} to {middle + margin:+.4f})"
+    )
+    return {
+        "metric": example.metric,
+        "seeds": list(seeds),
+        BASELINE: plain,
+        PLANNED: planned,
+        "mean_difference": middle,
+        "low": middle - margin,
+        "high": middle + margin,
+        "differs": not middle - margin <= 0 <= middle + margin,
+        "sentence": sentence,
+    }
+
+
+def _trained(example: Example, seed: int, plan: str | None) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, "-m", "hasten", "train", example.job, "--seed", str(seed), "--run-dir", str(run)]
+        subprocess.run([*command, *(["--plan", plan] if plan else [])], check=True, stdout=subprocess.DEVNULL)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return float(lines[-1]["results"][example.metric])
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.before_after", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="no seeds, no record; shows that it works")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the records are written into")
+    parser.add_argument("--jobs", nargs="+", choices=tuple(EXAMPLES), default=list(EXAMPLES), help="all by default")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
