@@ -63,6 +63,7 @@ def test_a_scheduler_of_schedulers_is_refused_with_the_reason(name):
         ("OneCycle", {"max_lr": 0.1}, "no scheduler of torch(.|\n)*OneCycleLR"),
         ("LRScheduler", {}, "no scheduler of torch"),
         (True, {}, "no scheduler of torch"),
+        ([3, 5], {}, "no scheduler of torch"),
         ("OneCycleLR", {}, "OneCycleLR needs max_lr"),
         ("OneCycleLR", {"max_lr": 0.1, "max_momentun": 0.9}, 'no argument "max_momentun"(.|\n)*max_momentum'),
         ("OneCycleLR", {"max_lr": 0.1, "last_epoch": 3}, 'no argument "last_epoch"'),

@@ -53,18 +53,17 @@ def arguments_of(name: str) -> dict[str, inspect.Parameter]:
 
 def schedule_options(name: Value, options: Mapping[str, Value]) -> ScheduleOptions:
     """The scheduler that a plan describes. Raises PlanError for a class or argument that it cannot name, or misses."""
+    if not isinstance(name, str) or name not in {*scheduler_names(), *_NOT_IN_A_PLAN}:
+        what = f"{name!r} is no scheduler of torch"
+        raise PlanError(what, where="schedule", fix=did_you_mean(str(name), scheduler_names()))
     if name in _NOT_IN_A_PLAN:
-        raise PlanError(f"{name} {_NOT_IN_A_PLAN[str(name)]}", where="schedule", fix="write it as Job.schedule")
-    if name not in scheduler_names():
-        raise PlanError(
-            f"{name!r} is no scheduler of torch", where="schedule", fix=did_you_mean(str(name), scheduler_names())
-        )
+        raise PlanError(f"{name} {_NOT_IN_A_PLAN[name]}", where="schedule", fix="write it as Job.schedule")
     given: dict[str, Any] = dict(options)
     unit = given.pop("unit", "evaluation" if name == "ReduceLROnPlateau" else "step")
     if unit not in UNITS:
         raise PlanError(f"unit is {unit!r}", where="schedule", fix=f"write one of {', '.join(UNITS)}")
-    _check_arguments(str(name), given)
-    return ScheduleOptions(name=str(name), arguments=given, unit=unit)
+    _check_arguments(name, given)
+    return ScheduleOptions(name=name, arguments=given, unit=unit)
 
 
 def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
