@@ -100,9 +100,7 @@ def test_max_steps_ends_a_run_inside_an_epoch():
 def test_a_one_cycle_lands_exactly_on_the_last_applied_update():
     with prepare(rich_job(max_steps=11, average=None)) as run:
         list(closed(run))
-        scheduler = run.schedule.state_dict()
-        rate = run.schedule.rates()[0]
-    assert rate == pytest.approx(0.2 / 25 / 1e4, rel=1e-6), scheduler
+        assert run.schedule.rates()[0] == pytest.approx(0.2 / 25 / 1e4, rel=1e-6)
 
 
 @pytest.mark.trap(31)

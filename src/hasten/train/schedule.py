@@ -106,6 +106,9 @@ class RateSchedule:
         if self._schedulers and self.unit == "step":
             if self._moved == self._end:
                 raise RuntimeError(f"the schedule ends after {self._end} updates, and one more was applied")
+            if self._moved + 1 == self._end:
+                self._moved += 1  # no update uses a rate beyond the last; one-cycle would extrapolate its curve there
+                return
             self._move()
 
     def after_epoch(self) -> None:
