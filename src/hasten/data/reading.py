@@ -11,7 +11,7 @@ is read.
 | a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
 | a stream | each sample | seed, epoch, position in the stream |
 
-A collate function of the user's own is seeded by the first sample of its microbatch.
+A collate function draws on from where the last of these samples stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
 from hasten.data.failures import Failed, failed_batch, failed_sample
-from hasten.data.randomness import mixed, reseed, sample_seed, undisturbed
+from hasten.data.randomness import reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, gather, reads_batches
 from hasten.data.split import pieces
 
@@ -88,7 +88,7 @@ class SampleReader:
                 return failed_sample(
                     error, field=self._source.field, epoch=request.epoch, index=indices[at], seed=seeds[at]
                 )
-            return _collated(self._source, samples, request.epoch, indices[0], seeds[0])
+            return _collated(self._source, samples, request.epoch, indices[0])
 
 
 class BatchReader:
@@ -111,7 +111,7 @@ class BatchReader:
                     samples=len(indices),
                     own_code=True,
                 )
-            return _collated(self._source, samples, request.epoch, indices[0], seed)
+            return _collated(self._source, samples, request.epoch, indices[0])
 
 
 class StreamReader:
@@ -166,19 +166,16 @@ class StreamReader:
         found: list[tuple[int, Any]] = []
         for piece in pieces(len(samples), self._microbatch_size):
             first = window.number * self._batch_size + piece.start
-            seed = self._seed_at(window.epoch, first)
-            batch = _collated(self._source, samples[piece.start : piece.stop], window.epoch, first, seed)
+            batch = _collated(self._source, samples[piece.start : piece.stop], window.epoch, first)
             if isinstance(batch, Failed):
                 return batch
             found.append((piece.samples, batch))
         return found
 
 
-def _collated(source: Source, samples: list[Any], epoch: int, first: int, seed: int) -> Any:
+def _collated(source: Source, samples: list[Any], epoch: int, first: int) -> Any:
     own_code = source.collate is not default_collate
     try:
-        if own_code:
-            reseed(mixed(seed))
         return source.collate(samples)
     except Exception as error:
         return failed_batch(
