@@ -46,7 +46,7 @@ def started(**changes: Any) -> Started:
 
 def trained(step: int, **changes: Any) -> Trained:
     fields: dict[str, Any] = {
-        "epoch": 1,
+        "epoch": 0,
         "loss": 0.25,
         "learning_rate": 0.1,
         "momentum": 0.9,

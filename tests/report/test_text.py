@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.report.text import byte_size, count, decimal, duration, per_second, percent, printable, table, time_left
+from hasten.report.text import (
+    byte_size,
+    count,
+    decimal,
+    duration,
+    per_second,
+    percent,
+    printable,
+    scaled,
+    table,
+    time_left,
+)
 
 
 @given(st.text(st.characters()))
@@ -96,6 +107,11 @@ def test_counts_are_exact_while_they_are_short(number: int, shown: str):
 )
 def test_a_number_is_short_and_never_a_false_zero(number: float, shown: str):
     assert decimal(number) == shown
+
+
+def test_large_quantities_carry_a_decimal_prefix():
+    shown = [scaled(number, "FLOP") for number in (7, 1000, 14_231_424, 999.7e9, math.nan)]
+    assert shown == ["7.00 FLOP", "1.00 kFLOP", "14.2 MFLOP", "1.00 TFLOP", "– FLOP"]
 
 
 def test_rates_and_shares_are_short():

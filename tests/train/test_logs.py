@@ -136,6 +136,12 @@ def test_tensorboard_gets_every_number_of_training_and_evaluation(tmp_path: Path
     assert [item.value for item in scalars.Scalars("evaluation/accuracy")] == [0.75]
 
 
+def test_tensorboard_leaves_its_folder_alone_until_the_first_event(tmp_path: Path):
+    pytest.importorskip("tensorboard")
+    TensorBoard(tmp_path / "tensorboard").close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_tensorboard_that_is_not_installed_is_asked_for_by_its_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -18,7 +18,7 @@ from hasten.report.text import byte_size, count, decimal, duration, per_second, 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LABEL = 10  # columns that a label takes, its space included
+LABEL = 10  # columns that a label takes at least, its space included
 
 
 class Progress:
@@ -54,6 +54,13 @@ class Progress:
 
     def close(self) -> None:
         self._screen.end()
+
+
+def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None) -> None:
+    """Print labelled texts as the summary of a run is printed; an empty title is left out."""
+    output = stream or sys.stdout
+    screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
+    screen.say(title, [(label, printable(text)) for label, text in lines])
 
 
 def is_plain(stream: TextIO) -> bool:
@@ -116,9 +123,10 @@ class _PlainScreen:
         """Nothing to end."""
 
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self._write(title)
+        if title:
+            self._write(title)
         for label, text in lines:
-            self._write(f"  {label:<{LABEL}}{text}")
+            self._write(f"  {label:<{_label_width(lines)}}{text}")
 
     def train(self, event: Trained, started: Started | None, left: float | None) -> None:
         numbers = "  ".join(f"{label} {value}" for label, value in _numbers(event))
@@ -149,6 +157,7 @@ class _LiveScreen:
         # Redrawn when something happened, and only then: a run that waits shows that it waits.
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._columns: tuple[str, ...] = ()
+        self._noted = False
 
     def begin(self) -> None:
         from rich.text import Text
@@ -164,7 +173,8 @@ class _LiveScreen:
         from rich.text import Text
 
         self._console.print()
-        self._console.print(Text(title, style="bold"))
+        if title:
+            self._console.print(Text(title, style="bold"))
         self._console.print(_labelled(lines))
 
     def train(self, event: Trained, started: Started | None, left: float | None) -> None:
@@ -179,7 +189,8 @@ class _LiveScreen:
         names = tuple(event.results)
         if names != self._columns:
             self._columns = names
-            self._console.print()
+            if self._noted:
+                self._console.print()
             self._console.print(Text(f"  {'step':>9}" + "".join(f"  {_wide(name)}" for name in names), style="dim"))
         line = Text(f"  {event.step:>9,}")
         for name, value in event.results.items():
@@ -187,6 +198,7 @@ class _LiveScreen:
         self._console.print(line.append("  best", style="green") if event.best else line)
 
     def note(self, text: str) -> None:
+        self._noted = True
         self._console.print(_labelled([("note", text)]))
 
 
@@ -196,14 +208,16 @@ def _labelled(lines: list[tuple[str, str]]) -> RenderableType:
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=LABEL - 1, no_wrap=True)
+    grid.add_column(width=_label_width(lines) - 1, no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        grid.add_row(
-            Text(label, style="yellow" if label == "note" else "dim"),
-            Text(text, style="bold cyan" if label == "next" else ""),
-        )
+        label_style = {"note": "yellow", "error": "bold red"}.get(label, "dim")
+        grid.add_row(Text(label, style=label_style), Text(text, style="bold cyan" if label == "next" else ""))
     return _indented(grid)
+
+
+def _label_width(lines: list[tuple[str, str]]) -> int:
+    return max([LABEL, *(len(label) + 2 for label, _ in lines)])
 
 
 def _bar(event: Trained, started: Started | None, remaining: str) -> RenderableType:
@@ -262,7 +276,7 @@ def _step(event: Trained, started: Started | None) -> str:
 
 def _epoch(event: Trained, started: Started | None) -> str:
     total = started.total_epochs if started is not None else None
-    return f"epoch {event.epoch:,}" + (f"/{total:,}" if total is not None else "")
+    return f"epoch {event.epoch + 1:,}" + (f"/{total:,}" if total is not None else "")
 
 
 def _results(results: Mapping[str, float], between: str) -> str:

@@ -62,6 +62,17 @@ def count(number: int) -> str:
     return f"{number / 1e9:.2f} G"
 
 
+def scaled(number: float, unit: str) -> str:
+    """Three digits and a decimal prefix: 14.2 MFLOP, 1.00 GFLOP/s."""
+    if not math.isfinite(number):
+        return f"{UNKNOWN} {unit}"
+    prefixes = ["", "k", "M", "G", "T", "P", "E"]
+    while abs(number) >= 999.5 and len(prefixes) > 1:
+        number /= 1000
+        prefixes.pop(0)
+    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f} {prefixes[0]}{unit}"
+
+
 def decimal(number: float) -> str:
     """Four significant digits, and never a false zero: 0.2134, 12.34, 3.1e-05. NaN and infinity by their name."""
     if not math.isfinite(number):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,7 +44,7 @@ class JsonLines:
 class TensorBoard:
     """The numbers of a run as TensorBoard scalars: train/… and evaluation/…, over optimizer steps.
 
-    Raises Unavailable when the package `tensorboard` is not installed.
+    The folder is made with the first event. Raises Unavailable when the package `tensorboard` is not installed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -53,9 +54,11 @@ class TensorBoard:
             raise Unavailable(
                 f"TensorBoard cannot be used: {error}", fix='pip install "hasten[tensorboard]"'
             ) from error
-        self._writer: Any = SummaryWriter(str(folder))
+        self._open: Callable[[], Any] = partial(SummaryWriter, str(folder))
+        self._writer: Any = None  # until the first event
 
     def log(self, event: Event) -> None:
+        self._writer = self._writer or self._open()
         if isinstance(event, Trained):
             numbers = asdict(event)
             for name in ("step", "seconds"):  # the axes that TensorBoard has anyway
@@ -66,7 +69,8 @@ class TensorBoard:
             self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _add(self, group: str, numbers: Mapping[str, float | None], step: int) -> None:
         for name, number in numbers.items():

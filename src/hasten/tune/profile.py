@@ -1,0 +1,138 @@
+"""Where the memory and the seconds of a job's step go, on this machine.
+
+The job is trained for a few dozen steps and thrown away. What is timed are whole optimizer steps with their data, after
+those that set things up: the arithmetic is counted in the first, memory is watched in the next two.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import quantiles
+
+import torch
+
+from hasten.facts.job import Job
+from hasten.facts.plan import Plan
+from hasten.measure.flops import FlopProfile, profile_flops
+from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
+from hasten.measure.memory import MemoryProfile, profile_memory
+from hasten.train.quiet import random_state, set_random_state
+from hasten.train.run import Run
+
+BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
+FEWEST, MOST = 5, 50  # optimizer steps that are timed
+TIMED_SECONDS = 5.0  # after which the timing ends, once it has its fewest steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTimes:
+    """Seconds of one optimizer step, its data included; half of all steps took between `low` and `high`."""
+
+    median_seconds: float
+    low: float
+    high: float
+    steps: int
+    data_wait_share: float  # 0 to 1
+    samples_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobProfile:
+    device: str
+    parameters: int
+    batch_size: int
+    microbatch_size: int
+    times: StepTimes
+    memory: MemoryProfile
+    flops: FlopProfile
+    rate: MatrixRate
+    utilization: float | None  # None when no operation of the model has a formula
+
+
+def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
+    """Train the job briefly by the plan, and look at it. The job's own length and schedule play no part.
+
+    Nothing of the caller's random state changes. Raises what building or training the job raises.
+    """
+    state = random_state(torch.device("cpu"))
+    try:
+        with Run(_trial_of(job), _without_schedule(plan or Plan()), name=name) as run:
+            return _profile(run)
+    finally:
+        set_random_state(state, torch.device("cpu"))
+
+
+def _profile(run: Run) -> JobProfile:
+    step = _stepper(run)
+    built, setup = run.built, run.setup
+    first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.ranks.size
+    flops = profile_flops(step, run.model, first_window)
+    memory = profile_memory(step, run.model, run.optimizers)
+    times = _time(run, step)
+    rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
+    return JobProfile(
+        device=str(run.device),
+        parameters=built.fingerprint.parameters,
+        batch_size=built.batch_size,
+        microbatch_size=setup.step.microbatch_size or built.batch_size,
+        times=times,
+        memory=memory,
+        flops=flops,
+        rate=rate,
+        utilization=model_flops_utilization(
+            flops_per_sample=flops.flops_per_sample, samples_per_second=times.samples_per_second, rate=rate
+        )
+        if flops.flops_per_sample > 0
+        else None,
+    )
+
+
+def _stepper(run: Run) -> Callable[[], None]:
+    """A function that takes one whole optimizer step each time it is called."""
+    batches = run.batches()  # max_steps is set so that they outlast the profile
+
+    def step() -> None:
+        for batch in batches:
+            run.step(batch)
+            if run.window_closed:
+                break
+
+    return step
+
+
+def _time(run: Run, step: Callable[[], None]) -> StepTimes:
+    waited, seen, seconds = run.wait_seconds, run.samples_seen, list[float]()
+    begin = _now(run.device)
+    ends = begin + TIMED_SECONDS
+    while len(seconds) < FEWEST or (len(seconds) < MOST and begin < ends):
+        step()
+        end = _now(run.device)
+        seconds.append(end - begin)
+        begin = end
+    low, middle, high = quantiles(seconds, n=4)
+    total = sum(seconds)
+    return StepTimes(
+        median_seconds=middle,
+        low=low,
+        high=high,
+        steps=len(seconds),
+        data_wait_share=min((run.wait_seconds - waited) / total, 1.0),
+        samples_per_second=(run.samples_seen - seen) * run.ranks.size / total,
+    )
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # queued work would be billed to the next step
+    return time.perf_counter()
+
+
+def _trial_of(job: Job) -> Job:
+    return replace(job, schedule=None, stop=None, valid=None, metrics={}, epochs=None, max_steps=BEFORE_TIMING + MOST)
+
+
+def _without_schedule(plan: Plan) -> Plan:
+    """A schedule of the plan may hold the length of the planned run, which this one does not have."""
+    return replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique != "schedule"))

@@ -1,0 +1,45 @@
+"""Where a step's seconds and memory go."""
+
+from __future__ import annotations
+
+import torch
+from torch.optim.lr_scheduler import OneCycleLR
+
+from hasten.facts.plan import make_plan
+from hasten.measure.memory import Kind
+from hasten.tune.profile import FEWEST, MOST, profile_job
+from support import small_job
+
+
+def test_a_profile_counts_what_can_be_counted_and_times_the_rest():
+    found = profile_job(small_job())
+    assert found.parameters == 6 * 3 + 3
+    assert (found.batch_size, found.microbatch_size, found.device) == (8, 8, "cpu")
+    # Forward, and one product backward: the gradient of the weight; the input needs none.
+    assert found.flops.flops_per_sample == 2 * (2 * 6 * 3)
+    assert found.memory.by_kind[Kind.PARAMETERS] == 4 * 21
+    assert sum(found.memory.by_kind.values()) == found.memory.peak_bytes
+    assert FEWEST <= found.times.steps <= MOST
+    assert 0 < found.times.low <= found.times.median_seconds <= found.times.high
+    assert 0 <= found.times.data_wait_share <= 1
+    assert found.utilization is not None
+    assert found.utilization > 0
+
+
+def test_the_plan_is_obeyed_and_the_length_of_the_run_plays_no_part():
+    job = small_job(
+        epochs=None, max_steps=1, schedule=lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, total_steps)
+    )
+    found = profile_job(job, make_plan(microbatch=4))
+    assert found.microbatch_size == 4
+
+
+def test_the_callers_random_state_is_left_alone():
+    before = torch.get_rng_state()
+    profile_job(small_job())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_data_set_smaller_than_a_batch_is_counted_as_it_is():
+    whole, few = (profile_job(small_job(batch_size=size)) for size in (8, 64))
+    assert few.flops.flops_per_sample == whole.flops.flops_per_sample
