@@ -90,6 +90,16 @@ def test_modes_come_back_after_an_exception_too():
     assert all(module.training for module in model.modules())
 
 
+def test_a_second_evaluation_does_not_remember_the_first():
+    model = network()
+    evaluate = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})
+    evaluate()
+    with torch.no_grad():
+        model[3].weight.neg_()
+    again = evaluate()
+    assert again.results == evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})().results
+
+
 def test_the_jobs_own_metric_objects_stay_empty():
     metric = MulticlassAccuracy(4)
     evaluator(network(), metrics={"accuracy": metric})()
@@ -107,9 +117,9 @@ class RemembersPositions(nn.Module):
 
     def forward(self, features):
         if self.table is None:
-            self.table = torch.ones(5) + features.detach().mean() * 0
-            self.buffered = torch.ones(5) + features.detach().mean() * 0
-        return self.linear(features * self.table * self.buffered)
+            self.table = torch.ones(4) + features.detach().mean() * 0
+            self.buffered = torch.ones(4) + features.detach().mean() * 0
+        return self.linear(features) * self.table * self.buffered
 
 
 @pytest.mark.trap(45)
