@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import hasten
-from hasten.train.locate import load_job
+from hasten.training.locate import load_job
 
 
 def example(job: str, plan: str | None) -> Callable[[int], None]:

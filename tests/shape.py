@@ -27,9 +27,9 @@ MAY_IMPORT = {
     "checkpoint": frozenset({"facts"}),
     "measure": frozenset({"facts"}),
     "techniques": frozenset({"facts", "kernels", "data", "parallel"}),
-    "train": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
-    "doctor": frozenset({"facts", "measure", "techniques", "train"}),
-    "tune": frozenset({"facts", "measure", "techniques", "train", "doctor"}),
+    "training": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
+    "doctor": frozenset({"facts", "measure", "techniques", "training"}),
+    "tune": frozenset({"facts", "measure", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }
 OPEN_TO_ALL = frozenset({"errors"})
@@ -73,7 +73,7 @@ class Source:
 
     @cached_property
     def module(self) -> str:
-        """The dotted name: hasten.train.step; a package is named without its __init__."""
+        """The dotted name: hasten.training.step; a package is named without its __init__."""
         parts = self.path.removeprefix("src/").removesuffix(".py").split("/")
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -62,7 +62,7 @@ def test_no_test_sleeps(source):
 
 def test_the_walk_finds_the_code():
     """All of the tests above hold for an empty list; this one does not."""
-    assert {"errors", "facts", "techniques", "train"} <= {source.room for source in PACKAGE}
+    assert {"errors", "facts", "techniques", "training"} <= {source.room for source in PACKAGE}
     assert any(source.path == "tests/test_shape.py" for source in TESTS)
     assert TECHNIQUES
 

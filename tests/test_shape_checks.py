@@ -7,7 +7,7 @@ import pytest
 import shape
 from shape import Source
 
-STEP = "src/hasten/train/step.py"
+STEP = "src/hasten/training/step.py"
 
 
 def found(check, text, path=STEP):
@@ -17,21 +17,21 @@ def found(check, text, path=STEP):
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("src/hasten/facts/job.py", "from hasten.train import step"),
-        ("src/hasten/facts/job.py", "from hasten.train.step import Step"),
-        ("src/hasten/facts/job.py", "import hasten.train.step"),
+        ("src/hasten/facts/job.py", "from hasten.training import step"),
+        ("src/hasten/facts/job.py", "from hasten.training.step import Step"),
+        ("src/hasten/facts/job.py", "import hasten.training.step"),
         ("src/hasten/facts/job.py", "import hasten"),
-        ("src/hasten/facts/job.py", "from hasten import train"),
-        ("src/hasten/facts/job.py", "from ..train import step"),
-        ("src/hasten/facts/job.py", "from .. import train"),
-        ("src/hasten/facts/__init__.py", "from ..train import step"),
-        ("src/hasten/facts/job.py", "def build(): from hasten.train.step import Step"),
-        ("src/hasten/facts/job.py", "if TYPE_CHECKING: from hasten.train.step import Step"),
-        ("src/hasten/facts/job.py", "import importlib; importlib.import_module('hasten.train')"),
-        ("src/hasten/facts/job.py", "from importlib import import_module as load; load('hasten.train')"),
+        ("src/hasten/facts/job.py", "from hasten import training"),
+        ("src/hasten/facts/job.py", "from ..training import step"),
+        ("src/hasten/facts/job.py", "from .. import training"),
+        ("src/hasten/facts/__init__.py", "from ..training import step"),
+        ("src/hasten/facts/job.py", "def build(): from hasten.training.step import Step"),
+        ("src/hasten/facts/job.py", "if TYPE_CHECKING: from hasten.training.step import Step"),
+        ("src/hasten/facts/job.py", "import importlib; importlib.import_module('hasten.training')"),
+        ("src/hasten/facts/job.py", "from importlib import import_module as load; load('hasten.training')"),
         ("src/hasten/techniques/precision.py", "from hasten.measure import clock"),
         ("src/hasten/measure/clock.py", "from hasten.techniques import ALL"),
-        ("src/hasten/train/step.py", "from hasten.tune import trial"),
+        ("src/hasten/training/step.py", "from hasten.tune import trial"),
         ("src/hasten/report/terminal.py", "import torch; from hasten.techniques import ALL"),
         ("src/hasten/errors.py", "from hasten.facts.job import Job"),
         ("src/hasten/helpers/text.py", "import re"),
@@ -50,10 +50,10 @@ def test_an_import_against_the_direction_is_caught(path, text):
         ("src/hasten/facts/job.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/__init__.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/job.py", "import hastened; from torch import nn"),
-        ("src/hasten/facts/job.py", "'from hasten.train import step'  # from hasten.train import step"),
-        ("src/hasten/tune/search.py", "from hasten.train.step import Step; from hasten.measure import clock"),
+        ("src/hasten/facts/job.py", "'from hasten.training import step'  # from hasten.training import step"),
+        ("src/hasten/tune/search.py", "from hasten.training.step import Step; from hasten.measure import clock"),
         ("src/hasten/cli.py", "from hasten.tune import search; import hasten"),
-        ("src/hasten/__init__.py", "from hasten.train.step import Step"),
+        ("src/hasten/__init__.py", "from hasten.training.step import Step"),
     ],
 )
 def test_an_import_in_the_direction_is_let_through(path, text):
@@ -80,14 +80,14 @@ def test_a_technique_that_knows_another_is_caught(path, text, caught):
 @pytest.mark.parametrize("text", ["TECHNIQUE = Technique()", "TECHNIQUE: Technique = Technique()"])
 def test_a_technique_is_known_by_its_record(text):
     assert Source("src/hasten/techniques/precision.py", text).is_technique
-    assert not Source("src/hasten/train/step.py", text).is_technique
+    assert not Source("src/hasten/training/step.py", text).is_technique
     assert not Source("src/hasten/techniques/precision.py", "def f():\n    TECHNIQUE = 1").is_technique
 
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("src/hasten/train/step.py", 400),
+        ("src/hasten/training/step.py", 400),
         ("src/hasten/techniques/precision.py", 150),
         ("src/hasten/doctor/rules/slow_copy.py", 150),
         ("tests/test_step.py", 400),

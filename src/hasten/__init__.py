@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hasten.facts.loss import Loss
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
-    from hasten.train.loop import Result
-    from hasten.train.run import Run
-    from hasten.train.step import Step
-    from hasten.train.supervised import supervised
+    from hasten.training.loop import Result
+    from hasten.training.run import Run
+    from hasten.training.step import Step
+    from hasten.training.supervised import supervised
 
 _HOMES = {
     "EarlyStopping": "hasten.facts.job",
@@ -27,14 +27,14 @@ _HOMES = {
     "Job": "hasten.facts.job",
     "Loss": "hasten.facts.loss",
     "Plan": "hasten.facts.plan",
-    "Result": "hasten.train.loop",
-    "Run": "hasten.train.run",
+    "Result": "hasten.training.loop",
+    "Run": "hasten.training.run",
     "Schedule": "hasten.facts.job",
-    "Step": "hasten.train.step",
+    "Step": "hasten.training.step",
     "make_plan": "hasten.facts.plan",
     "prepare": "hasten.entry",
     "read_plan": "hasten.facts.plan_file",
-    "supervised": "hasten.train.supervised",
+    "supervised": "hasten.training.supervised",
     "train": "hasten.entry",
     "write_plan": "hasten.checkpoint.plans",
 }

@@ -72,7 +72,7 @@ def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Argume
         except (typer.Exit, BrokenPipeError):
             raise
         except Exception as error:
-            from hasten.train.failures import as_failure
+            from hasten.training.failures import as_failure
 
             failure = as_failure(error)
             if failure is None:
@@ -113,7 +113,7 @@ def train(
     """
     from hasten.checkpoint.files import remove_empty_folder
     from hasten.report.terminal import Progress
-    from hasten.train.locate import split_name
+    from hasten.training.locate import split_name
 
     function = split_name(job)[1]
     folder = _run_folder(run_dir, function)
@@ -122,7 +122,7 @@ def train(
         loaded = _load(job, **changes)
         receivers: list[Receiver] = [Progress(next_command=_after_training(job, plan, folder, tensorboard))]
         if tensorboard and _leads():
-            from hasten.train.logs import TensorBoard
+            from hasten.training.logs import TensorBoard
 
             receivers.append(TensorBoard(folder / "tensorboard"))
         from hasten.entry import train as train_job
@@ -250,7 +250,7 @@ def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> 
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import decimal
-    from hasten.train.schedule_trace import trace_schedule
+    from hasten.training.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
         total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
@@ -337,7 +337,7 @@ def _tell(failure: HastenError, error: Exception) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
     from hasten.report.failures import failure_block
     from hasten.report.terminal import show
-    from hasten.train.user_code import users_traceback
+    from hasten.training.user_code import users_traceback
 
     if isinstance(failure, UserCodeFailed):
         typer.echo(users_traceback(error.__cause__ or error), err=True, nl=False)
@@ -351,7 +351,7 @@ def _load(name: str, **changes: object) -> Job:
     """The job, with the fields replaced that were given on the command line."""
     from dataclasses import replace
 
-    from hasten.train.locate import load_job
+    from hasten.training.locate import load_job
 
     given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
     return replace(load_job(name), **given)

@@ -14,9 +14,9 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.parallel.replicate import present_ranks
-from hasten.train.loop import Result, train_run
-from hasten.train.run import Run
-from hasten.train.run_folder import RunFolder
+from hasten.training.loop import Result, train_run
+from hasten.training.run import Run
+from hasten.training.run_folder import RunFolder
 
 
 def train(

@@ -1,6 +1,6 @@
 """Everything that a plan may change, in one place.
 
-A technique's `apply` writes here and nowhere else; `train` reads it and acts. `None` always means "as it is": the
+A technique's `apply` writes here and nowhere else; `training` reads it and acts. `None` always means "as it is": the
 setting is left as the user's process, torch or the job has it.
 """
 

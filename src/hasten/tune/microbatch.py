@@ -21,9 +21,9 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques.microbatch import halves
-from hasten.train.out_of_memory import is_out_of_memory
-from hasten.train.quiet import random_state, set_random_state
-from hasten.train.run import Run
+from hasten.training.out_of_memory import is_out_of_memory
+from hasten.training.quiet import random_state, set_random_state
+from hasten.training.run import Run
 
 WARM_UP, TIMED = 2, 6  # optimizer steps of one visit
 SLOWER_IN_A_ROW = 2

@@ -18,8 +18,8 @@ from hasten.facts.plan import Plan
 from hasten.measure.flops import FlopProfile, profile_flops
 from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
 from hasten.measure.memory import MemoryProfile, profile_memory
-from hasten.train.quiet import random_state, set_random_state
-from hasten.train.run import Run
+from hasten.training.quiet import random_state, set_random_state
+from hasten.training.run import Run
 
 BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
 FEWEST, MOST = 5, 50  # optimizer steps that are timed

@@ -23,8 +23,8 @@ from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.techniques.learning_rate import set_learning_rate
-from hasten.train.quiet import random_state, set_random_state
-from hasten.train.run import Run
+from hasten.training.quiet import random_state, set_random_state
+from hasten.training.run import Run
 
 FEWEST = 10  # losses from which a slope can be told from noise
 ROUNDING = 1e-6  # a fall by less than this share of the loss is float32's own

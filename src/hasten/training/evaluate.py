@@ -1,0 +1,135 @@
+"""Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
+
+Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
+all random states as they were, so how often one evaluates cannot change what is learned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from hasten.errors import DataFailed, JobError, OutOfMemory
+from hasten.facts.loss import Loss
+from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
+from hasten.training.losses import checked, count_of, total_of
+from hasten.training.out_of_memory import is_out_of_memory
+from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
+from hasten.training.step import LossFunction
+
+Batches = Callable[[int], Iterable[tuple[Any, int]]]
+"""(batch size) -> the evaluation's batches on the device, each with its number of samples."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    results: Mapping[str, float]  # "loss" and the job's metrics
+    seconds: float
+    batch_size: int  # the one that fitted
+
+
+class Evaluator:
+    """Call it for an Evaluation. The batch size that fitted once is kept."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction,
+        metrics: Mapping[str, Metric],
+        batches: Batches,
+        batch_size: int,
+        *,
+        device: torch.device,
+        autocast: AbstractContextManager[Any],
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self._model, self._loss, self._batches, self._device = model, loss, batches, device
+        # The job's own metrics are its own: they are copied, not moved or filled.
+        self._metrics = {name: metric.clone().to(device) for name, metric in metrics.items()}
+        self._autocast, self._ranks = autocast, ranks
+        self.batch_size = batch_size
+
+    def __call__(self) -> Evaluation:
+        """Raises OutOfMemory when one sample does not fit, DataFailed when nothing was counted."""
+        start = time.monotonic()
+        while True:
+            try:
+                results = self._evaluate()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                if self.batch_size == 1:
+                    raise OutOfMemory(
+                        "one sample does not fit into memory",
+                        where="evaluation",
+                        fix="evaluate on smaller samples, or on a device with more memory",
+                    ) from error
+            else:
+                return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
+            # Outside the except block: the traceback would keep the failed batch's tensors alive.
+            self.batch_size = (self.batch_size + 1) // 2
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _evaluate(self) -> dict[str, float]:
+        with preserved_randomness(self._device), evaluation_mode(self._model):
+            try:
+                with torch.inference_mode():
+                    return self._results()
+            finally:
+                release_inference_tensors(self._model)
+
+    def _results(self) -> dict[str, float]:
+        # total, count, auxiliary total, samples: one all-reduce brings the ranks together
+        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
+        for metric in self._metrics.values():
+            metric.reset()
+        for batch, samples in self._batches(self.batch_size):
+            with self._autocast:
+                returned = checked(self._loss(self._model, batch))
+            sums[0] += total_of(returned, samples)
+            sums[1] += count_of(returned, samples)
+            sums[3] += samples
+            if isinstance(returned, Loss) and returned.auxiliary is not None:
+                sums[2] += returned.auxiliary * samples
+            self._update_metrics(returned)
+        total, count, auxiliary, samples = sum_over_ranks(sums, self._ranks).tolist()
+        if not count:
+            raise DataFailed(
+                f"no item was counted in {samples:.0f} samples",
+                where="evaluation",
+                fix="give valid data whose loss has a count above 0",
+            )
+        results = {"loss": total / count + auxiliary / max(samples, 1)}
+        return results | {name: _number(name, metric.compute()) for name, metric in self._metrics.items()}
+
+    def _update_metrics(self, returned: Loss | Tensor) -> None:
+        if not self._metrics:
+            return
+        if isinstance(returned, Tensor) or returned.prediction is None:
+            raise JobError(
+                "loss",
+                "returned no prediction, which the job's metrics need",
+                "return hasten.Loss(total, count, prediction=…, target=…)",
+            )
+        for metric in self._metrics.values():
+            metric.update(returned.prediction, returned.target)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return float(value)
+    if isinstance(value, int | float):
+        return float(value)
+    raise JobError(
+        "metrics",
+        f"{name!r} computed {type(value).__name__}, not one number",
+        'choose one that gives a scalar, such as average="macro"',
+    )

@@ -1,0 +1,223 @@
+"""The whole run: epochs, log lines, evaluations, early stopping, and what was learned at the end.
+
+Between two reads of the device the loop does nothing per step but count. A log line that is due earlier than a read
+keeps what the host knows of its moment, and waits for its loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from hasten.errors import NonFinite
+from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
+from hasten.facts.job import Job
+from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.run import Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a run gave.
+
+    weights: the kept weights, on the host, in the form of the job's own model.
+    results: of the evaluation that the kept weights had; empty without valid data.
+    reason: why it ended, in words.
+    """
+
+    job: Job
+    weights: Mapping[str, Tensor]
+    results: Mapping[str, float]
+    reason: str
+    steps: int
+    epochs: int
+    seconds: float
+    kept_step: int
+    skipped_updates: int
+
+    def model(self) -> nn.Module:
+        """The job's own model with the kept weights, on the host, in evaluation mode."""
+        model = self.job.model()
+        model.load_state_dict(dict(self.weights))
+        return model.eval()
+
+
+def train_run(run: Run, receiver: Receiver) -> Result:
+    """Train to the planned end or an early stop; every event goes to `receiver`, which stays open."""
+    return _Loop(run, receiver).train()
+
+
+class _Loop:
+    def __init__(self, run: Run, receiver: Receiver) -> None:
+        self._run, self._receiver = run, receiver
+        self._start = time.monotonic()
+        self._line = _LineClock(run, self._start)
+        self._due: list[tuple[int, Trained]] = []  # log lines without their loss yet, and how many windows each covers
+        self._results: dict[int, Mapping[str, float]] = {}
+        self._evaluated_at = -1
+
+    def train(self) -> Result:
+        run, job = self._run, self._run.job
+        self._announce()
+        while not run.finished:
+            epoch = run.epoch
+            for batch in run.epoch_batches():
+                run.step(batch)
+                if not run.window_closed:
+                    continue
+                steps = run.steps
+                if steps % job.log_every == 0:
+                    self._log(epoch)
+                if job.evaluate_every is not None and steps % job.evaluate_every == 0:
+                    self._evaluate(epoch)
+                if run.finished:
+                    break
+            if job.evaluate_every is None:
+                self._evaluate(epoch)
+        return self._finish()
+
+    def _announce(self) -> None:
+        run, setup = self._run, self._run.setup
+        self._receiver.log(
+            Started(
+                job=run.name,
+                machine=setup.machine.summary,
+                device=str(run.device),
+                parameters=run.built.fingerprint.parameters,
+                samples=run.built.fingerprint.samples,
+                batch_size=run.built.batch_size,
+                microbatch_size=setup.step.microbatch_size or run.built.batch_size,
+                total_steps=run.total_steps,
+                total_epochs=run.total_epochs,
+                choices=tuple(str(item.choice) for item in run.plan.choices),
+            )
+        )
+        for notice in run.notices:
+            self._receiver.log(Noticed(text=notice))
+
+    # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _log(self, epoch: int) -> None:
+        covered = len(self._run.losses) - sum(windows for windows, _ in self._due)
+        if not covered:
+            return
+        self._due.append((covered, self._line.next(epoch)))
+        if len(self._run.losses) >= self._run.setup.step.read_every:
+            self._read()
+
+    def _read(self) -> None:
+        """Fetch the losses of all windows so far and send out the lines that waited for them."""
+        windows = self._run.losses.drain()
+        for covered, line in self._due:
+            mine, windows = windows[:covered], windows[covered:]
+            self._check_finite(mine, line)
+            self._receiver.log(replace(line, loss=mean_loss(mine)))
+        self._due = []
+
+    def _check_finite(self, windows: list[WindowLoss], line: Trained) -> None:
+        """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,
+        would be silent."""
+        if line.skipped_updates:
+            return
+        for offset, window in enumerate(windows):
+            if not abs(window.mean) < float("inf"):
+                raise NonFinite(
+                    f"the loss is {window.mean} although every gradient was finite",
+                    where=f"optimizer step {line.step - len(windows) + 1 + offset}",
+                    fix="look for a term of the loss that carries no gradient",
+                )
+
+    # ── evaluations ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _evaluate(self, epoch: int) -> None:
+        run = self._run
+        if run.job.valid is None or self._evaluated_at == run.steps:
+            return
+        self._log(epoch)
+        self._read()
+        size_before = run.evaluation_batch_size
+        evaluation = run.evaluate()
+        self._evaluated_at = run.steps
+        self._results[run.steps] = evaluation.results
+        if evaluation.batch_size != size_before:
+            text = f"evaluation batches of {size_before} did not fit into memory; {evaluation.batch_size} do"
+            self._receiver.log(Noticed(text=text))
+        self._receiver.log(
+            Evaluated(
+                step=run.steps,
+                epoch=epoch,
+                results=evaluation.results,
+                seconds=evaluation.seconds,
+                batch_size=evaluation.batch_size,
+                best=run.stopping is not None and run.stopping.best_step == run.steps,
+            )
+        )
+        self._line.restart()
+
+    def _finish(self) -> Result:
+        run = self._run
+        last_epoch = max(run.epoch - 1, 0)
+        self._evaluate(last_epoch)
+        self._log(last_epoch)
+        self._read()
+        weights = run.weights()
+        stopped = run.stopping is not None and run.stopping.exhausted
+        results = self._results.get(run.kept_step, {})
+        seconds = time.monotonic() - self._start
+        return Result(
+            job=run.job,
+            weights=weights,
+            results=results,
+            reason="stopped early" if stopped else "the planned run is complete",
+            steps=run.steps,
+            epochs=run.epoch,
+            seconds=seconds,
+            kept_step=run.kept_step,
+            skipped_updates=run.skipped_updates,
+        )
+
+
+class _LineClock:
+    """Rates since the last log line: seconds, samples and the share of time that went into waiting for data."""
+
+    def __init__(self, run: Run, start: float) -> None:
+        self._run, self._start = run, start
+        self._memory: Callable[[], int] = _memory_reader(run.device)
+        self.restart()
+
+    def restart(self) -> None:
+        self._since, self._samples, self._wait = time.monotonic(), self._run.samples_seen, self._run.wait_seconds
+
+    def next(self, epoch: int) -> Trained:
+        """A line whose loss is still to come."""
+        run, now = self._run, time.monotonic()
+        passed = max(now - self._since, 1e-9)
+        momenta = run.schedule.momenta()
+        line = Trained(
+            step=run.steps,
+            epoch=epoch,
+            loss=float("nan"),
+            learning_rate=run.schedule.rates()[0],
+            momentum=momenta[0],
+            gradient_norm=run.gradient_norm if run.setup.step.read_every <= run.job.log_every else None,
+            seconds=now - self._start,
+            samples_per_second=(run.samples_seen - self._samples) * run.ranks.size / passed,
+            data_wait_share=min((run.wait_seconds - self._wait) / passed, 1.0),
+            memory_bytes=self._memory(),
+            skipped_updates=run.skipped_updates,
+        )
+        self.restart()
+        return line
+
+
+def _memory_reader(device: torch.device) -> Callable[[], int]:
+    """Peak bytes on the accelerator, or the resident bytes of this process on a CPU."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.max_memory_allocated(device)
+    process = psutil.Process()
+    return lambda: process.memory_info().rss

@@ -1,0 +1,69 @@
+"""The loss of every window, kept on the device until somebody wants to read it.
+
+Reading one number from an accelerator makes the host wait for all work before it. So windows append their mean and its
+weight, two references, and one read fetches any number of them together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hasten.parallel.replicate import Ranks, sum_over_ranks
+from hasten.training.losses import Count
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLoss:
+    """The mean loss of one optimizer step's window and the number of items it is the mean of, over all ranks."""
+
+    mean: float
+    count: float
+
+
+class LossRecord:
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        self._device, self._ranks = device, ranks
+        self._rows: list[tuple[Count, Count, Count, Count]] = []
+
+    def append(self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1) -> None:
+        """One window on this rank: the mean over `count` items, and the auxiliary mean over `samples` samples."""
+        self._rows.append((mean, count, auxiliary, samples))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def drain(self) -> list[WindowLoss]:
+        """All windows since the last call, oldest first, with one host sync. NaN stays NaN."""
+        if not self._rows:
+            return []
+        means, counts, auxiliary, samples = (self._together(column) for column in zip(*self._rows, strict=True))
+        self._rows = []
+        if self._ranks.many:
+            means, counts = self._over_ranks(means, counts)
+            auxiliary, samples = self._over_ranks(auxiliary, samples)
+        pairs = zip((means + auxiliary).tolist(), counts.tolist(), strict=True)
+        return [WindowLoss(mean, count) for mean, count in pairs]
+
+    def _together(self, column: Sequence[Count]) -> Tensor:
+        if any(isinstance(value, Tensor) for value in column):
+            column = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
+            return torch.stack(column)
+        return torch.tensor(column, dtype=torch.float64, device=self._device)
+
+    def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)
+        return totals / (weights + (weights == 0)), weights
+
+
+def mean_loss(windows: Sequence[WindowLoss]) -> float:
+    """The mean over all items of several windows; NaN when no window holds an item, or one of them is NaN."""
+    items = math.fsum(window.count for window in windows)
+    if not items:
+        return math.nan
+    # A window without items has the mean 0 and no weight, so only true NaNs come through.
+    return sum(window.mean * window.count for window in windows) / items

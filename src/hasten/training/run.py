@@ -1,0 +1,336 @@
+"""A prepared run: everything that training needs, put together, and the three calls that move it.
+
+    with hasten.prepare(job, plan) as run:
+        for batch in run.batches():
+            loss = run.step(batch)
+        run.evaluate()
+
+Batches are microbatches, already on the device; the run knows which of them closes an optimizer step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+from hasten.data.loader import EvaluationLoader, TrainLoader
+from hasten.data.transfer import place
+from hasten.errors import JobError, Misconfigured
+from hasten.facts.job import Job
+from hasten.facts.plan import Plan
+from hasten.parallel.replicate import present_ranks
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.averages import WeightAverage
+from hasten.training.build import Built, build, seed_everything
+from hasten.training.evaluate import Evaluation, Evaluator
+from hasten.training.loss_record import LossRecord
+from hasten.training.master_weights import MasterWeights
+from hasten.training.optimizers import build_optimizers, left_out
+from hasten.training.process import process_options
+from hasten.training.quiet import random_state, set_random_state
+from hasten.training.schedule import build_schedule
+from hasten.training.step import Step, autocast_of
+from hasten.training.stopping import Stopping
+
+if TYPE_CHECKING:
+    from hasten.training.compiling import CompileLog
+
+
+class Run:
+    """Built from a job and a plan; use it as a context manager, or close() it: it holds process-wide settings."""
+
+    def __init__(self, job: Job, plan: Plan | None = None, *, name: str = "") -> None:
+        self.job, self.plan, self.name = job, plan or Plan(), name
+        self._open = ExitStack()
+        try:
+            self._assemble(build(job, self.plan, self._enter_process, name=name))
+        except BaseException:
+            self._open.close()
+            raise
+
+    def _assemble(self, built: Built) -> None:
+        job, setup = self.job, built.setup
+        self.built, self.setup, self.ranks = built, setup, present_ranks()
+        self.notices = setup.notices
+        self.device, self.model = setup.device, setup.model.to(setup.device)
+        self.loader = self._train_loader(built)
+        self.notices += self.loader.notices
+        self.total_steps, self.total_epochs = self._planned_length()
+        self.compiling = self._compile()
+        masters = MasterWeights(self.model)
+        if masters and self.ranks.many:
+            raise Misconfigured(
+                "16-bit weights are not supported over several ranks", fix="keep weights in float32 and plan bf16"
+            )
+        self.optimizers = build_optimizers(job, self.model, setup.optimizer)
+        still = left_out(self.model, self.optimizers)
+        if still:
+            self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
+        for optimizer in self.optimizers:
+            masters.hand_to(optimizer)
+        self.schedule = build_schedule(
+            job,
+            self.optimizers,
+            self.total_steps,
+            self.total_epochs,
+            setup.schedule,
+            planned_rate=setup.optimizer.learning_rate,
+        )
+        self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
+        self._step = Step(
+            self.model,
+            job.loss,
+            self.optimizers,
+            setup.step,
+            masters=masters,
+            ranks=self.ranks,
+            reference=setup.step.microbatch_size or built.batch_size,
+            after_update=self._after_update,
+        )
+        self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
+        self._evaluator = self._make_evaluator(built)
+        self._best: dict[str, Tensor] | None = None
+        self._kept_step = 0
+        self.epoch, self._window = 0, 0  # position in the data: the next window
+        self._samples, self._last = 0, True  # of the microbatch handed out last
+        self.wait_seconds, self.samples_seen = 0.0, 0
+        seed_everything(job.seed)
+
+    def _enter_process(self, options: ProcessOptions) -> list[str]:
+        return self._open.enter_context(process_options(options))
+
+    def _compile(self) -> CompileLog | None:
+        if self.setup.compile is None:
+            return None
+        from hasten.training.compiling import compile_model  # loads torch's compiler, which takes a second
+
+        log = compile_model(self.model, self.setup.compile)
+        self._open.callback(log.stop)
+        return log
+
+    def _planned_length(self) -> tuple[int | None, int | None]:
+        """Optimizer steps and epochs of the planned run; None where the data does not tell."""
+        job, per_epoch = self.job, self.loader.steps_per_epoch
+        if per_epoch is None:
+            if job.max_steps is None:
+                raise JobError(
+                    "max_steps", "is not given, and the training data has no length", "say how long: max_steps=10_000"
+                )
+            return job.max_steps, None
+        steps = min(
+            job.epochs * per_epoch if job.epochs is not None else math.inf,
+            job.max_steps if job.max_steps is not None else math.inf,
+        )
+        return int(steps), math.ceil(steps / per_epoch)
+
+    def _train_loader(self, built: Built) -> TrainLoader:
+        job = self.job
+        return TrainLoader(
+            built.train,
+            batch_size=built.batch_size,
+            microbatch_size=built.setup.step.microbatch_size,
+            options=built.setup.loader,
+            seed=job.seed,
+            shuffle=job.shuffle,
+            drop_last=job.drop_last,
+            rank=self.ranks.rank,
+            world_size=self.ranks.size,
+        )
+
+    def _make_evaluator(self, built: Built) -> Evaluator | None:
+        if built.valid is None:
+            return None
+        valid, setup = built.valid, built.setup
+
+        def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
+            loader = EvaluationLoader(
+                valid,
+                batch_size=batch_size,
+                options=valid.options or setup.loader,
+                seed=self.job.seed,
+                rank=self.ranks.rank,
+                world_size=self.ranks.size,
+            )
+            for microbatch in loader:
+                yield self._placed(microbatch.batch), microbatch.samples
+            loader.close()
+
+        return Evaluator(
+            self.model,
+            self.job.loss,
+            self.job.metrics,
+            batches,
+            setup.evaluation.batch_size or valid.batch_size or built.batch_size,
+            device=self.device,
+            autocast=autocast_of(self.device, setup.step.autocast),
+            ranks=self.ranks,
+        )
+
+    # ── moving ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def batches(self) -> Iterator[Any]:
+        """All microbatches that are left of the planned run, on the device."""
+        while not self.finished:
+            for batch in self.epoch_batches():
+                yield batch
+                if self.window_closed and self.finished:
+                    break
+
+    def epoch_batches(self) -> Iterator[Any]:
+        """The microbatches that are left of the present epoch, on the device; the epoch is over when they are."""
+        clock = time.perf_counter
+        microbatches = self.loader.epoch(self.epoch, self._window)
+        while True:
+            asked = clock()
+            microbatch = next(microbatches, None)
+            self.wait_seconds += clock() - asked
+            if microbatch is None:
+                break
+            self._samples, self._last = microbatch.samples, microbatch.last
+            yield self._placed(microbatch.batch)
+        self.epoch, self._window = self.epoch + 1, 0
+        self._step.skips.settle()
+        self.schedule.after_epoch()
+
+    def step(self, batch: Any) -> Tensor:
+        """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
+        detached and on the device, so that looking at it is the caller's choice."""
+        loss = self._step.accumulate(batch, self._samples, self._last)
+        self.samples_seen += self._samples
+        if self._last:
+            self._step.update()
+            self._window += 1
+        return loss
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate, and let schedule and early stopping take it in. With an average, its weights are evaluated."""
+        if self._evaluator is None:
+            raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
+        self._step.skips.settle()
+        with self._averaged():
+            evaluation = self._evaluator()
+            if self.stopping is not None and self.stopping.observe(evaluation.results, self.steps):
+                self._best, self._kept_step = self._present_weights(), self.steps
+        self.schedule.after_evaluation(evaluation.results)
+        return evaluation
+
+    def _placed(self, batch: Any) -> Any:
+        setup = self.setup
+        return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=setup.loader.pin_memory)
+
+    def _after_update(self) -> None:
+        self.schedule.after_update()
+        if self.average is not None:
+            self.average.after_update()
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.average is None else self.average.in_place()
+
+    def _present_weights(self) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = {key: tensor.detach() for key, tensor in self.model.state_dict().items()}
+        for to_job in reversed(self.setup.to_job_weights):
+            weights = to_job(weights)
+        # Cloned one by one: tied weights must not share memory in a file, nor follow the model as it trains on.
+        return {key: tensor.to("cpu", copy=True).contiguous() for key, tensor in weights.items()}
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps attempted so far, skipped ones included."""
+        return self._step.skips.attempted
+
+    @property
+    def skipped_updates(self) -> int:
+        return self._step.skips.skipped
+
+    @property
+    def window_closed(self) -> bool:
+        """Whether the batch handed out last was the last microbatch of its optimizer step."""
+        return self._last
+
+    @property
+    def finished(self) -> bool:
+        if self.stopping is not None and self.stopping.exhausted:
+            return True
+        if self.job.max_steps is not None and self._step.skips.applied_reach(self.job.max_steps):
+            return True
+        return self.job.epochs is not None and self.epoch >= self.job.epochs
+
+    @property
+    def evaluation_batch_size(self) -> int | None:
+        return self._evaluator.batch_size if self._evaluator else None
+
+    @property
+    def losses(self) -> LossRecord:
+        """The losses of all windows since they were last drained, kept on the device."""
+        return self._step.losses
+
+    @property
+    def gradient_norm(self) -> float | None:
+        norm = self._step.gradient_norm
+        return None if norm is None else norm.item()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights to keep, on the host and in the form of the job's own model: the best by the job's stopping rule,
+        else the average, else the present ones."""
+        if self._best is not None:
+            return self._best
+        self._step.skips.settle()
+        self._kept_step = self.steps
+        with self._averaged():
+            return self._present_weights()
+
+    @property
+    def kept_step(self) -> int:
+        """The step whose weights weights() gave last."""
+        return self._kept_step
+
+    # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on, random states included, taken between two optimizer steps."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "step": self._step.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "average": self.average.state_dict() if self.average else None,
+            "stopping": self.stopping.state_dict() if self.stopping else None,
+            "best": (self._best, self._kept_step),
+            "position": (self.epoch, self._window),
+            "random": random_state(self.device),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self._step.load_state_dict(state["step"])
+        self.schedule.load_state_dict(state["schedule"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        if self.stopping is not None:
+            self.stopping.load_state_dict(state["stopping"])
+        self._best, self._kept_step = state["best"]
+        self.epoch, self._window = state["position"]
+        set_random_state(state["random"], self.device)
+
+    def close(self) -> None:
+        """Give the process-wide settings back. The model and its weights stay usable."""
+        self.loader.close()
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,252 @@
+"""One optimizer step, in the only order that is right.
+
+    for each microbatch:   [no sync unless last]  autocast(forward, loss) → scale → backward
+    at the boundary:       unscale → divide by the count → finite? → clip → update → scaler → forget gradients
+    only if it applied:    schedule · averages · step counter
+
+Every ordering bug that trainers ship is an ordering inside this file, so it is in one place and nowhere else.
+
+Two decisions deserve their reasons. A window of one microbatch on one rank is differentiated through its mean, as a
+plain loop does, so that it costs nothing and gives a plain loop's bits; any other window sums totals over a fixed
+reference and is divided once by the global count, which is known only at its end. And where every optimizer is fused on
+an accelerator, whether the update applied is decided by the device and read by the host one step later, when it is
+long known: the host never waits, yet schedule and averages still move on applied updates alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hasten.facts.loss import Loss
+from hasten.parallel.replicate import ALONE, Ranks, mean_over_ranks, replicate, sum_over_ranks, without_sync
+from hasten.techniques.setup import StepOptions
+from hasten.training import gradients as gradient
+from hasten.training.loss_record import LossRecord
+from hasten.training.losses import Count, checked, count_of, mean_of, never_zero, total_of
+from hasten.training.master_weights import MasterWeights
+from hasten.training.skips import Skips
+
+LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
+
+
+class Step:
+    """accumulate(batch, samples, last) for each microbatch; update() after the last one of a window."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: LossFunction,
+        optimizers: Sequence[Optimizer],
+        options: StepOptions | None = None,
+        *,
+        masters: MasterWeights | None = None,
+        ranks: Ranks = ALONE,
+        reference: float = 1.0,
+        after_update: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        optimizers: together they hold every parameter that is trained; they move all together or not at all.
+        reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
+            range; the result does not depend on it.
+        after_update: called once for each update that was applied, before the next one.
+        """
+        options = options or StepOptions()
+        self.model, self.optimizers = model, list(optimizers)
+        self._replica = replicate(model, ranks)
+        self._loss, self._options, self._ranks, self._reference = loss, options, ranks, reference
+        self._masters = masters or MasterWeights(model)
+        self._device = next(model.parameters()).device
+        self._names, trained = zip(*model.named_parameters(), strict=True)
+        self._parameters = self._masters.replace(trained)
+        self._clips = options.clip_norm is not None or options.clip_value is not None
+        self._autocast = autocast_of(self._device, options.autocast)
+        self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
+        self._is_finite = gradient.FiniteCheck(self._device)
+        self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
+        self.losses = LossRecord(self._device, ranks)
+        self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
+        self._checked = False
+        self._open_window()
+
+    # ── one microbatch ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def accumulate(self, batch: Any, samples: int, last: bool = True) -> Tensor:
+        """Forward and backward of one microbatch of `samples` samples; its mean loss, detached, on the device.
+
+        last: no other microbatch follows before update(). A microbatch of 0 samples weighs nothing; it is there so that
+            a rank without data takes part in the reduction.
+        """
+        alone = last and self._first and not self._ranks.many
+        with nullcontext() if last else without_sync(self._replica):
+            with self._autocast:
+                returned = self._loss(self._replica, batch)
+            if not self._checked:
+                returned, self._checked = checked(returned), True
+            if alone:
+                return self._differentiate_mean(returned, samples)
+            return self._differentiate_total(returned, samples)
+
+    def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
+        mean = mean_of(returned)
+        self._backward(mean)
+        detached = mean.detach()
+        self._window_mean, self._window_count = detached, count_of(returned, samples)
+        return detached
+
+    def _differentiate_total(self, returned: Loss | Tensor, samples: int) -> Tensor:
+        weight = 1.0 if samples else 0.0
+        total = total_of(returned, samples)
+        total = (total if total.dtype is torch.float64 else total.float()) * weight
+        count = count_of(returned, samples) * weight
+        if isinstance(returned, Loss) and returned.auxiliary is not None:
+            self._differentiate_auxiliary(returned.auxiliary, samples)
+        self._backward(total / self._reference)
+        detached = total.detach()
+        self._window_total = detached if self._window_total is None else self._window_total + detached
+        self._window_count = self._window_count + count
+        self._window_samples += samples
+        self._first = False
+        return detached / never_zero(count)
+
+    def _differentiate_auxiliary(self, auxiliary: Tensor, samples: int) -> None:
+        """Its denominator is the samples, not the items, so its gradients are summed apart until the boundary."""
+        scaled = self._scaled(auxiliary.float() * samples)
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        parts = torch.autograd.grad(scaled, parameters, retain_graph=True, allow_unused=True)
+        sums = self._auxiliary_gradients
+        for parameter, part in zip(self._masters.replace(parameters), parts, strict=True):
+            if part is not None:
+                sums[parameter] = sums[parameter] + part if parameter in sums else part.to(parameter.dtype)
+        self._auxiliary_total = self._auxiliary_total + auxiliary.detach().float() * samples
+
+    def _backward(self, objective: Tensor) -> None:
+        self._scaled(objective).backward()
+
+    def _scaled(self, objective: Tensor) -> Tensor:
+        return objective if self._scaler is None else self._scaler.scale(objective)
+
+    # ── the boundary ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update(self) -> None:
+        """Apply the window's gradients, unless one of them is not finite: then nothing moves.
+
+        Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
+        """
+        self.skips.settle()
+        self._record_loss()
+        self._divide_by_count()
+        if self._scaler is not None:
+            for optimizer in self.optimizers:
+                self._scaler.unscale_(optimizer)
+        gradients = gradient.present(self._parameters)
+        non_finite = self._is_finite(gradients)
+        if self._clips:
+            non_finite = self._clip(gradients, non_finite)
+        self._move(non_finite)
+        if self._scaler is not None:
+            self._scaler.update()
+        self._open_window()
+
+    def _clip(self, gradients: list[Tensor], non_finite: Tensor) -> Tensor:
+        options = self._options
+        self.gradient_norm = gradient.clip(
+            self._parameters, gradients, options.clip_norm, options.clip_norm_type, options.clip_value
+        )
+        if self.gradient_norm is None:
+            return non_finite
+        # A norm can overflow where every gradient is finite; clipping by it would move nothing but the momentum.
+        return torch.maximum(non_finite, (~self.gradient_norm.isfinite()).float())
+
+    def _divide_by_count(self) -> None:
+        if self._first:
+            return  # a window of one is a mean already
+        count = torch.as_tensor(self._window_count, dtype=torch.float64, device=self._device)
+        count = sum_over_ranks(count, self._ranks)
+        # The replica divides by the number of ranks; the only true denominator is the global count.
+        factor = self._reference * self._ranks.size / (count + (count == 0))
+        gradient.multiply(gradient.present(self._parameters), factor)
+        if self._auxiliary_gradients:
+            self._add_auxiliary()
+
+    def _add_auxiliary(self) -> None:
+        samples = torch.tensor(float(self._window_samples), dtype=torch.float64, device=self._device)
+        samples = sum_over_ranks(samples, self._ranks)
+        parameters, sums = zip(*self._auxiliary_gradients.items(), strict=True)
+        mean_over_ranks(list(sums), self._ranks)
+        gradient.multiply(sums, self._ranks.size / samples.clamp(min=1))
+        for parameter, part in zip(parameters, sums, strict=True):
+            parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
+
+    def _move(self, non_finite: Tensor) -> None:
+        scaling = self._scaler is not None
+        if self.skips.deferred:
+            for optimizer in self.optimizers:
+                optimizer.grad_scale, optimizer.found_inf = None, non_finite  # pyright: ignore[reportAttributeAccessIssue]
+                optimizer.step()
+            self._masters.write_back()
+            self.skips.defer(non_finite, scaling=scaling)
+        elif non_finite.item():
+            names = zip(self._names, self._parameters, strict=True)
+            self.skips.skip(scaling=scaling, parameter=gradient.first_non_finite(names))
+        else:
+            for optimizer in self.optimizers:
+                optimizer.step()
+            self._masters.write_back()
+            self.skips.apply()
+
+    def _open_window(self) -> None:
+        """Forget gradients and sums. `_first`: no microbatch of this window was summed yet."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._first = True
+        self._window_samples = 0
+        self._auxiliary_gradients: dict[Tensor, Tensor] = {}
+        self._auxiliary_total: Tensor | float = 0.0
+        self._window_total: Tensor | None = None
+        self._window_mean: Tensor | None = None
+        self._window_count: Count = 0
+
+    def _record_loss(self) -> None:
+        if self._window_mean is not None:
+            self.losses.append(self._window_mean, self._window_count)
+        elif self._window_total is not None:
+            mean, samples = self._window_total / never_zero(self._window_count), self._window_samples
+            self.losses.append(mean, self._window_count, self._auxiliary_total / max(samples, 1), samples)
+        else:
+            raise RuntimeError("update() was called before any accumulate()")
+
+    # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, loss scale and float32 copies; taken between two steps."""
+        self.skips.settle()
+        return {
+            "applied": self.skips.applied,
+            "skipped": self.skips.skipped,
+            "scaler": self._scaler.state_dict() if self._scaler is not None else None,
+            "masters": self._masters.tensors(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.skips.applied, self.skips.skipped = state["applied"], state["skipped"]
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state["scaler"])
+        with torch.no_grad():
+            for mine, saved in zip(self._masters.tensors(), state["masters"], strict=True):
+                mine.copy_(saved)
+
+
+def decides_on_device(device: torch.device, optimizers: Sequence[Optimizer]) -> bool:
+    """True where every optimizer takes the finite check's answer on an accelerator, so that the host need not wait."""
+    fused = all(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups)
+    return device.type == "cuda" and fused
+
+
+def autocast_of(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)

@@ -1,0 +1,131 @@
+"""Averages of weights: moved by applied updates alone, evaluated in place, left without a trace."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from hasten.facts.job import EqualAverage, ExponentialAverage
+from hasten.techniques.setup import StepOptions
+from hasten.training.averages import WeightAverage
+from hasten.training.master_weights import MasterWeights
+from hasten.training.step import Step
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+
+
+def average_of(model, kind, total_steps=None):
+    return WeightAverage(model, MasterWeights(model), kind, total_steps)
+
+
+def stepped(model, average, loss=lambda model, batch: model(batch).square().mean(), **options):
+    step = Step(
+        model,
+        loss,
+        [torch.optim.SGD(model.parameters(), lr=0.1)],
+        StepOptions(**options),
+        after_update=average.after_update,
+    )
+
+    def move(seed):
+        batch = torch.randn(6, 3, generator=torch.Generator().manual_seed(seed))
+        step.accumulate(batch, 6)
+        step.update()
+
+    return move
+
+
+@pytest.mark.trap(32)
+def test_the_exponential_average_is_torchs_own_buffers_included():
+    model = network()
+    wanted = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True)
+    average = average_of(model, ExponentialAverage(0.8))
+    move = stepped(model, average)
+    for seed in range(5):
+        move(seed)
+        wanted.update_parameters(model)
+    with average.in_place():
+        for mine, theirs in zip(model.parameters(), wanted.module.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+        assert torch.equal(model[1].running_var, wanted.module[1].running_var)
+
+
+@pytest.mark.trap(32)
+def test_the_equal_average_begins_at_its_share_of_the_run():
+    model = nn.Linear(2, 1)
+    average = average_of(model, EqualAverage(start=0.5), total_steps=8)
+    seen = []
+    for value in range(1, 9):
+        with torch.no_grad():
+            model.weight.fill_(float(value))
+        average.after_update()
+        with average.in_place():
+            seen.append(model.weight[0, 0].item())
+    assert seen == [1, 2, 3, 4, 5, 5.5, 6, 6.5]
+
+
+@pytest.mark.trap(32)
+def test_a_skipped_update_does_not_move_the_average():
+    model = network()
+    average = average_of(model, ExponentialAverage(0.5))
+    move = stepped(model, average, lambda model, batch: model(batch).square().mean() * math.inf, scale_gradients=True)
+    before = [tensor.clone() for tensor in average.state_dict()["average"]]
+    move(0)
+    state = average.state_dict()
+    assert state["updates"] == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, state["average"], strict=True))
+
+
+@pytest.mark.trap(32)
+def test_the_weights_come_back_to_the_bit_after_the_average_was_looked_at():
+    model = network()
+    average = average_of(model, ExponentialAverage(0.5))
+    move = stepped(model, average)
+    move(0)
+    move(1)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(ZeroDivisionError), average.in_place():
+        assert not torch.equal(model[0].weight, before["0.weight"])
+        raise ZeroDivisionError
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+@pytest.mark.trap(32)
+@pytest.mark.parametrize("kind", [ExponentialAverage(0.7), EqualAverage(0.25)])
+def test_an_average_goes_on_from_its_state_and_the_raw_weights(kind):
+    whole = network()
+    whole_average = average_of(whole, kind, 8)
+    move = stepped(whole, whole_average)
+    for seed in range(3):
+        move(seed)
+    resumed = network()
+    resumed.load_state_dict(whole.state_dict())
+    resumed_average = average_of(resumed, kind, 8)
+    state = whole_average.state_dict()
+    resumed_average.load_state_dict({**state, "average": [tensor.clone() for tensor in state["average"]]})
+    move_resumed = stepped(resumed, resumed_average)
+    for seed in range(3, 8):
+        move(seed)
+        move_resumed(seed)
+    pairs = zip(whole_average.state_dict()["average"], resumed_average.state_dict()["average"], strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert whole_average.state_dict()["moved"] == resumed_average.state_dict()["moved"] > 0
+
+
+def test_the_average_of_16_bit_weights_is_kept_in_float32():
+    model = nn.Linear(2, 1, bias=False).to(torch.bfloat16)
+    masters = MasterWeights(model)
+    average = WeightAverage(model, masters, ExponentialAverage(0.999), None)
+    average.after_update()
+    for _ in range(100):
+        with torch.no_grad():
+            masters.tensors()[0].add_(1.0)
+        average.after_update()
+    assert average.state_dict()["average"][0].dtype == torch.float32
+    with average.in_place():
+        moved = model.weight.detach().float().mean().item()
+    assert moved > 2.0

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+from hasten.errors import StorageFailed
+from hasten.techniques.setup import CompileOptions
+from hasten.training.compiling import compile_model, keep_code_private, private_directory
+
+DEFAULT = CompileOptions(mode="default")
+
+# torch's own code generator uses what torch has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Nothing compiled yet, and nobody's choice of a cache."""
+    # Set first, so that monkeypatch knows what to put back.
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(compile_threads=1):  # a pool of compiling processes costs more than it gives here
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.trap(34)
+@pytest.mark.trap(43)
+def test_a_compiled_model_keeps_its_names_computes_the_same_and_a_last_small_batch_is_counted(tmp_path: Path):
+    # A root of torch's own class is one that Dynamo alone would step over.
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
+    names, parameters = list(model.state_dict()), list(model.parameters())
+    batches = [torch.randn(rows, 4) for rows in (8, 8, 3)]
+    with torch.no_grad():
+        expected = [model(batch) for batch in batches]
+        log = compile_model(model, DEFAULT)
+        assert (log.graphs, log.recompiles, log.seconds) == (0, 0, 0.0)
+
+        got, counted = [], []
+        for batch in batches:
+            got.append(model(batch))
+            counted.append((log.graphs, log.recompiles))
+    log.stop()
+    assert counted == [(1, 0), (1, 0), (2, 1)]
+    assert log.seconds > 0
+    assert log.graph_breaks == 0
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert list(model.state_dict()) == names
+    assert all(now is then for now, then in zip(model.parameters(), parameters, strict=True))
+    written = tmp_path / "caches" / "hasten" / "compiled"
+    assert list(written.rglob("*.so"))
+    assert written.stat().st_mode & 0o777 == 0o700
+
+
+class Interrupted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 1
+        torch._dynamo.graph_break()
+        return x * 2
+
+
+def test_the_log_counts_graph_breaks_and_stops_when_told():
+    log = compile_model(nn.Linear(2, 2), DEFAULT)
+    model = Interrupted()
+    model.compile(backend="eager")
+    model(torch.ones(2))
+    assert (log.graphs, log.recompiles, log.graph_breaks) == (2, 0, 1)
+    log.stop()
+    log.stop()
+    model(torch.ones(3))
+    assert log.graphs == 2
+
+
+def test_a_reset_of_the_compiler_ends_the_log_without_harm():
+    log = compile_model(nn.Linear(2, 2), DEFAULT)
+    torch.compiler.reset()
+    log.stop()
+    assert log.graphs == 0
+
+
+@pytest.mark.parametrize("inherited", [None, default_cache_dir()], ids=["unset", "torch's default"])
+def test_compiled_code_goes_to_a_directory_of_the_user_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inherited: str | None
+):
+    if inherited is not None:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", inherited)
+    keep_code_private()
+    directory = tmp_path / "caches" / "hasten" / "compiled"
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(directory)
+    assert os.environ["TRITON_CACHE_DIR"] == str(directory / "triton")
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_the_user_has_chosen_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/somewhere")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/elsewhere")
+    keep_code_private()
+    assert (os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"]) == ("/somewhere", "/elsewhere")
+    assert not (tmp_path / "caches").exists()
+
+
+def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(StorageFailed, match="others can write") as refused:
+        private_directory(shared, "XDG_CACHE_HOME")
+    assert refused.value.fix == "remove it, or set XDG_CACHE_HOME to a directory of your own"
+
+
+def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(StorageFailed, match="others can write"):
+        private_directory(tmp_path / "link", "XDG_CACHE_HOME")
+
+
+def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    private_directory(tmp_path / "mine", "XDG_CACHE_HOME")
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(StorageFailed, match="others can write"):
+        private_directory(tmp_path / "mine", "XDG_CACHE_HOME")
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailed, match="could not be made") as refused:
+        private_directory(tmp_path / "file" / "compiled", "XDG_CACHE_HOME")
+    assert refused.value.where.startswith(str(tmp_path / "file"))

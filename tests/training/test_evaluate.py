@@ -1,0 +1,223 @@
+"""Evaluation: exact at any batch size, and without a trace."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torchmetrics.classification import MulticlassAccuracy
+
+from hasten.errors import DataFailed, JobError, OutOfMemory
+from hasten.facts.loss import Loss
+from hasten.techniques.setup import StepOptions
+from hasten.training.evaluate import Evaluator
+from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
+from hasten.training.step import Step, autocast_of
+from hasten.training.supervised import supervised
+
+CPU = torch.device("cpu")
+FEATURES = torch.randn(23, 5, generator=torch.Generator().manual_seed(0))
+TARGET = torch.randint(0, 4, (23,), generator=torch.Generator().manual_seed(1))
+
+
+def batches_of(features=FEATURES, target=TARGET):
+    def batches(size):
+        for piece in zip(features.split(size), target.split(size), strict=True):
+            yield piece, len(piece[1])
+
+    return batches
+
+
+def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, autocast=None):
+    return Evaluator(
+        model,
+        loss or supervised(functional.cross_entropy),
+        metrics or {},
+        batches or batches_of(),
+        batch_size,
+        device=CPU,
+        autocast=autocast_of(CPU, autocast),
+    )
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+
+@pytest.mark.trap(44)
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 22, 23, 100])
+def test_loss_and_metric_are_those_of_all_samples_at_any_batch_size(batch_size):
+    model = network()
+    found = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4, average="micro")}, batch_size=batch_size)()
+    model.eval()
+    with torch.no_grad():
+        prediction = model(FEATURES)
+    assert found.results["loss"] == pytest.approx(functional.cross_entropy(prediction, TARGET).item(), rel=1e-6)
+    assert found.results["accuracy"] == pytest.approx((prediction.argmax(1) == TARGET).float().mean().item())
+
+
+@pytest.mark.trap(44)
+def test_the_mean_is_weighted_by_what_was_counted():
+    target = TARGET.clone()
+    target[:9] = -100  # the first batch of eight counts nothing at all
+    model = network()
+    found = evaluator(model, batches=batches_of(target=target))()
+    with torch.no_grad():
+        wanted = functional.cross_entropy(model.eval()(FEATURES), target).item()
+    assert found.results["loss"] == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.trap(30)
+@pytest.mark.trap(31)
+def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():
+    model = network()
+    model[1].eval()  # a frozen batch norm stays frozen, and everything else in training mode
+    before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
+    random = torch.get_rng_state()
+    noisy = supervised(functional.cross_entropy)
+    evaluator(model, lambda model, batch: noisy(model, (batch[0] + torch.rand(()), batch[1])))()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_modes_come_back_after_an_exception_too():
+    model = network()
+    with pytest.raises(ZeroDivisionError), evaluation_mode(model), preserved_randomness(CPU):
+        assert not any(module.training for module in model.modules())
+        raise ZeroDivisionError
+    assert all(module.training for module in model.modules())
+
+
+def test_a_second_evaluation_does_not_remember_the_first():
+    model = network()
+    evaluate = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})
+    evaluate()
+    with torch.no_grad():
+        model[3].weight.neg_()
+    again = evaluate()
+    assert again.results == evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)})().results
+
+
+def test_the_jobs_own_metric_objects_stay_empty():
+    metric = MulticlassAccuracy(4)
+    evaluator(network(), metrics={"accuracy": metric})()
+    assert metric.update_count == 0
+
+
+class RemembersPositions(nn.Module):
+    """Caches a table of positions on first use, as rotary embeddings do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 4)
+        self.table = None
+        self.register_buffer("buffered", None)
+
+    def forward(self, features):
+        if self.table is None:
+            self.table = torch.ones(4) + features.detach().mean() * 0
+            self.buffered = torch.ones(4) + features.detach().mean() * 0
+        return self.linear(features) * self.table * self.buffered
+
+
+@pytest.mark.trap(45)
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_tensors_kept_from_an_evaluation_can_be_trained_with(autocast):
+    model = RemembersPositions()
+    evaluator(model, autocast=autocast)()
+    step = Step(
+        model,
+        supervised(functional.cross_entropy),
+        [torch.optim.SGD(model.parameters(), lr=0.1)],
+        StepOptions(autocast=autocast),
+    )
+    step.accumulate((FEATURES, TARGET), 23)
+    step.update()
+    assert step.skips.applied == 1
+
+
+@pytest.mark.trap(13)
+def test_training_after_an_evaluation_under_autocast_still_reaches_the_weights():
+    model = nn.Linear(5, 4)
+    loss = supervised(functional.cross_entropy)
+    evaluator(model, loss, autocast=torch.bfloat16)()
+    step = Step(model, loss, [torch.optim.SGD(model.parameters(), lr=0.1)], StepOptions(autocast=torch.bfloat16))
+    step.accumulate((FEATURES, TARGET), 23)
+    assert model.weight.grad is not None
+    assert model.weight.grad.abs().sum() > 0
+
+
+def test_releasing_leaves_ordinary_tensors_alone():
+    model = network()
+    buffer = model[1].running_mean
+    release_inference_tensors(model)
+    assert model[1].running_mean is buffer
+
+
+def limited(samples: int):
+    """A loss that runs out of memory above so many samples, as an allocator would say it."""
+    plain = supervised(functional.cross_entropy)
+
+    def loss(model, batch):
+        if len(batch[1]) > samples:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        return plain(model, batch)
+
+    return loss
+
+
+@pytest.mark.trap(45)
+def test_a_batch_that_does_not_fit_is_halved_and_the_result_is_the_same():
+    model = network()
+    whole = evaluator(model, metrics={"accuracy": MulticlassAccuracy(4)}, batch_size=16)()
+    halving = evaluator(model, limited(5), metrics={"accuracy": MulticlassAccuracy(4)}, batch_size=16)
+    found = halving()
+    assert found.batch_size == halving.batch_size == 4
+    assert found.results == pytest.approx(whole.results, rel=1e-6)
+
+
+def test_a_real_refusal_of_the_host_allocator_is_recognised():
+    def greedy(model, batch):
+        if len(batch[1]) > 8:
+            torch.empty(1 << 60, dtype=torch.uint8)
+        return supervised(functional.cross_entropy)(model, batch)
+
+    assert evaluator(network(), greedy, batch_size=16)().batch_size == 8
+
+
+def test_when_one_sample_does_not_fit_it_is_said():
+    with pytest.raises(OutOfMemory, match="one sample does not fit"):
+        evaluator(network(), limited(0), batch_size=4)()
+
+
+def test_other_errors_are_not_mistaken_for_memory():
+    def broken(model, batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        evaluator(network(), broken)()
+
+
+@pytest.mark.trap(51)
+def test_a_nan_loss_stays_nan():
+    loss = lambda model, batch: Loss(model(batch[0]).sum() * float("nan"), len(batch[1]))  # noqa: E731
+    assert evaluator(network(), loss)().results["loss"] != evaluator(network(), loss)().results["loss"]
+
+
+def test_an_evaluation_that_counts_nothing_is_an_error():
+    with pytest.raises(DataFailed, match="no item was counted"):
+        evaluator(network(), batches=batches_of(target=torch.full((23,), -100)))()
+
+
+def test_metrics_without_predictions_are_refused_with_the_remedy():
+    loss = lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1])  # noqa: E731
+    with pytest.raises(JobError, match="prediction") as refusal:
+        evaluator(network(), loss, metrics={"accuracy": MulticlassAccuracy(4)})()
+    assert "prediction=" in refusal.value.fix
+
+
+def test_a_metric_of_many_numbers_is_refused():
+    with pytest.raises(JobError, match="not one number"):
+        evaluator(network(), metrics={"accuracy": MulticlassAccuracy(4, average=None)})()

@@ -1,0 +1,62 @@
+"""Whose fault an exception is."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from torch import nn
+
+from hasten.errors import JobError, OutOfMemory, UserCodeFailed
+from hasten.training.failures import as_failure
+from hasten.training.user_code import users_traceback
+
+
+def raised_by(call: object, *arguments: object) -> Exception:
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def mistake() -> None:
+    nn.Linear(3, 3)(torch.zeros(2, 4))
+
+
+def test_an_error_deep_in_a_library_is_placed_where_the_user_called_it():
+    failure = as_failure(raised_by(mistake))
+    assert isinstance(failure, UserCodeFailed)
+    assert failure.where.endswith("in mistake")
+    assert "test_failures.py" in failure.where
+    assert failure.fix == "mend this line: nn.Linear(3, 3)(torch.zeros(2, 4))"
+    assert failure.what.startswith("RuntimeError: mat1 and mat2 shapes")
+
+
+def test_the_users_traceback_begins_with_their_first_line():
+    shown = users_traceback(raised_by(mistake))
+    assert shown.splitlines()[0].endswith("in raised_by")
+    assert "torch/nn/modules/linear.py" in shown
+
+
+def test_errors_of_hasten_stay_what_they_are_and_full_memory_is_told_apart():
+    error = JobError("epochs", "is 0", "write 1")
+    assert as_failure(error) is error
+    memory = as_failure(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried\nmore"))
+    assert isinstance(memory, OutOfMemory)
+    assert memory.what == "DefaultCPUAllocator: can't allocate memory: you tried"
+
+
+def test_an_error_without_a_line_of_the_user_is_nobodys_fault_but_ours():
+    error = raised_by(mistake)
+    while error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+        error = error.with_traceback(error.__traceback__.tb_next)
+    assert as_failure(error) is None
+    assert users_traceback(error) == ""
+
+
+def test_a_syntax_error_in_data_is_no_syntax_error_of_the_user():
+    failure = as_failure(raised_by(compile, "f(:", "<string>", "exec"))
+    assert isinstance(failure, UserCodeFailed)  # this file called compile
+    assert "in raised_by" in failure.where
+    assert isinstance(as_failure(raised_by(json.loads, "{")), UserCodeFailed)

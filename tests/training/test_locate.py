@@ -1,0 +1,157 @@
+"""From a name to a job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hasten.errors import JobError, Misconfigured, UserCodeFailed
+from hasten.training.locate import load_job, split_name
+
+JOB = """
+from support import small_job
+import neighbour
+
+def job():
+    return small_job(seed=neighbour.SEED)
+
+def with_defaults(seed=3):
+    return small_job(seed=seed)
+
+def with_arguments(seed):
+    return small_job(seed=seed)
+
+def nothing():
+    pass
+
+def wrong_field():
+    return small_job(epochs=0)
+
+def deep():
+    return divide(0)
+
+def divide(by):
+    return 1 / by
+
+def leaves():
+    raise SystemExit(3)
+
+ready = small_job()
+
+if __name__ == "__main__":
+    raise AssertionError("loaded as a script")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with jobs; the path and the modules that loading them adds are taken away again."""
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "my_jobs.py").write_text(JOB)
+    (tmp_path / "jobs" / "neighbour.py").write_text("SEED = 7\n")
+    (tmp_path / "jobs" / "broken.py").write_text("x = 1\ndef f(:\n")
+    (tmp_path / "jobs" / "needy.py").write_text("import no_such_package_anywhere\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_file_is_loaded_with_its_neighbours_and_not_as_a_script(folder: Path):
+    assert load_job("jobs/my_jobs.py:job").seed == 7
+    assert load_job(f"{folder}/jobs/my_jobs.py:with_defaults").seed == 3
+
+
+def test_functions_of_a_file_are_found_again_by_the_name_of_their_module(folder: Path):
+    model = load_job("jobs/my_jobs.py:job")
+    assert model is not None
+    module = sys.modules["my_jobs"]
+    assert Path(str(module.__file__)) == (folder / "jobs" / "my_jobs.py").resolve()
+
+
+def test_a_module_is_loaded_from_the_present_folder(folder: Path):
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "inner.py").write_text("from support import small_job as job\n")
+    assert load_job("package.inner:job").batch_size == 8
+
+
+def test_a_file_named_like_a_loaded_module_replaces_nothing(folder: Path):
+    (folder / "json.py").write_text("from support import small_job as job\n")
+    import json
+
+    load_job("json.py:job")
+    assert sys.modules["json"] is json
+
+
+def test_each_load_reads_the_file_again(folder: Path):
+    load_job("jobs/my_jobs.py:with_defaults")
+    (folder / "jobs" / "my_jobs.py").write_text(
+        "from support import small_job\ndef job():\n    return small_job(seed=9)\n"
+    )
+    assert load_job("jobs/my_jobs.py:job").seed == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "fix"),
+    [
+        ("jobs/my_jobs.py", "names no function", "jobs/my_jobs.py:job"),
+        ("jobs/my_jobs.py:", "names no function", "jobs/my_jobs.py:job"),
+        (":job", "names no function", "digits.py:job"),
+        ("jobs/my_jobs.py:not a name", "names no function", "jobs/my_jobs.py:job"),
+        ("jobs/my_job.py:job", "no such file", 'did you mean "my_jobs.py"?'),
+        ("nowhere/my_job.py:job", "no such file", "check the path"),
+        ("jobs:job", 'there is no function "job"', "define it: def job() -> hasten.Job"),
+        ("no_such_module:job", 'there is no module "no_such_module"', "no_such_module.py"),
+        ("jobs/my_jobs.py:jobb", 'there is no function "jobb"', 'did you mean "job"?'),
+        ("jobs/my_jobs.py:with_arguments", "needs arguments: with_arguments(seed)", "give them defaults"),
+        ("jobs/my_jobs.py:nothing", "returned None (NoneType)", "return hasten.Job"),
+        ("jobs/my_jobs.py:ready", "not a function", "make it a function"),
+    ],
+)
+def test_a_name_that_leads_to_no_job_is_refused_with_the_fix(folder: Path, name: str, says: str, fix: str):
+    with pytest.raises(Misconfigured) as caught:
+        load_job(name)
+    assert says in str(caught.value)
+    assert fix in caught.value.fix
+
+
+def test_splitting_a_name_loads_nothing(folder: Path):
+    assert split_name("jobs/broken.py:f") == ("jobs/broken.py", "f")
+    assert split_name("package.module:job") == ("package.module", "job")
+
+
+def test_a_wrong_field_of_the_job_stays_the_error_it_is(folder: Path):
+    with pytest.raises(JobError, match=r"Job\.epochs"):
+        load_job("jobs/my_jobs.py:wrong_field")
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "where"),
+    [
+        ("jobs/my_jobs.py:deep", "ZeroDivisionError: division by zero", "jobs/my_jobs.py:24, in divide"),
+        ("jobs/my_jobs.py:leaves", "SystemExit: 3", "jobs/my_jobs.py:27, in leaves"),
+        ("jobs/broken.py:f", "SyntaxError: invalid syntax", "jobs/broken.py:2"),
+        ("jobs/needy.py:job", "ModuleNotFoundError: No module named 'no_such_package_anywhere'", "jobs/needy.py:1, in"),
+    ],
+)
+def test_what_the_users_code_raises_is_placed_in_their_code(folder: Path, name: str, what: str, where: str):
+    with pytest.raises(UserCodeFailed) as caught:
+        load_job(name)
+    assert caught.value.exit_code == 10
+    assert caught.value.what == what
+    assert caught.value.where.startswith(where)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_file_that_fails_to_load_leaves_no_half_made_module(folder: Path):
+    for _ in range(2):
+        with pytest.raises(UserCodeFailed):
+            load_job("jobs/needy.py:job")
+        assert "needy" not in sys.modules

@@ -1,0 +1,165 @@
+"""The whole run, seen through its events and its result."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torchmetrics.classification import MulticlassAccuracy
+
+from hasten.entry import train
+from hasten.errors import NonFinite
+from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
+from hasten.facts.job import EarlyStopping, Schedule
+from hasten.facts.plan import make_plan
+from hasten.training.logs import Collected
+from hasten.training.supervised import supervised
+from support import small_job
+
+
+def events_of(job, plan=None, **arguments):
+    collected = Collected()
+    result = train(job, plan, receivers=[collected], **arguments)
+    return result, list(collected.events)
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def judged_job(**changes):
+    job = small_job()
+    return small_job(**({"loss": supervised(functional.cross_entropy), "valid": job.train, "log_every": 2} | changes))
+
+
+def test_a_run_begins_with_what_it_is_and_ends_with_what_it_gave():
+    result, events = events_of(judged_job(metrics={"accuracy": MulticlassAccuracy(3)}), name="small.py:job")
+    assert isinstance(events[0], Started)
+    assert (events[0].job, events[0].total_steps, events[0].total_epochs) == ("small.py:job", 10, 2)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].results == result.results
+    assert set(result.results) == {"loss", "accuracy"}
+    assert result.reason == "the planned run is complete"
+    assert (result.steps, result.epochs, result.kept_step) == (10, 2, 10)
+
+
+@pytest.mark.trap(6)
+def test_a_log_line_is_the_mean_over_all_items_since_the_last():
+    job = small_job(epochs=1, log_every=3, batch_size=9)
+    _, events = events_of(job)
+    with torch.random.fork_rng():
+        from hasten.entry import prepare
+
+        with prepare(job) as run:
+            losses = [(run.step(batch).item(), len(batch[1])) for batch in run.batches()]
+    lines = of_kind(events, Trained)
+    assert [line.step for line in lines] == [3, 5]
+    for line, windows in zip(lines, (losses[:3], losses[3:]), strict=True):
+        wanted = sum(mean * items for mean, items in windows) / sum(items for _, items in windows)
+        assert line.loss == pytest.approx(wanted, rel=1e-6)
+
+
+def test_reading_the_device_less_often_changes_no_line():
+    job = small_job(epochs=3, log_every=1)
+    often = of_kind(events_of(job)[1], Trained)
+    seldom = of_kind(events_of(job, make_plan(device_metrics=50))[1], Trained)
+    assert [(line.step, line.epoch, line.loss, line.learning_rate) for line in often] == [
+        (line.step, line.epoch, line.loss, line.learning_rate) for line in seldom
+    ]
+    assert len(often) == 15
+
+
+def test_evaluations_come_at_the_end_of_every_epoch():
+    _, events = events_of(judged_job(epochs=3))
+    assert [(event.step, event.epoch) for event in of_kind(events, Evaluated)] == [(5, 0), (10, 1), (15, 2)]
+
+
+def test_evaluations_come_every_so_many_steps_and_once_more_at_the_end():
+    _, events = events_of(judged_job(epochs=3, evaluate_every=4, max_steps=14))
+    assert [event.step for event in of_kind(events, Evaluated)] == [4, 8, 12, 14]
+
+
+class Worsening(nn.Module):
+    """A model whose evaluations get worse with every one."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("evaluations", torch.zeros(()))
+
+    def forward(self, features):
+        if not self.training:
+            self.evaluations += 1
+        return features[:, :3] * self.scale + self.evaluations.pow(2) * torch.tensor([-1.0, 0.0, 1.0])
+
+
+@pytest.mark.trap(46)
+def test_an_early_stop_keeps_the_best_weights():
+    job = judged_job(model=Worsening, stop=EarlyStopping("loss", patience=2), epochs=30, batch_size=40)
+    result, events = events_of(job)
+    evaluations = of_kind(events, Evaluated)
+    assert [event.best for event in evaluations] == [True, False, False]
+    assert result.reason == "stopped early"
+    assert result.kept_step == 1
+    assert result.results == evaluations[0].results
+    assert result.weights["evaluations"] == 1
+
+
+def test_a_plateau_schedule_follows_the_evaluations():
+    def plateau(optimizer):
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
+
+    job = judged_job(model=Worsening, schedule=Schedule(plateau, "evaluation"), epochs=3, batch_size=40, log_every=1)
+    _, events = events_of(job)
+    assert [line.learning_rate for line in of_kind(events, Trained)] == pytest.approx([0.1, 0.1, 0.01])
+
+
+@pytest.mark.trap(51)
+def test_a_loss_that_is_not_finite_under_finite_gradients_is_an_error():
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1]) + torch.tensor(math.inf)
+
+    with pytest.raises(NonFinite, match="every gradient was finite") as failure:
+        events_of(small_job(loss=loss, log_every=2))
+    assert "step 1" in failure.value.where
+
+
+def test_an_evaluation_batch_that_had_to_shrink_is_told():
+    plain = supervised(functional.cross_entropy)
+
+    def loss(model, batch):
+        if not model.training and len(batch[1]) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plain(model, batch)
+
+    _, events = events_of(judged_job(loss=loss, epochs=1))
+    assert [event.text for event in of_kind(events, Noticed)] == [
+        "evaluation batches of 8 did not fit into memory; 4 do"
+    ]
+
+
+def test_how_often_one_evaluates_does_not_change_what_is_learned():
+    def model():
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    finals = [events_of(judged_job(model=model, evaluate_every=every))[0].weights for every in (1, 3, None)]
+    for other in finals[1:]:
+        assert all(torch.equal(finals[0][key], value) for key, value in other.items())
+
+
+def test_the_result_gives_the_jobs_own_model_with_the_kept_weights():
+    result, _ = events_of(judged_job())
+    model = result.model()
+    assert not model.training
+    assert torch.equal(model.weight, result.weights["weight"])
+
+
+def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):
+    result, _ = events_of(judged_job(), make_plan(accumulation=2), run_dir=tmp_path / "run")
+    from safetensors.torch import load_file
+
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {"plan.toml", "environment.json", "metrics.jsonl", "model.safetensors"}
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    assert all(torch.equal(result.weights[key], value) for key, value in weights.items())

@@ -1,0 +1,153 @@
+"""The job's optimizers: each parameter in one place, none forgotten, and made as the plan wants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hasten.errors import JobError, PlanError, UserCodeFailed
+from hasten.techniques.setup import OptimizerOptions
+from hasten.training.optimizers import build_optimizers, left_out
+from support import small_job
+
+SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW
+
+
+def model():
+    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+
+
+def made(network, optimizer, *, options=None, **job):
+    return build_optimizers(small_job(optimizer=optimizer, **job), network, options or OptimizerOptions())
+
+
+def test_one_optimizer_or_a_list_of_them_is_taken():
+    assert [type(each) for each in made(model(), lambda params: SGD(params, lr=0.1))] == [SGD]
+    pair = made(model(), lambda params: [SGD(params[:2], lr=0.1), ADAMW(params[2:], lr=0.1)])
+    assert [type(each) for each in pair] == [SGD, ADAMW]
+
+
+@pytest.mark.parametrize("returned", [None, [], [None]])
+def test_what_is_no_optimizer_is_refused(returned):
+    with pytest.raises(JobError, match=r"Job\.optimizer: returns"):
+        made(model(), lambda params: returned)
+
+
+def test_an_exception_of_the_jobs_function_says_where_it_came_from():
+    with pytest.raises(UserCodeFailed, match=r"Job\.optimizer: raised ValueError: Invalid learning rate"):
+        made(model(), lambda params: SGD(params, lr=-1))
+
+
+def test_a_forgotten_parameter_is_named():
+    with pytest.raises(JobError, match=r"does not hold 1\.weight, 1\.bias, so it would never move"):
+        made(model(), lambda params: SGD(params[:2], lr=0.1))
+
+
+def test_a_frozen_parameter_need_not_be_held():
+    network = model()
+    network[1].requires_grad_(False)
+    optimizers = made(network, lambda params: SGD(params[:2], lr=0.1))
+    assert left_out(network, optimizers) == []
+
+
+def test_what_the_job_leaves_out_on_purpose_is_only_named():
+    network = model()
+    optimizers = made(network, lambda params: SGD(params, lr=0.1), parameters=lambda network: network[1].parameters())
+    assert left_out(network, optimizers) == ["0.weight", "0.bias"]
+
+
+def test_a_parameter_in_two_optimizers_is_named():
+    with pytest.raises(JobError, match=r"holds 0\.weight, 0\.bias, 1\.weight and 1 more more than once"):
+        made(model(), lambda params: [SGD(params, lr=0.1), ADAMW(params, lr=0.1)])
+
+
+def test_a_tensor_that_is_not_the_models_is_refused():
+    stray = nn.Parameter(torch.zeros(5))
+    with pytest.raises(JobError, match=r"shape \(5,\) that is no parameter of the model"):
+        made(model(), lambda params: SGD([*params, stray], lr=0.1))
+
+
+def test_groups_and_names_reach_the_optimizer():
+    groups = lambda network: [  # noqa: E731
+        {"params": network[0].parameters(), "lr": 0.5},
+        {"params": network[1].weight},
+        {"params": [network[1].bias], "weight_decay": 0.2},
+    ]
+    (optimizer,) = made(model(), lambda params: SGD(params, lr=0.1), parameters=groups)
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [
+        (0.5, 0),
+        (0.1, 0),
+        (0.1, 0.2),
+    ]
+    (named,) = made(model(), lambda params: SGD(params, lr=0.1), parameters=lambda network: network.named_parameters())
+    assert named.param_groups[0]["param_names"] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize("returned", [None, torch.zeros(2)])
+def test_what_are_no_parameters_is_refused(returned):
+    with pytest.raises(JobError, match=r"Job\.parameters: returns"):
+        made(model(), lambda params: SGD(params, lr=0.1), parameters=lambda network: returned)
+
+
+def test_a_group_without_parameters_is_refused():
+    with pytest.raises(JobError, match='without "params"'):
+        made(model(), lambda params: SGD(params, lr=0.1), parameters=lambda network: [{"lr": 0.1}])
+
+
+@pytest.mark.trap(12)
+def test_an_optimizer_whose_step_needs_a_closure_is_refused_with_the_reason():
+    with pytest.raises(JobError, match=r"is LBFGS, whose step computes the loss as often as it likes"):
+        made(model(), lambda params: torch.optim.LBFGS(params))
+
+
+@pytest.mark.trap(12)
+def test_an_optimizer_of_the_users_own_that_needs_a_closure_is_refused():
+    class Climbs(SGD):
+        def step(self, closure):
+            return super().step(closure)
+
+    with pytest.raises(JobError, match="is Climbs"):
+        made(model(), lambda params: Climbs(params, lr=0.1))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda params: torch.optim.SparseAdam(params, lr=0.1),
+        lambda params: torch.optim.Adafactor(params, lr=0.1),
+        lambda params: [torch.optim.Muon(params[::2]), ADAMW(params[1::2])],
+    ],
+    ids=["SparseAdam", "Adafactor", "Muon and AdamW"],
+)
+def test_optimizers_that_need_no_closure_are_taken(optimizer):
+    assert made(model(), optimizer)
+
+
+def test_a_planned_rate_keeps_the_ratios_of_all_groups():
+    def optimizer(params):
+        return [SGD([{"params": params[:1]}, {"params": params[1:2], "lr": 0.3}], lr=0.1), ADAMW(params[2:], lr=0.02)]
+
+    optimizers = made(model(), optimizer, options=OptimizerOptions(learning_rate=0.7))
+    rates = [group["lr"] for each in optimizers for group in each.param_groups]
+    assert rates == [0.7, pytest.approx(2.1), pytest.approx(0.14)]
+    assert rates[0] == 0.7
+
+
+def test_a_planned_implementation_is_taken_where_there_is_one():
+    def optimizer(params):
+        return [torch.optim.Muon(params[::2], lr=0.3), ADAMW(params[1::2], lr=0.2)]
+
+    muon, adamw = made(model(), optimizer, options=OptimizerOptions(implementation="fused", learning_rate=0.6))
+    assert "fused" not in muon.defaults
+    assert adamw.param_groups[0]["fused"] is True
+    assert (muon.param_groups[0]["lr"], adamw.param_groups[0]["lr"]) == (0.6, pytest.approx(0.4))
+
+
+def test_a_planned_implementation_that_no_optimizer_has_is_refused():
+    with pytest.raises(PlanError, match="Muon has no fused implementation"):
+        made(
+            nn.Linear(3, 2, bias=False),
+            lambda params: torch.optim.Muon(params, lr=0.1),
+            options=OptimizerOptions(implementation="fused"),
+        )

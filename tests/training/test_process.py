@@ -1,0 +1,268 @@
+"""Options of the process hold inside the block, are taken back after it, and what cannot be set is said.
+
+What outlives a process's first operation (compute threads, the C library's heap) is tested in processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+import torch
+
+from hasten.techniques.setup import ProcessOptions
+from hasten.training import process
+from hasten.training.process import process_options
+
+CAN_FLUSH = torch.set_flush_denormal(False)
+CAN_BE_ASKED = hasattr(torch._C, "_accelerator_getAllocatorSettings")  # torch 2.10 and newer
+WITH_GLIBC = "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
+
+
+@pytest.fixture(autouse=True)
+def _known_state():
+    """So that what one test leaks is not taken for the former state by the next."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(False)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = True, False
+
+
+def tiny():
+    """The smallest denormal number, times one: zero exactly where the calling thread flushes."""
+    return int((torch.ones(1, dtype=torch.int32).view(torch.float32) * 1.0).view(torch.int32).item())
+
+
+def state():
+    return {
+        "threads": torch.get_num_threads(),
+        "denormal": tiny(),
+        "float32_matmul": torch.get_float32_matmul_precision(),
+        "tf32": torch.backends.cudnn.allow_tf32,
+        "benchmark": torch.backends.cudnn.benchmark,
+        "environment": dict(os.environ),
+        "allocator": torch._C._accelerator_getAllocatorSettings() if CAN_BE_ASKED else None,
+    }
+
+
+def everything():
+    return ProcessOptions(
+        threads=2,
+        flush_denormals=True if CAN_FLUSH else None,
+        float32_matmul="high",
+        cudnn_tf32=not torch.backends.cudnn.allow_tf32,
+        cudnn_benchmark=not torch.backends.cudnn.benchmark,
+        environment={"HASTEN_TEST": "on", "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:256"},
+        keep_freed_memory=True if WITH_GLIBC else None,
+    )
+
+
+def run(program: str) -> list[str]:
+    """The lines that a program prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_option_holds_inside():
+    before = state()
+    with process_options(everything()):
+        inside = state()
+    assert inside["threads"] == 2
+    assert inside["denormal"] == (0 if CAN_FLUSH else 1)
+    assert inside["float32_matmul"] == "high"
+    assert inside["tf32"] is not before["tf32"]
+    assert inside["benchmark"] is not before["benchmark"]
+    assert inside["environment"]["HASTEN_TEST"] == "on"
+    assert inside["environment"]["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:256"
+
+
+@pytest.mark.skipif(not CAN_BE_ASKED, reason="this version of torch can be told allocator settings, but not asked")
+def test_the_allocator_is_told_a_setting_that_comes_after_the_import():
+    with process_options(ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})):
+        assert torch._C._accelerator_getAllocatorSettings() == "expandable_segments:True"
+    assert torch._C._accelerator_getAllocatorSettings() != "expandable_segments:True"
+
+
+def test_every_option_is_taken_back():
+    before = state()
+    with process_options(everything()):
+        pass
+    assert state() == before
+
+
+def test_every_option_is_taken_back_after_an_exception():
+    before = state()
+    with pytest.raises(ZeroDivisionError), process_options(everything()):
+        raise ZeroDivisionError
+    assert state() == before
+
+
+def test_an_option_that_fails_takes_the_earlier_ones_back(monkeypatch):
+    before = state()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "set_float32_matmul_precision", lambda precision: 1 // 0)
+        with pytest.raises(ZeroDivisionError), process_options(everything()):
+            pytest.fail("an option failed, yet the block was entered")
+    assert state() == before
+
+
+def test_options_that_are_left_out_change_nothing_and_say_nothing():
+    before = state()
+    with process_options(ProcessOptions()) as notices:
+        assert state() == before
+    assert notices == []
+
+
+def test_blocks_inside_each_other_come_back_one_by_one(monkeypatch):
+    monkeypatch.setenv("HASTEN_TEST", "shell")
+    with process_options(ProcessOptions(threads=2, environment={"HASTEN_TEST": "outer"})):
+        with process_options(ProcessOptions(threads=3, environment={"HASTEN_TEST": "inner"})) as notices:
+            assert (torch.get_num_threads(), os.environ["HASTEN_TEST"]) == (3, "inner")
+            assert notices == ["HASTEN_TEST was outer; during this run it is inner"]
+        assert (torch.get_num_threads(), os.environ["HASTEN_TEST"]) == (2, "outer")
+    assert (torch.get_num_threads(), os.environ["HASTEN_TEST"]) == (1, "shell")
+
+
+def test_every_field_of_the_options_is_among_those_tested():
+    assert {field.name for field in fields(ProcessOptions)} == {
+        "threads",
+        "flush_denormals",
+        "float32_matmul",
+        "cudnn_tf32",
+        "cudnn_benchmark",
+        "environment",
+        "keep_freed_memory",
+    }
+
+
+def test_a_variable_that_comes_after_cuda_is_in_use_is_said(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with process_options(ProcessOptions(environment={"HASTEN_TEST": "on"})) as notices:
+        assert len(notices) == 1
+        assert "CUDA is already in use" in notices[0]
+
+
+def test_an_allocator_that_cannot_be_told_is_said(monkeypatch):
+    monkeypatch.setattr(process, "_allocator_setter", lambda: None)
+    options = ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    with process_options(options) as notices:
+        assert len(notices) == 1
+        assert "may have no effect" in notices[0]
+
+
+def test_a_system_without_mallopt_is_said(monkeypatch):
+    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: object())
+    with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
+        assert notices == ["keep_freed_memory has no effect: this system's C library is not glibc and has no mallopt"]
+
+
+def test_a_precision_that_was_set_through_the_newer_interface_is_left_and_said():
+    lines = run("""
+import torch
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.process import process_options
+
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+torch.backends.cudnn.conv.fp32_precision = "ieee"
+with process_options(ProcessOptions(float32_matmul="highest", cudnn_tf32=True)) as notices:
+    print(torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision)
+print(*notices, sep="\\n")
+""")
+    assert lines == [
+        "tf32 ieee",
+        "float32 matrix products stay as this process has set them through fp32_precision, not highest",
+        "cudnn.allow_tf32 stays as this process has set it through fp32_precision, not True",
+    ]
+
+
+FLUSH = """
+import torch
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.process import process_options
+
+torch.set_num_threads(2)
+count = 1 << 19
+if {started_before}:
+    torch.ones(count)
+with process_options(ProcessOptions(flush_denormals=True)) as notices:
+    smallest = torch.ones(count, dtype=torch.int32).view(torch.float32)
+    print(count - int((smallest * 1.0).view(torch.int32).count_nonzero()) == count, len(notices))
+print(*notices)
+"""
+
+
+@pytest.mark.skipif(not CAN_FLUSH, reason="this processor cannot flush denormal numbers")
+def test_threads_that_start_later_flush_too():
+    assert run(FLUSH.format(started_before=False))[0] == "True 0"
+
+
+@pytest.mark.skipif(not CAN_FLUSH, reason="this processor cannot flush denormal numbers")
+def test_threads_that_had_started_before_are_said_to_go_on():
+    first, notice = run(FLUSH.format(started_before=True))
+    assert first == "False 1"
+    assert "compute threads that had started before keep the former mode" in notice
+
+
+FAULTS = """
+import ctypes
+import resource
+import torch
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.process import process_options
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.zeros(16 << 20)  # 64 MiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+class Information(ctypes.Structure):  # struct mallinfo of glibc
+    _fields_ = [(name, ctypes.c_int) for name in "arena ordblks smblks hblks hblkhd usmblks".split()] + [
+        (name, ctypes.c_int) for name in "fsmblks uordblks fordblks keepcost".split()
+    ]
+
+def is_mapped():
+    ask = ctypes.CDLL(None).mallinfo
+    ask.restype = Information
+    before = ask().hblks
+    block = torch.empty(16 << 20)
+    return ask().hblks > before
+
+torch.set_num_threads(1)
+print(faults(), is_mapped())
+with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
+    faults()
+    print(faults(), is_mapped())
+print(faults(), is_mapped())
+print(notices)
+"""
+
+
+@pytest.mark.skipif(not WITH_GLIBC, reason="needs the GNU C library")
+def test_kept_memory_is_not_faulted_in_again():
+    *lines, notices = run(FAULTS)
+    (without, mapped), (kept, mapped_inside), (after, mapped_after) = (line.split() for line in lines)
+    assert notices == "[]"
+    assert int(kept) < int(without) / 20
+    assert int(after) > int(without) / 2
+    assert (mapped, mapped_inside, mapped_after) == ("True", "False", "True")
+
+
+@pytest.mark.gpu
+def test_a_card_gets_the_segments_that_a_plan_asks_for():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    lines = run("""
+import torch
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.process import process_options
+
+with process_options(ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})) as notices:
+    held = torch.zeros(1 << 20, device="cuda")
+    print(all(segment["is_expandable"] for segment in torch.cuda.memory_snapshot()), notices)
+""")
+    assert lines == ["True []"]

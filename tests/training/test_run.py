@@ -1,0 +1,193 @@
+"""A prepared run: the loop of one's own, and going on from a state to the bit."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from hasten.entry import prepare
+from hasten.errors import JobError, PlanError
+from hasten.facts.job import EarlyStopping, ExponentialAverage
+from hasten.facts.plan import make_plan
+from hasten.training.supervised import supervised
+from support import small_job
+
+
+def rich_job(**changes):
+    """Dropout, momentum, a one-cycle with cycling momentum, an average, early stopping: all that has a state."""
+    job = small_job()
+    fields = {
+        "model": lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)),
+        "loss": supervised(functional.cross_entropy),
+        "optimizer": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+        "schedule": lambda optimizer, total_steps: torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 0.2, total_steps=total_steps
+        ),
+        "average": ExponentialAverage(0.9),
+        "valid": job.train,
+        "stop": EarlyStopping(patience=50),
+        "epochs": 3,
+        "batch_size": 7,
+    }
+    return small_job(**(fields | changes))
+
+
+def trace(run, until=None):
+    """(loss bits, rate, momentum) of every step until the end, evaluating at each epoch's end."""
+    found = []
+    while not run.finished:
+        for batch in run.epoch_batches():
+            loss = run.step(batch)
+            found.append((loss.item().hex(), run.schedule.rates(), run.schedule.momenta()))
+            if until is not None and run.steps == until:
+                return found
+        found.append(run.evaluate().results["loss"].hex())
+    return found
+
+
+@pytest.mark.trap(15)
+@pytest.mark.trap(32)
+@settings(max_examples=12)
+@given(cut=st.integers(1, 17), microbatch=st.sampled_from([None, 3]))
+def test_a_run_goes_on_from_its_state_to_the_bit(cut, microbatch):
+    plan = make_plan(microbatch=microbatch) if microbatch else None
+    with prepare(rich_job(), plan) as whole:
+        wanted = trace(whole)
+        final = whole.weights()
+    with prepare(rich_job(), plan) as first:
+        until_step(first, cut)
+        state = copy.deepcopy(first.state_dict())
+    torch.manual_seed(123)  # nothing of the process may matter
+    with prepare(rich_job(), plan) as second:
+        second.load_state_dict(state)
+        rest = trace(second)
+        assert all(torch.equal(final[key], value) for key, value in second.weights().items())
+    assert wanted[-len(rest) :] == rest
+
+
+def until_step(run, step):
+    while run.steps < step:
+        for batch in run.epoch_batches():
+            run.step(batch)
+            if run.steps == step and run.window_closed:
+                return
+        run.evaluate()
+
+
+def test_batches_are_all_of_the_planned_run():
+    with prepare(small_job(epochs=3, batch_size=16)) as run:
+        sizes = [len(batch[1]) for batch in closed(run)]
+    assert sizes == [16, 16, 8] * 3
+
+
+def closed(run):
+    for batch in run.batches():
+        run.step(batch)
+        yield batch
+
+
+def test_max_steps_ends_a_run_inside_an_epoch():
+    with prepare(small_job(epochs=3, max_steps=7)) as run:
+        assert run.total_steps == 7
+        assert sum(1 for _ in closed(run)) == 7
+
+
+@pytest.mark.trap(16)
+def test_a_one_cycle_lands_exactly_on_the_last_applied_update():
+    with prepare(rich_job(max_steps=11, average=None)) as run:
+        list(closed(run))
+        assert run.schedule.rates()[0] == pytest.approx(0.2 / 25 / 1e4, rel=1e-6)
+
+
+@pytest.mark.trap(31)
+def test_a_module_that_the_job_froze_stays_frozen():
+    def frozen():
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+        model[1].eval()
+        return model
+
+    with prepare(small_job(model=frozen, valid=small_job().train)) as run:
+        before = run.model[1].running_mean.clone()
+        list(closed(run))
+        run.evaluate()
+        assert not run.model[1].training
+        assert torch.equal(before, run.model[1].running_mean)
+
+
+@pytest.mark.trap(30)
+def test_batch_norm_under_accumulation_is_not_the_large_batch_and_that_is_said():
+    model = lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))  # noqa: E731
+    with prepare(small_job(model=model), make_plan(accumulation=4)) as run:
+        assert any("batch norm" in notice.lower() for notice in run.notices), run.notices
+        batch = next(iter(run.batches()))
+        run.step(batch)
+        assert run.model[1].num_batches_tracked == 1
+
+
+def test_the_weights_of_a_run_do_not_follow_it():
+    with prepare(small_job()) as run:
+        batches = closed(run)
+        next(batches)
+        kept = run.weights()
+        before = {key: value.clone() for key, value in kept.items()}
+        next(batches)
+    assert all(torch.equal(before[key], value) for key, value in kept.items())
+
+
+def test_an_unknown_technique_is_refused_with_the_nearest_name():
+    with pytest.raises(PlanError, match="presicion") as refusal:
+        prepare(small_job(), make_plan(presicion="bf16"))
+    assert "precision" in refusal.value.fix
+
+
+def test_two_choices_that_contradict_each_other_are_refused():
+    with pytest.raises(PlanError):
+        prepare(small_job(), make_plan(accumulation=2, microbatch=4))
+
+
+def test_evaluating_without_data_is_refused():
+    with prepare(small_job()) as run, pytest.raises(JobError, match="not given") as refusal:
+        run.evaluate()
+    assert refusal.value.field == "valid"
+
+
+@pytest.mark.trap(43)
+def test_data_without_a_length_asks_for_max_steps():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([(torch.randn(6), 1)] * 20)
+
+    with pytest.raises(JobError) as refusal:
+        prepare(small_job(train=Stream()))
+    assert refusal.value.field == "max_steps"
+    with prepare(small_job(train=Stream(), epochs=None, max_steps=7)) as run:
+        assert sum(1 for _ in closed(run)) == 7
+
+
+def test_process_wide_settings_are_given_back():
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    with prepare(small_job(), make_plan(threads=2)):
+        assert torch.get_num_threads() == 2
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
+
+
+@pytest.mark.trap(34)
+def test_saved_weights_fit_the_jobs_own_model_whatever_the_plan_did():
+    def model():
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+
+    images = torch.randn(24, 3, 8, 8), torch.randint(0, 3, (24,))
+    job = small_job(model=model, train=images, valid=images, loss=supervised(functional.cross_entropy))
+    with prepare(job, make_plan(conv_bn_bias=True, channels_last=True)) as run:
+        assert "0.bias" not in run.model.state_dict()
+        list(closed(run))
+        wanted = run.evaluate().results["loss"]
+        weights = run.weights()
+    own = model()
+    own.load_state_dict(weights)
+    own.eval()
+    assert functional.cross_entropy(own(images[0]), images[1]).item() == pytest.approx(wanted, rel=1e-5)

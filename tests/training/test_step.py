@@ -1,0 +1,300 @@
+"""The step: an order that nothing can change, and no update that is not finite."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hasten.errors import JobError, NonFinite
+from hasten.facts.loss import Loss
+from hasten.techniques.setup import StepOptions
+from hasten.training import skips
+from hasten.training.step import Step
+from steps import (
+    Recording,
+    classifier,
+    cut,
+    gradients_of,
+    mean_loss_function,
+    reference_gradients,
+    relative_error,
+    rows,
+)
+
+# ── finite, or not at all ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def poisoned(value: float):
+    """A loss whose gradient is `value` wherever the batch says so."""
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        mean = mean_loss_function(model, batch)
+        return mean * value if bool((batch[0] > 90).any()) else mean
+
+    return loss
+
+
+def with_mark(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    features = batch[0].clone()
+    features[0, 0] = 99.0
+    return features, batch[1]
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_non_finite_gradient_in_any_microbatch_moves_no_weight_and_is_an_error(value, where):
+    model = classifier()
+    before = copy.deepcopy(model.state_dict())
+    step = Step(model, poisoned(value), [torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)])
+    pieces = cut(rows(6), [2, 2, 2])
+    pieces[where] = with_mark(pieces[where])
+    for position, piece in enumerate(pieces):
+        step.accumulate(piece, 2, last=position == 2)
+    with pytest.raises(NonFinite, match=r"step 1.*0\.weight|0\.weight"):
+        step.update()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+@pytest.mark.trap(9)
+def test_an_infinity_for_one_of_two_optimizers_moves_neither():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(5, 4), nn.Linear(5, 4)
+
+        def forward(self, features):
+            return self.body(features), self.head(features)
+
+    def loss(model, batch):
+        body, head = model(batch[0])
+        return functional.cross_entropy(body, batch[1]) + functional.cross_entropy(head, batch[1]) * math.inf
+
+    model = Two()
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.body, model.head)]
+    step = Step(model, loss, optimizers, StepOptions(scale_gradients=True))
+    before = copy.deepcopy(model.state_dict())
+    batch = rows(4)[0].float(), rows(4)[1]
+    step.accumulate(batch, 4)
+    step.update()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert (step.skips.applied, step.skips.skipped) == (0, 1)
+
+
+def scaled_step(after_update=lambda: None, **options):
+    model = classifier(torch.float32)
+    optimizer = Recording(model.parameters())
+    step = Step(
+        model, poisoned(math.inf), [optimizer], StepOptions(scale_gradients=True, **options), after_update=after_update
+    )
+    return step, optimizer, (rows(4)[0].float(), rows(4)[1])
+
+
+@pytest.mark.trap(10)
+def test_a_skipped_update_halves_the_scale_and_moves_nothing_else():
+    moved: list[int] = []
+    step, optimizer, batch = scaled_step(after_update=lambda: moved.append(1))
+    scale = step.state_dict()["scaler"]["scale"]
+    for piece in (batch, with_mark(batch), batch):
+        step.accumulate(piece, 4)
+        step.update()
+    assert len(moved) == len(optimizer.seen) == step.skips.applied == 2
+    assert step.skips.skipped == 1
+    assert step.state_dict()["scaler"]["scale"] == scale / 2
+
+
+@pytest.mark.trap(8)
+@pytest.mark.trap(11)
+@pytest.mark.parametrize("kind", [2.0, 1.0, math.inf])
+def test_scaled_gradients_are_unscaled_once_and_clipped_after(kind):
+    step, optimizer, batch = scaled_step(clip_norm=0.01, clip_norm_type=kind)
+    pieces = cut(batch, [1, 3])
+    for position, piece in enumerate(pieces):
+        step.accumulate(piece, len(piece[1]), last=position == 1)
+    step.update()
+    plain = classifier(torch.float32)
+    mean_loss_function(plain, batch).backward()
+    norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.01, kind)
+    assert relative_error(optimizer.seen[0], [parameter.grad for parameter in plain.parameters()]) < 1e-5
+    assert step.gradient_norm is not None
+    assert float(step.gradient_norm) == pytest.approx(float(norm), rel=1e-5)
+
+
+@pytest.mark.trap(8)
+def test_between_boundaries_nothing_is_unscaled_clipped_or_stepped():
+    step, optimizer, batch = scaled_step(clip_norm=0.01)
+    state = step.state_dict()["scaler"]
+    step.accumulate(batch, 4, last=False)
+    first = [parameter.grad.clone() for parameter in step.model.parameters()]
+    step.accumulate(batch, 4, last=False)
+    doubled = [parameter.grad / 2 for parameter in step.model.parameters()]
+    assert relative_error(doubled, first) < 1e-6
+    assert optimizer.seen == []
+    assert step.state_dict()["scaler"] == state
+
+
+@pytest.mark.trap(11)
+def test_a_maximal_norm_of_zero_stops_all_movement():
+    found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_norm=0.0))
+    assert all(gradient.eq(0).all() for gradient in found)
+
+
+@pytest.mark.trap(11)
+def test_an_infinite_gradient_under_clipping_leaves_the_weights_alone():
+    step, _, batch = scaled_step(clip_norm=1.0)
+    before = copy.deepcopy(step.model.state_dict())
+    step.accumulate(with_mark(batch), 4)
+    step.update()
+    assert all(torch.equal(before[key], value) for key, value in step.model.state_dict().items())
+
+
+def test_a_norm_that_overflows_is_treated_as_not_finite():
+    model = nn.Linear(64, 64, bias=False)
+    step = Step(
+        model,
+        lambda model, batch: (model.weight * 1e30).sum(),
+        [torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)],
+        StepOptions(clip_norm=1.0),
+    )
+    before = model.weight.clone()
+    step.accumulate(None, 1)
+    with pytest.raises(NonFinite):
+        step.update()
+    assert torch.equal(model.weight, before)
+
+
+def test_clipping_by_value_bounds_every_element():
+    found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_value=0.01))
+    wanted = reference_gradients(lambda model: mean_loss_function(model, rows(4)))
+    assert relative_error(found, [gradient.clamp(-0.01, 0.01) for gradient in wanted]) < 1e-12
+
+
+def test_endless_skips_are_an_error():
+    step, _, batch = scaled_step()
+    with pytest.raises(NonFinite, match="times in a row"):
+        for _ in range(skips.TOO_MANY_IN_A_ROW):
+            step.accumulate(with_mark(batch), 4)
+            step.update()
+
+
+@pytest.mark.trap(12)
+@pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_fused_optimizer_with_clipping_moves_as_the_plain_one_does(optimizer_class):
+    moved = []
+    for fused in (False, True):
+        model = classifier(torch.float32)
+        optimizer = optimizer_class(model.parameters(), lr=0.1, fused=fused)
+        step = Step(model, mean_loss_function, [optimizer], StepOptions(clip_norm=0.05, scale_gradients=True))
+        batch = rows(8)[0].float(), rows(8)[1]
+        for _ in range(4):
+            step.accumulate(batch, 8)
+            step.update()
+        moved.append([parameter.detach() for parameter in model.parameters()])
+    assert relative_error(moved[1], moved[0]) < 1e-6
+
+
+@pytest.mark.trap(10)
+@pytest.mark.trap(12)
+def test_an_answer_that_comes_one_step_late_gives_the_same_run(monkeypatch):
+    """Where the device decides, schedule and averages move later in time but on the same updates."""
+    runs = []
+    for late in (False, True):
+        monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers, late=late: late)
+        model = classifier(torch.float32)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, fused=True)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        step = Step(
+            model, poisoned(math.inf), [optimizer], StepOptions(scale_gradients=True), after_update=schedule.step
+        )
+        batch = rows(4)[0].float(), rows(4)[1]
+        for piece in (batch, with_mark(batch), with_mark(batch), batch, batch):
+            step.accumulate(piece, 4)
+            step.update()
+        assert step.skips.attempted == 5
+        state = step.state_dict()
+        assert (state["applied"], state["skipped"]) == (3, 2)
+        runs.append(([parameter.detach() for parameter in model.parameters()], optimizer.param_groups[0]["lr"]))
+    assert all(torch.equal(a, b) for a, b in zip(runs[0][0], runs[1][0], strict=True))
+    assert runs[0][1] == runs[1][1] == 0.5 * 0.5**3
+
+
+# ── precision ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.trap(13)
+def test_the_backward_pass_runs_outside_autocast():
+    inside: list[bool] = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            return tensor.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            inside.append(torch.is_autocast_enabled("cpu"))
+            return gradient
+
+    model = classifier(torch.float32)
+    step = Step(
+        model,
+        lambda model, batch: Watched.apply(mean_loss_function(model, batch)),
+        [Recording(model.parameters())],
+        StepOptions(autocast=torch.bfloat16),
+    )
+    step.accumulate((rows(4)[0].float(), rows(4)[1]), 4)
+    assert inside == [False]
+
+
+@pytest.mark.trap(13)
+def test_weights_changed_in_place_are_seen_by_the_next_forward_under_autocast():
+    model = nn.Linear(5, 4)
+    step = Step(model, mean_loss_function, [Recording(model.parameters())], StepOptions(autocast=torch.bfloat16))
+    batch = rows(4)[0].float(), rows(4)[1]
+    first = step.accumulate(batch, 4, last=False)
+    with torch.no_grad():
+        model.weight.mul_(3)
+    second = step.accumulate(batch, 4, last=True)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.trap(14)
+def test_16_bit_weights_move_at_a_rate_far_below_their_precision():
+    model = nn.Linear(4, 1, bias=False).to(torch.bfloat16)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    step = Step(model, lambda model, batch: model(batch).sum(), [optimizer])
+    step._masters.hand_to(optimizer)
+    for _ in range(100):
+        step.accumulate(torch.ones(1, 4, dtype=torch.bfloat16), 1)
+        step.update()
+    assert model.weight.detach().float().mean().item() == pytest.approx(1 - 100 * 1e-4, abs=0.004)
+    assert model.weight.dtype == torch.bfloat16
+
+
+# ── a loss function that is none ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda model, batch: None, "returned None"),
+        (lambda model, batch: model(batch[0]), "with shape"),
+        (lambda model, batch: model(batch[0]).sum().detach(), "without a gradient"),
+        (lambda model, batch: Loss(3.0, 1), "a total that is 3.0"),
+        (lambda model, batch: Loss(model(batch[0]).sum(), torch.ones(2)), "a count of shape"),
+    ],
+)
+def test_what_is_no_loss_is_refused_in_one_line(loss, message):
+    model = classifier()
+    step = Step(model, loss, [Recording(model.parameters())])
+    with pytest.raises(JobError, match=message) as refusal:
+        step.accumulate(rows(4), 4)
+    assert refusal.value.field == "loss"
+    assert refusal.value.fix
