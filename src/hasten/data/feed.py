@@ -1,4 +1,4 @@
-"""torch's DataLoader, asked for microbatches by request.
+"""torch's DataLoader, asked for microbatches by request; without workers or pinned memory, the reader itself.
 
 The DataLoader's own notions of order, batch size and collation are switched off: a reader answers each request with a
 ready batch (see reading.py). What stays is what it is good at: worker processes, prefetching and pinned memory.
@@ -24,8 +24,12 @@ class Feed:
     def __init__(self, reader: Any, source: Source, options: LoaderOptions) -> None:
         _check_options(options)
         workers, pin_memory, self.notices = _usable(source, options)
+        self._read, self._closed = reader.__getitems__, False
         self._requests = _Requests()
-        self._loader: DataLoader[Any] | None = DataLoader(
+        self._loader: DataLoader[Any] | None = None
+        if workers == 0 and not pin_memory:
+            return  # the reader answers by itself: a DataLoader would only stand between
+        self._loader = DataLoader(
             reader,
             batch_sampler=self._requests,
             collate_fn=_as_read,
@@ -43,10 +47,10 @@ class Feed:
 
         Persistent workers serve one such iterator at a time.
         """
-        if self._loader is None:
+        if self._closed:
             raise RuntimeError("the loader was closed")
         self._requests.pending = requests
-        answers = iter(self._loader)
+        answers = map(self._read, requests) if self._loader is None else iter(self._loader)
         try:
             for answer in answers:
                 if type(answer) is Failed:
@@ -58,6 +62,7 @@ class Feed:
             del answers
 
     def close(self) -> None:
+        self._closed = True
         self._loader = None  # the last reference to persistent workers: they end
 
 

@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
@@ -23,6 +22,9 @@ from hasten.training.losses import checked, count_of, total_of
 from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
 from hasten.training.step import LossFunction
+
+if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
+    from torchmetrics import Metric
 
 Batches = Callable[[int], Iterable[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""

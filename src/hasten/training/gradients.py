@@ -32,28 +32,23 @@ class FiniteCheck:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._one = torch.ones((), device=device)
+        self._one, self._found = torch.ones((), device=device), torch.zeros((), device=device)
 
     def __call__(self, gradients: Sequence[Tensor]) -> Tensor:
-        found = torch.zeros((), device=self._one.device)
+        """The answer; it holds until the next call."""
+        found = self._found.zero_()
         for group in _of_one_kind(gradients):
             torch._amp_foreach_non_finite_check_and_unscale_(group, found, self._one)  # pyright: ignore[reportPrivateImportUsage]
         return found
 
 
 def _of_one_kind(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
-    """Gradients grouped by dtype, as the fused pass needs them; one group, found quickly, in nearly every model."""
-    if not gradients:
-        return ()
-    first = gradients[0].dtype
-    if all(gradient.dtype is first for gradient in gradients):
-        return (_values(gradients),)
-    kinds = {gradient.dtype for gradient in gradients}
-    return [_values([gradient for gradient in gradients if gradient.dtype is kind]) for kind in kinds]
-
-
-def _values(gradients: Sequence[Tensor]) -> list[Tensor]:
-    return [gradient if not gradient.is_sparse else gradient.coalesce()._values() for gradient in gradients]
+    """Dense gradients grouped by dtype, as the fused pass needs them."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for gradient in gradients:
+        dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+        groups.setdefault(gradient.dtype, []).append(dense)
+    return groups.values()
 
 
 def clip(

@@ -50,10 +50,12 @@ class LossRecord:
         return [WindowLoss(mean, count) for mean, count in pairs]
 
     def _together(self, column: Sequence[Count]) -> Tensor:
-        if any(isinstance(value, Tensor) for value in column):
-            column = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
-            return torch.stack(column)
-        return torch.tensor(column, dtype=torch.float64, device=self._device)
+        tensors = [value for value in column if isinstance(value, Tensor)]
+        if not tensors:
+            return torch.tensor(column, dtype=torch.float64, device=self._device)
+        if len(tensors) < len(column) or any(tensor.dtype is not tensors[0].dtype for tensor in tensors):
+            tensors = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
+        return torch.stack(tensors).double()
 
     def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)

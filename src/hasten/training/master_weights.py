@@ -41,11 +41,13 @@ class MasterWeights:
         for group in optimizer.param_groups:
             group["params"] = self.replace(group["params"])
 
-    @torch.no_grad()
     def write_back(self) -> None:
         """Round the copies into the model, after an update."""
-        for parameter, master in self._pairs:
-            parameter.copy_(master)
+        if not self._pairs:
+            return
+        with torch.no_grad():
+            for parameter, master in self._pairs:
+                parameter.copy_(master)
 
     @torch.no_grad()
     def read_back(self) -> None:

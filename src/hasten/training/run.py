@@ -100,6 +100,7 @@ class Run:
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._last = 0, True  # of the microbatch handed out last
         self.wait_seconds, self.samples_seen = 0.0, 0
+        self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         seed_everything(job.seed)
 
     def _enter_process(self, options: ProcessOptions) -> list[str]:
@@ -222,6 +223,8 @@ class Run:
 
     def _placed(self, batch: Any) -> Any:
         setup = self.setup
+        if self._stays_on_host:
+            return batch
         return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=setup.loader.pin_memory)
 
     def _after_update(self) -> None:

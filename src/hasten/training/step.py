@@ -60,7 +60,7 @@ class Step:
         self.model, self.optimizers = model, list(optimizers)
         self._replica = replicate(model, ranks)
         self._loss, self._options, self._ranks, self._reference = loss, options, ranks, reference
-        self._masters = masters or MasterWeights(model)
+        self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
         self._parameters = self._masters.replace(trained)
@@ -82,22 +82,24 @@ class Step:
         last: no other microbatch follows before update(). A microbatch of 0 samples weighs nothing; it is there so that
             a rank without data takes part in the reduction.
         """
-        alone = last and self._first and not self._ranks.many
+        if last and self._first and not self._ranks.many:
+            return self._differentiate_mean(self._forward(batch), samples)
         with nullcontext() if last else without_sync(self._replica):
-            with self._autocast:
-                returned = self._loss(self._replica, batch)
-            if not self._checked:
-                returned, self._checked = checked(returned), True
-            if alone:
-                return self._differentiate_mean(returned, samples)
-            return self._differentiate_total(returned, samples)
+            return self._differentiate_total(self._forward(batch), samples)
+
+    def _forward(self, batch: Any) -> Loss | Tensor:
+        with self._autocast:
+            returned = self._loss(self._replica, batch)
+        if not self._checked:
+            checked(returned)
+            self._checked = True
+        return returned
 
     def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
         mean = mean_of(returned)
-        self._backward(mean)
-        detached = mean.detach()
-        self._window_mean, self._window_count = detached, count_of(returned, samples)
-        return detached
+        self._scaled(mean).backward()
+        self._window_mean, self._window_count = mean.detach(), count_of(returned, samples)
+        return self._window_mean
 
     def _differentiate_total(self, returned: Loss | Tensor, samples: int) -> Tensor:
         weight = 1.0 if samples else 0.0
@@ -106,7 +108,7 @@ class Step:
         count = count_of(returned, samples) * weight
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             self._differentiate_auxiliary(returned.auxiliary, samples)
-        self._backward(total / self._reference)
+        self._scaled(total / self._reference).backward()
         detached = total.detach()
         self._window_total = detached if self._window_total is None else self._window_total + detached
         self._window_count = self._window_count + count
@@ -125,9 +127,6 @@ class Step:
                 sums[parameter] = sums[parameter] + part if parameter in sums else part.to(parameter.dtype)
         self._auxiliary_total = self._auxiliary_total + auxiliary.detach().float() * samples
 
-    def _backward(self, objective: Tensor) -> None:
-        self._scaled(objective).backward()
-
     def _scaled(self, objective: Tensor) -> Tensor:
         return objective if self._scaler is None else self._scaler.scale(objective)
 
@@ -140,7 +139,8 @@ class Step:
         """
         self.skips.settle()
         self._record_loss()
-        self._divide_by_count()
+        if not self._first:  # a window of one is a mean already
+            self._divide_by_count()
         if self._scaler is not None:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
@@ -164,8 +164,6 @@ class Step:
         return torch.maximum(non_finite, (~self.gradient_norm.isfinite()).float())
 
     def _divide_by_count(self) -> None:
-        if self._first:
-            return  # a window of one is a mean already
         count = torch.as_tensor(self._window_count, dtype=torch.float64, device=self._device)
         count = sum_over_ranks(count, self._ranks)
         # The replica divides by the number of ranks; the only true denominator is the global count.

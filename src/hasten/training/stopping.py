@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
-
-from torchmetrics import Metric
+from typing import TYPE_CHECKING, Any, Literal
 
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import EarlyStopping
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 
 class Stopping:
