@@ -78,7 +78,7 @@ def test_commands_and_options_change_only_on_purpose():
         "techniques": [],
         "explain": ["name"],
         "schedule": ["job", "--plan", "--png", "--range-test"],
-        "profile": ["job", "--plan"],
+        "profile": ["job", "--plan", "--microbatch"],
     }
 
 
@@ -253,6 +253,14 @@ def test_a_range_test_tells_what_it_tried(here: Path):
     assert "rates from 1.0e-06 to" in shown
     assert (here / "range.png").read_bytes().startswith(b"\x89PNG")
     assert last_line(shown) == "next      hasten explain learning_rate"
+
+
+def test_a_search_for_a_microbatch_shows_every_size_that_ran(here: Path):
+    code, shown, _ = ran("profile", "jobs_of_tests.py:job", "--microbatch")
+    assert code == 0
+    assert "tried 8 samples at a time" in shown
+    assert re.search(r"^  fastest +\d samples at a time$", shown, re.MULTILINE)
+    assert last_line(shown) == "next      hasten explain microbatch"
 
 
 def test_a_profile_shows_seconds_work_and_memory(here: Path):

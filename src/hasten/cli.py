@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from hasten.facts.events import Receiver
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.profile import JobProfile
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell counts it
-LARGEST_MODULES = 5  # that a profile lists
 
 app = typer.Typer(
     name="hasten",
@@ -209,26 +207,41 @@ def schedule(
       hasten schedule digits.py:job --range-test
     """
     loaded, planned = _load(job), _read(plan)
+    from hasten.answers import show_range_test, show_schedule
+
     if range_test:
-        _show_range_test(loaded, planned, png)
+        show_range_test(loaded, planned, png)
     else:
-        _show_schedule(job, loaded, planned, png)
+        show_schedule(job, loaded, planned, png)
     _offer("hasten explain learning_rate" if range_test else _command("train", job, plan))
 
 
 @app.command()
 @ending_in_one_block
-def profile(job: JobName, plan: PlanPath = None) -> None:
+def profile(
+    job: JobName,
+    plan: PlanPath = None,
+    microbatch: Annotated[
+        bool, typer.Option("--microbatch", help="Instead, find the fastest microbatch that fits.")
+    ] = False,
+) -> None:
     """Show where seconds and memory go. A few dozen steps are trained and thrown away.
 
     \b
-    Example:
+    Examples:
       hasten profile digits.py:job --plan plan.toml
+      hasten profile digits.py:job --microbatch
     """
-    from hasten.tune.profile import profile_job
+    from hasten.answers import show_microbatches, show_profile
 
-    _show_profile(job, profile_job(_load(job), _read(plan), name=job))
-    _offer("hasten techniques")
+    loaded, planned = _load(job), _read(plan)
+    if microbatch:
+        show_microbatches(loaded, planned)
+    else:
+        from hasten.tune.profile import profile_job
+
+        show_profile(job, profile_job(loaded, planned, name=job))
+    _offer("hasten explain microbatch" if microbatch else "hasten techniques")
 
 
 @app.callback(invoke_without_command=True)
@@ -243,88 +256,6 @@ def root(
 
 
 # ── what commands print ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.entry import prepare
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import decimal
-    from hasten.training.schedule_trace import trace_schedule
-
-    with prepare(job, plan, name=name) as run:
-        total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
-    assert total is not None  # a run whose length the data does not tell needs max_steps, or was refused
-    traces = trace_schedule(
-        job, total_steps=total, steps_per_epoch=per_epoch, optimizer=setup.optimizer, schedule=setup.schedule
-    )
-    for trace in traces:
-        momenta = [momentum for momentum in trace.momenta if momentum is not None]
-        span = f"{decimal(trace.rates[0])} → {decimal(max(trace.rates))} → {decimal(trace.rates[-1])}"
-        lines = [("rate", f"{span} (first, highest, last)"), ("steps", f"{total:,}")]
-        if momenta:
-            lines.append(("momentum", f"{decimal(min(momenta))} to {decimal(max(momenta))}"))
-        if trace.note:
-            lines.append(("note", trace.note))
-        show(f"{name}: {trace.optimizer}", lines)
-        typer.echo("\n" + "\n".join(f"  {line}" for line in chart(trace.rates)))
-    if png is not None:
-        from hasten.report.plots import draw_schedule
-
-        _write_picture(png, draw_schedule(traces[0].steps, traces[0].rates, traces[0].momenta, note=traces[0].note))
-
-
-def _show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import decimal
-    from hasten.tune.range_test import range_test
-
-    found = range_test(job, plan)
-    rate, reason = found.suggestion.rate, found.suggestion.reason
-    show(
-        "Range test",
-        [
-            ("tried", f"{len(found.rates)} steps, rates from {decimal(found.rates[0])} to {decimal(found.rates[-1])}"),
-            ("suggests", f"no rate: {reason}" if rate is None else f"{decimal(rate)}: {reason}"),
-        ],
-    )
-    typer.echo("\nloss, over the logarithm of the rate:")
-    typer.echo("\n".join(f"  {line}" for line in chart(found.losses)))
-    if png is not None:
-        from hasten.report.plots import draw_range_test
-
-        _write_picture(png, draw_range_test(found.rates, found.losses, rate))
-
-
-def _show_profile(name: str, found: JobProfile) -> None:
-    from hasten.report.terminal import show
-    from hasten.report.text import byte_size, count, duration, per_second, percent, scaled, table
-
-    times, memory, rate = found.times, found.memory, found.rate
-    half, wait = f"half took {duration(times.low)} to {duration(times.high)}", percent(times.data_wait_share)
-    spread = f"{scaled(rate.slowest, 'FLOP/s')} to {scaled(rate.fastest, 'FLOP/s')}, {rate.stretches} times"
-    matrix = f"{scaled(rate.flops_per_second, 'FLOP/s')} ({spread}) of a {rate.dtype} matrix product here"
-    lines = [
-        ("model", f"{count(found.parameters)} parameters"),
-        ("step", f"{duration(times.median_seconds)}: the median of {times.steps} with their data; {half}"),
-        ("speed", f"{per_second(times.samples_per_second)} samples/s, {wait} of the time waiting for data"),
-        ("work", f"{scaled(found.flops.flops_per_sample, 'FLOP')} a sample, forward and backward"),
-    ]
-    if found.utilization is not None:
-        lines.append(("reached", f"{percent(found.utilization)} of the {matrix}"))
-    # torch marks an optimizer's update for its own profiler; that is no work.
-    unknown = [operator for operator in found.flops.uncounted if not operator.startswith("profiler::")]
-    if unknown:
-        lines.append(("note", f"not counted, for want of a formula: {', '.join(unknown)}"))
-    peak_line = ("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least")
-    show(f"{name} on {found.device}", [*lines, peak_line])
-    peak = max(memory.peak_bytes, 1)
-    kinds = sorted(((size, kind.value) for kind, size in memory.by_kind.items() if size), reverse=True)
-    layers = [(item.bytes, item.module or "outside any module") for item in memory.by_module[:LARGEST_MODULES]]
-    for header, rows in (("at the peak", kinds), ("activations of", layers)):
-        cells = [[what, byte_size(size), percent(size / peak)] for size, what in rows]
-        typer.echo("\n" + "\n".join(f"  {line}" for line in table([header, "memory", "share"], cells)))
 
 
 def _offer(command: str) -> None:
@@ -380,14 +311,6 @@ def _run_folder(wanted: Path | None, function: str) -> Path:
 
 def _leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
-
-
-def _write_picture(path: Path, figure: Any) -> None:
-    from hasten.checkpoint.files import write_atomically
-    from hasten.report.plots import as_png
-
-    write_atomically(path, as_png(figure))
-    typer.echo(f"\n  written to {path}")
 
 
 def _after_training(job: str, plan: Path | None, folder: Path, tensorboard: bool) -> str:
