@@ -35,6 +35,8 @@ class Example:
     name: str
     metric: str
     at_least: float  # times faster; fixed before the first run
+    steps: int  # of a window: at least two seconds on either side
+    seeds: int
 
     @property
     def job(self) -> str:
@@ -46,23 +48,22 @@ class Example:
 
 
 EXAMPLES = {
-    "digits": Example(name="digits", metric="accuracy", at_least=2.0),
-    "text": Example(name="text", metric="loss", at_least=2.0),
-    "photos": Example(name="photos", metric="accuracy", at_least=1.0),
+    "digits": Example(name="digits", metric="accuracy", at_least=2.0, steps=80, seeds=5),
+    "text": Example(name="text", metric="loss", at_least=2.0, steps=20, seeds=3),
+    "photos": Example(name="photos", metric="accuracy", at_least=1.0, steps=40, seeds=3),
 }
-FULL = Protocol(rounds=12, steps=50, warmup_steps=10)
-SEEDS = range(5)
 
 
 def main() -> None:
     options = _options()
     for name in options.jobs:
         example = EXAMPLES[name]
-        protocol = Protocol(rounds=12, steps=50, warmup_steps=2) if options.quick else FULL
-        _compare(example, protocol, () if options.quick else SEEDS, None if options.quick else options.records)
+        steps, warmup_steps = (50, 2) if options.quick else (example.steps, 10)
+        protocol = Protocol(rounds=12, steps=steps, warmup_steps=warmup_steps)
+        _compare(example, protocol, None if options.quick else options.records)
 
 
-def _compare(example: Example, protocol: Protocol, seeds: Sequence[int], records: Path | None) -> None:
+def _compare(example: Example, protocol: Protocol, records: Path | None) -> None:
     entry = f"{ARMS}:example"
     plain = Arm(name=BASELINE, entry=entry, arguments={"job": example.job, "plan": None})
     planned = Arm(name=PLANNED, entry=entry, arguments={"job": example.job, "plan": example.plan})
@@ -75,7 +76,7 @@ def _compare(example: Example, protocol: Protocol, seeds: Sequence[int], records
     print(f"{example.name}, planned: {found.speedup}", flush=True)
     if records is None:
         return
-    quality = _quality(example, seeds)
+    quality = _quality(example, range(example.seeds))
     print(f"{example.name}, {quality['sentence']}", flush=True)
     ratio = found.speedup
     record = Record(
