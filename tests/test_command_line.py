@@ -218,6 +218,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
 
 def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hasten.training.failures.user_code_failed", lambda error: None)
+    monkeypatch.setattr("hasten.training.failures._in_the_loss", lambda error: None)
     with pytest.raises(RuntimeError):
         ran("train", "jobs_of_tests.py:faulty")
 

@@ -1,4 +1,4 @@
-"""python -m hasten, which torchrun needs."""
+"""python -m hasten, for where the command is not on the path."""
 
 from hasten.cli import main
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hasten.facts.events import Event, Finished, Receiver
+from hasten.facts.events import Finished, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.parallel.replicate import present_ranks
+from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
@@ -38,7 +39,7 @@ def train(
     """
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
     with prepare(job, plan, name=name) as run:
-        outward = _Outward(_receivers(receivers, folder))
+        outward = Several(_receivers(receivers, folder))
         if folder is not None:
             folder.describe(run.plan, run.setup.machine)
         try:
@@ -65,21 +66,6 @@ def _receivers(given: Sequence[Receiver] | None, folder: RunFolder | None) -> li
 
         given = [Progress()]
     return [*given, *([folder.metrics()] if folder is not None else [])]
-
-
-class _Outward:
-    """Hands every event to every receiver, in their order."""
-
-    def __init__(self, receivers: Sequence[Receiver]) -> None:
-        self._receivers = receivers
-
-    def log(self, event: Event) -> None:
-        for receiver in self._receivers:
-            receiver.log(event)
-
-    def close(self) -> None:
-        for receiver in self._receivers:
-            receiver.close()
 
 
 def _finished(result: Result, weights: Path | None) -> Finished:

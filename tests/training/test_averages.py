@@ -95,6 +95,29 @@ def test_the_weights_come_back_to_the_bit_after_the_average_was_looked_at():
 
 
 @pytest.mark.trap(32)
+def test_an_average_that_waits_for_the_device_reads_the_buffers_of_its_own_update(monkeypatch):
+    averages = []
+    for late in (False, True):
+        monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers, late=late: late)
+        torch.manual_seed(0)
+        model = network()
+        average = average_of(model, ExponentialAverage(0.5))
+        step = Step(
+            model,
+            lambda model, batch: model(batch).square().mean(),
+            [torch.optim.SGD(model.parameters(), lr=0.1, fused=True)],
+            after_update=average.after_update,
+            after_update_reads_buffers=True,
+        )
+        for seed in range(4):
+            step.accumulate(torch.randn(6, 3, generator=torch.Generator().manual_seed(seed)), 6)
+            step.update()
+        step.skips.settle()
+        averages.append(average.state_dict()["average"])
+    assert all(torch.equal(a, b) for a, b in zip(*averages, strict=True))
+
+
+@pytest.mark.trap(32)
 @pytest.mark.parametrize("kind", [ExponentialAverage(0.7), EqualAverage(0.25)])
 def test_an_average_goes_on_from_its_state_and_the_raw_weights(kind):
     whole = network()

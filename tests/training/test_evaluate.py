@@ -1,7 +1,9 @@
 """Evaluation: exact at any batch size, and without a trace."""
 
 import copy
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -74,12 +76,16 @@ def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():
     model = network()
     model[1].eval()  # a frozen batch norm stays frozen, and everything else in training mode
     before, modes = copy.deepcopy(model.state_dict()), [module.training for module in model.modules()]
-    random = torch.get_rng_state()
+    before_random = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
     noisy = supervised(functional.cross_entropy)
-    evaluator(model, lambda model, batch: noisy(model, (batch[0] + torch.rand(()), batch[1])))()
+    evaluator(
+        model,
+        lambda model, batch: noisy(model, (batch[0] + torch.rand(()) + np.random.rand() + random.random(), batch[1])),
+    )()
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert [module.training for module in model.modules()] == modes
-    assert torch.equal(random, torch.get_rng_state())
+    assert torch.equal(before_random[0], torch.get_rng_state())
+    assert before_random[1:] == (np.random.get_state()[1].tolist(), random.getstate())
 
 
 def test_modes_come_back_after_an_exception_too():
@@ -113,13 +119,17 @@ class RemembersPositions(nn.Module):
         super().__init__()
         self.linear = nn.Linear(5, 4)
         self.table = None
+        self.tables: dict[str, torch.Tensor] = {}
+        self.listed: list[tuple[torch.Tensor, int]] = []
         self.register_buffer("buffered", None)
 
     def forward(self, features):
         if self.table is None:
             self.table = torch.ones(4) + features.detach().mean() * 0
             self.buffered = torch.ones(4) + features.detach().mean() * 0
-        return self.linear(features) * self.table * self.buffered
+            self.tables["of positions"] = self.table * 1
+            self.listed.append((self.table * 1, 4))
+        return self.linear(features) * self.table * self.buffered * self.tables["of positions"] * self.listed[0][0]
 
 
 @pytest.mark.trap(45)

@@ -8,12 +8,13 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
-from hasten.entry import train
+from hasten.entry import prepare, train
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
 from hasten.training.logs import Collected
+from hasten.training.loop import train_run
 from hasten.training.supervised import supervised
 from support import small_job
 
@@ -48,11 +49,8 @@ def test_a_run_begins_with_what_it_is_and_ends_with_what_it_gave():
 def test_a_log_line_is_the_mean_over_all_items_since_the_last():
     job = small_job(epochs=1, log_every=3, batch_size=9)
     _, events = events_of(job)
-    with torch.random.fork_rng():
-        from hasten.entry import prepare
-
-        with prepare(job) as run:
-            losses = [(run.step(batch).item(), len(batch[1])) for batch in run.batches()]
+    with prepare(job) as run:
+        losses = [(run.step(batch).item(), len(batch[1])) for batch in run.batches()]
     lines = of_kind(events, Trained)
     assert [line.step for line in lines] == [3, 5]
     for line, windows in zip(lines, (losses[:3], losses[3:]), strict=True):
@@ -123,6 +121,30 @@ def test_a_loss_that_is_not_finite_under_finite_gradients_is_an_error():
     with pytest.raises(NonFinite, match="every gradient was finite") as failure:
         events_of(small_job(loss=loss, log_every=2))
     assert "step 1" in failure.value.where
+
+
+@pytest.mark.trap(51)
+def test_a_skipped_update_does_not_hide_a_later_loss_that_is_not_finite():
+    calls = 0
+
+    def loss(model, batch):
+        nonlocal calls
+        calls += 1
+        mean = functional.cross_entropy(model(batch[0]), batch[1])
+        return mean * math.inf if calls == 1 else mean + torch.tensor(math.inf if calls > 4 else 0.0)
+
+    with prepare(small_job(loss=loss, log_every=1)) as run:
+        run._step._scaler = torch.amp.GradScaler("cpu")
+        with pytest.raises(NonFinite, match="every gradient was finite"):
+            train_run(run, Collected())
+
+
+def test_whole_epochs_are_counted_and_evaluations_know_theirs():
+    whole, _ = events_of(judged_job(max_steps=5))
+    assert whole.epochs == 1
+    part, events = events_of(judged_job(epochs=3, max_steps=12))
+    assert part.epochs == 2
+    assert [(event.step, event.epoch) for event in of_kind(events, Evaluated)] == [(5, 0), (10, 1), (12, 2)]
 
 
 def test_an_evaluation_batch_that_had_to_shrink_is_told():

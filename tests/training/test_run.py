@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from hasten.entry import prepare
-from hasten.errors import JobError, PlanError
+from hasten.errors import JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.supervised import supervised
@@ -147,6 +147,39 @@ def test_an_unknown_technique_is_refused_with_the_nearest_name():
 def test_two_choices_that_contradict_each_other_are_refused():
     with pytest.raises(PlanError):
         prepare(small_job(), make_plan(accumulation=2, microbatch=4))
+
+
+@pytest.mark.parametrize("device", ["banana", "cuda:99", 3.5])
+def test_a_device_that_is_not_there_is_refused(device):
+    with pytest.raises(JobError) as refusal:
+        prepare(small_job(device=device))
+    assert refusal.value.field == "device"
+
+
+def test_a_module_that_an_earlier_run_trained_is_refused():
+    model = nn.Linear(6, 3)
+    prepare(small_job(model=lambda: model)).close()
+    with pytest.raises(JobError, match="same module") as refusal:
+        prepare(small_job(model=lambda: model))
+    assert refusal.value.field == "model"
+
+
+def test_one_of_several_processes_that_did_not_join_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(Misconfigured, match="one of 2 processes"):
+        prepare(small_job())
+
+
+def test_a_choice_that_is_of_no_use_is_said_with_the_reason():
+    with prepare(small_job(), make_plan(channels_last=True)) as run:
+        assert any("channels_last" in notice and "no two-dimensional convolution" in notice for notice in run.notices)
+
+
+def test_what_is_not_taken_over_from_a_loader_of_valid_data_is_said():
+    rows = torch.utils.data.TensorDataset(*small_job().train)
+    valid = torch.utils.data.DataLoader(rows, batch_size=7, drop_last=True)
+    with prepare(small_job(valid=valid)) as run:
+        assert any("drop_last" in notice for notice in run.notices)
 
 
 def test_evaluating_without_data_is_refused():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hasten.errors import JobError, NonFinite
+from hasten.errors import JobError, Misconfigured, NonFinite
 from hasten.facts.loss import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training import skips
@@ -196,6 +196,30 @@ def test_a_fused_optimizer_with_clipping_moves_as_the_plain_one_does(optimizer_c
             step.update()
         moved.append([parameter.detach() for parameter in model.parameters()])
     assert relative_error(moved[1], moved[0]) < 1e-6
+
+
+def test_a_closed_window_takes_no_further_microbatch():
+    model = classifier()
+    step = Step(model, mean_loss_function, [Recording(model.parameters())])
+    step.accumulate(rows(4), 4)
+    with pytest.raises(RuntimeError, match="update"):
+        step.accumulate(rows(4), 4)
+
+
+def test_sparse_gradients_train_and_are_refused_where_they_would_be_clipped():
+    def step_of(**options):
+        model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 4))
+        loss = lambda model, batch: model(batch).square().mean()  # noqa: E731
+        return Step(model, loss, [torch.optim.SGD(model.parameters(), lr=0.1)], StepOptions(**options))
+
+    plain = step_of()
+    plain.accumulate(torch.tensor([1, 1, 2]), 3)
+    plain.update()
+    assert plain.skips.applied == 1
+    clipped = step_of(clip_norm=1.0)
+    clipped.accumulate(torch.tensor([1, 1, 2]), 3)
+    with pytest.raises(Misconfigured, match="sparse"):
+        clipped.update()
 
 
 @pytest.mark.trap(10)

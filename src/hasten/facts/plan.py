@@ -77,7 +77,7 @@ class Plan:
 
 
 def make_plan(**settings: Value | tuple[Value, Mapping[str, Value]]) -> Plan:
-    """A plan written in Python: make_plan(precision="bf16", compile=(True, {"mode": "max-autotune"})).
+    """A plan written in Python: make_plan(precision="bf16", compile=("default", {"dynamic": True})).
 
     settings: technique name -> its value, or (value, options). Nobody has shown what these choices preserve, so each
         counts as changing training.

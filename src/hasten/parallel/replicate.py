@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -68,12 +67,3 @@ def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:
         for tensor in tensors:
             dist.all_reduce(tensor)
             tensor.div_(ranks.size)
-
-
-def worst_over_ranks(flag: bool, ranks: Ranks, device: torch.device) -> bool:
-    """True when the flag is raised on any rank."""
-    if not ranks.many:
-        return flag
-    raised = torch.tensor(float(flag), device=device)
-    dist.all_reduce(raised, op=dist.ReduceOp.MAX)
-    return bool(raised.item())

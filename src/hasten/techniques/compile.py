@@ -79,6 +79,9 @@ def apply(setup: Setup, choice: Choice) -> None:
             f"compile = reduce-overhead records CUDA graphs, and this job runs on {setup.device.type}",
             fix="write default",
         )
+    answer = applies(setup, setup.machine)
+    if isinstance(answer, No):
+        raise PlanError(f"the plan asks for {choice}, and {answer.reason}", fix="leave compile out of the plan")
     dynamic = choice.options.get("dynamic")
     if choice.options.keys() - {"dynamic"} or not isinstance(dynamic, bool | None):
         raise PlanError(f"the plan asks for {choice}", fix="the one option is dynamic, true or false")

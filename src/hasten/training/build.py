@@ -7,7 +7,9 @@ applied.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,17 +21,19 @@ from torch import nn
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
-from hasten.errors import JobError, PlanError
+from hasten.errors import JobError, Misconfigured, PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.names import did_you_mean
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
-from hasten.techniques import ALL, Setup, Stage, Technique
+from hasten.parallel.replicate import present_ranks
+from hasten.techniques import ALL, No, Setup, Stage, Technique
 from hasten.techniques.combinations import conflicts
 from hasten.techniques.setup import ProcessOptions
 
 TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}
+_HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +56,10 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
 
     Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
     """
+    _refuse_lonely_ranks()
     ordered = in_order(plan)
     machine = read_machine()
-    setup = Setup(job=job, machine=machine, device=torch.device(job.device or machine.device))
+    setup = Setup(job=job, machine=machine, device=_device(job, machine))
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
     _apply(setup, ordered, (Stage.PROCESS,))
@@ -78,7 +83,34 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
 def _apply(setup: Setup, ordered: Sequence[tuple[Technique, Choice]], stages: Sequence[Stage]) -> None:
     for technique, choice in ordered:
         if technique.stage in stages:
+            answer = technique.applies(setup, setup.machine)
+            if isinstance(answer, No):
+                setup.notices.append(f"{choice}, as the plan asks, though it is of no use here: {answer.reason}")
             technique.apply(setup, choice)
+
+
+def _refuse_lonely_ranks() -> None:
+    """Processes that a launcher started as one run must not each train the whole of it."""
+    started, joined = int(os.environ.get("WORLD_SIZE", "1")), present_ranks().size
+    if started > 1 and joined == 1:
+        raise Misconfigured(
+            f"this is one of {started} processes, and they have not joined in a process group",
+            where="WORLD_SIZE",
+            fix="call torch.distributed.init_process_group first, and hasten.train from Python; or start one process",
+        )
+
+
+def _device(job: Job, machine: Machine) -> torch.device:
+    wanted = job.device or machine.device
+    try:
+        device = torch.device(wanted)
+    except (RuntimeError, TypeError):
+        raise JobError("device", f"is {describe(wanted)}, which torch does not know", 'write "cpu" or "cuda"') from None
+    if device.type == "cuda" and (device.index or 0) >= max(machine.accelerators, 0):
+        raise JobError(
+            "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
+        )
+    return device
 
 
 def in_order(plan: Plan) -> list[tuple[Technique, Choice]]:
@@ -111,6 +143,10 @@ def _made_model(job: Job) -> nn.Module:
         raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
+    if model in _HANDED_OUT:
+        # An earlier run has trained it, and its plan may have changed it.
+        raise JobError("model", "returned the same module as before", "build a new one in it: model=lambda: MyModel()")
+    _HANDED_OUT.add(model)
     return model
 
 

@@ -6,6 +6,7 @@ all random states as they were, so how often one evaluates cannot change what is
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -18,10 +19,9 @@ from torch import Tensor, nn
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
-from hasten.training.losses import checked, count_of, total_of
+from hasten.training.losses import LossFunction, call_loss, checked, count_of, total_of
 from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
-from hasten.training.step import LossFunction
 
 if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
     from torchmetrics import Metric
@@ -54,7 +54,7 @@ class Evaluator:
     ) -> None:
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
-        self._metrics = {name: metric.clone().to(device) for name, metric in metrics.items()}
+        self._metrics = {name: _own_copy(metric, device) for name, metric in metrics.items()}
         self._autocast, self._ranks = autocast, ranks
         self.batch_size = batch_size
 
@@ -95,7 +95,7 @@ class Evaluator:
             metric.reset()
         for batch, samples in self._batches(self.batch_size):
             with self._autocast:
-                returned = checked(self._loss(self._model, batch))
+                returned = checked(call_loss(self._loss, self._model, batch))
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)
             sums[3] += samples
@@ -123,6 +123,11 @@ class Evaluator:
             )
         for metric in self._metrics.values():
             metric.update(returned.prediction, returned.target)
+
+
+def _own_copy(metric: Metric, device: torch.device) -> Metric:
+    copied = copy.deepcopy(metric)
+    return copied.to(device) if hasattr(copied, "to") else copied
 
 
 def _number(name: str, value: Any) -> float:

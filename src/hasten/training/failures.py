@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hasten.errors import HastenError, OutOfMemory
+from hasten.errors import HastenError, OutOfMemory, UserCodeFailed
+from hasten.training.losses import IN_THE_LOSS
 from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.user_code import user_code_failed
 
@@ -14,4 +15,13 @@ def as_failure(error: Exception) -> HastenError | None:
     if is_out_of_memory(error):
         what = str(error).partition("\n")[0]
         return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
-    return user_code_failed(error)
+    return user_code_failed(error) or _in_the_loss(error)
+
+
+def _in_the_loss(error: Exception) -> UserCodeFailed | None:
+    """What torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
+    note = next((note for note in getattr(error, "__notes__", ()) if note.startswith(IN_THE_LOSS)), None)
+    if note is None:
+        return None
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return UserCodeFailed(f"{what} ({note})", where="Job.loss", fix="make model, loss and data fit each other")

@@ -1,6 +1,6 @@
 """What happens to gradients between the last backward pass and the update, in the only order that is right.
 
-unscale → divide by the true count → finite? → clip. A non-finite value is noticed on the device, in one fused pass over
+divide by the true count → unscale → finite? → clip. A non-finite value is noticed on the device, in one fused pass over
 all gradients that needs no host sync.
 """
 
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
+from hasten.errors import Misconfigured
+
 
 def present(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """The gradients that exist, as dense tensors share memory with the parameters' own."""
+    """The gradients that exist: the parameters' own tensors, not copies."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
@@ -55,6 +57,12 @@ def clip(
     parameters: Sequence[Tensor], gradients: Sequence[Tensor], norm: float | None, kind: float, value: float | None
 ) -> Tensor | None:
     """Clip by value, then by norm, in place; the norm before norm-clipping, or None when none was asked for."""
+    if any(gradient.is_sparse for gradient in gradients):
+        raise Misconfigured(
+            "a gradient is sparse, and torch cannot clip those",
+            where="clipping",
+            fix="build the embedding with sparse=False, or leave clip_norm and clip_value out",
+        )
     if value is not None:
         clip_grad_value_(parameters, value)
     if norm is None:

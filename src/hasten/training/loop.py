@@ -60,12 +60,13 @@ class _Loop:
         self._due: list[tuple[int, Trained]] = []  # log lines without their loss yet, and how many windows each covers
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
+        self._skips_told = self._epoch = 0
 
     def train(self) -> Result:
         run, job = self._run, self._run.job
         self._announce()
         while not run.finished:
-            epoch = run.epoch
+            epoch = self._epoch = run.epoch
             for batch in run.epoch_batches():
                 run.step(batch)
                 if not run.window_closed:
@@ -122,7 +123,8 @@ class _Loop:
     def _check_finite(self, windows: list[WindowLoss], line: Trained) -> None:
         """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,
         would be silent."""
-        if line.skipped_updates:
+        if line.skipped_updates > self._skips_told:
+            self._skips_told = line.skipped_updates
             return
         for offset, window in enumerate(windows):
             if not abs(window.mean) < float("inf"):
@@ -161,10 +163,13 @@ class _Loop:
 
     def _finish(self) -> Result:
         run = self._run
-        last_epoch = max(run.epoch - 1, 0)
-        self._evaluate(last_epoch)
-        self._log(last_epoch)
+        self._evaluate(self._epoch)
+        self._log(self._epoch)
         self._read()
+        if run.compiling is not None:
+            log = run.compiling
+            text = f"compiling took {log.seconds:.1f} s: {log.graphs} graphs, {log.recompiles} of them again"
+            self._receiver.log(Noticed(text=text))
         weights = run.weights()
         stopped = run.stopping is not None and run.stopping.exhausted
         results = self._results.get(run.kept_step, {})
@@ -175,7 +180,7 @@ class _Loop:
             results=results,
             reason="stopped early" if stopped else "the planned run is complete",
             steps=run.steps,
-            epochs=run.epoch,
+            epochs=run.whole_epochs,
             seconds=seconds,
             kept_step=run.kept_step,
             skipped_updates=run.skipped_updates,

@@ -6,16 +6,41 @@ differentiated through totals over one fixed reference count, and divided once a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hasten.errors import JobError
 from hasten.facts.job import describe
 from hasten.facts.loss import Loss
 
 Count = Tensor | float
+LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
+
+IN_THE_LOSS = "in Job.loss, on a batch of "
+"""How the note begins that an exception of the job's loss carries."""
+
+
+def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor:
+    """What the job's loss returns. An exception passes through with a note of where it arose and on what batch."""
+    try:
+        return loss(model, batch)
+    except Exception as error:
+        error.add_note(IN_THE_LOSS + described(batch))
+        raise
+
+
+def described(batch: Any) -> str:
+    """Shapes and dtypes of a batch, for an error message."""
+    if isinstance(batch, Tensor):
+        return f"{str(batch.dtype).removeprefix('torch.')} {list(batch.shape)}"
+    if isinstance(batch, Mapping):
+        return "{" + ", ".join(f"{key}: {described(value)}" for key, value in batch.items()) + "}"
+    if isinstance(batch, tuple | list):
+        return "(" + ", ".join(described(item) for item in batch[:4]) + (", …)" if len(batch) > 4 else ")")
+    return type(batch).__name__
 
 
 def mean_of(returned: Loss | Tensor) -> Tensor:

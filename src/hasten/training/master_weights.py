@@ -49,12 +49,6 @@ class MasterWeights:
             for parameter, master in self._pairs:
                 parameter.copy_(master)
 
-    @torch.no_grad()
-    def read_back(self) -> None:
-        """Take the copies anew from the model, after other weights were loaded into it."""
-        for parameter, master in self._pairs:
-            master.copy_(parameter)
-
     def tensors(self) -> list[Tensor]:
         """The copies themselves, in the model's order, for saving and loading."""
         return [master for _, master in self._pairs]

@@ -86,7 +86,7 @@ def _check_ownership(model: nn.Module, given: Iterable[Any], optimizers: Sequenc
 
 
 def _implemented(optimizers: Sequence[Optimizer], implementation: Implementation) -> list[Optimizer]:
-    devices = [optimizer.param_groups[0]["params"][0].device for optimizer in optimizers]
+    devices = [next(iter(_held([optimizer]))).device for optimizer in optimizers]
     reasons = [refusal(each, implementation, device) for each, device in zip(optimizers, devices, strict=True)]
     refused = [reason for reason in reasons if reason]
     if len(refused) == len(optimizers):

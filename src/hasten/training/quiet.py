@@ -26,10 +26,12 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def preserved_randomness(device: torch.device) -> Iterator[None]:
-    """torch's generators of the host and of `device` go on after the block as if it had not been."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    """All global generators, torch's, NumPy's and Python's, go on after the block as if it had not been."""
+    state = random_state(device)
+    try:
         yield
+    finally:
+        set_random_state(state, device)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -60,5 +62,22 @@ def release_inference_tensors(model: nn.Module) -> None:
             if buffer is not None and buffer.is_inference():
                 module._buffers[name] = buffer.clone()
         for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.is_inference():
-                setattr(module, name, value.clone())
+            if name not in _OF_THE_MODULE:
+                vars(module)[name] = _released(value)
+
+
+_OF_THE_MODULE = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _released(value: Any) -> Any:
+    """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects."""
+    if isinstance(value, torch.Tensor):
+        return value.clone() if value.is_inference() else value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            value[key] = _released(item)
+    elif isinstance(value, list):
+        value[:] = [_released(item) for item in value]
+    elif type(value) is tuple:
+        return tuple(_released(item) for item in value)
+    return value

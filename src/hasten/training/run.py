@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -92,6 +92,7 @@ class Run:
             ranks=self.ranks,
             reference=setup.step.microbatch_size or built.batch_size,
             after_update=self._after_update,
+            after_update_reads_buffers=self.average is not None,
         )
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self._evaluator = self._make_evaluator(built)
@@ -149,8 +150,8 @@ class Run:
             return None
         valid, setup = built.valid, built.setup
 
-        def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
-            loader = EvaluationLoader(
+        def loader(batch_size: int) -> EvaluationLoader:
+            return EvaluationLoader(
                 valid,
                 batch_size=batch_size,
                 options=valid.options or setup.loader,
@@ -158,16 +159,21 @@ class Run:
                 rank=self.ranks.rank,
                 world_size=self.ranks.size,
             )
-            for microbatch in loader:
-                yield self._placed(microbatch.batch), microbatch.samples
-            loader.close()
 
+        def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
+            with closing(loader(batch_size)) as microbatches:
+                for microbatch in microbatches:
+                    yield self._placed(microbatch.batch), microbatch.samples
+
+        batch_size = setup.evaluation.batch_size or valid.batch_size or built.batch_size
+        with closing(loader(batch_size)) as first:
+            self.notices += [notice for notice in first.notices if notice not in self.notices]
         return Evaluator(
             self.model,
             self.job.loss,
             self.job.metrics,
             batches,
-            setup.evaluation.batch_size or valid.batch_size or built.batch_size,
+            batch_size,
             device=self.device,
             autocast=autocast_of(self.device, setup.step.autocast),
             ranks=self.ranks,
@@ -248,6 +254,11 @@ class Run:
     def steps(self) -> int:
         """Optimizer steps attempted so far, skipped ones included."""
         return self._step.skips.attempted
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs whose every step was taken."""
+        return self.epoch + (self._window == self.loader.steps_per_epoch)
 
     @property
     def skipped_updates(self) -> int:

@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hasten.checkpoint.files import make_folder, write_atomically
+from hasten.checkpoint.files import check_writable, make_folder, write_atomically
 from hasten.errors import Misconfigured
 from hasten.facts.machine import Machine
 from hasten.facts.plan import Plan
@@ -38,7 +38,7 @@ class RunFolder:
         make_folder(path)
         if any(path.iterdir()):
             raise Misconfigured("the run folder is not empty", where=str(path), fix="name another one with --run-dir")
-        write_atomically(path / "plan.toml", b"")
+        check_writable(path)
         return cls(path)
 
     def describe(self, plan: Plan, machine: Machine) -> None:

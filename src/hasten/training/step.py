@@ -1,7 +1,7 @@
 """One optimizer step, in the only order that is right.
 
     for each microbatch:   [no sync unless last]  autocast(forward, loss) → scale → backward
-    at the boundary:       unscale → divide by the count → finite? → clip → update → scaler → forget gradients
+    at the boundary:       divide by the count → unscale → finite? → clip → update → scaler → forget gradients
     only if it applied:    schedule · averages · step counter
 
 Every ordering bug that trainers ship is an ordering inside this file, so it is in one place and nowhere else.
@@ -28,11 +28,9 @@ from hasten.parallel.replicate import ALONE, Ranks, mean_over_ranks, replicate, 
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.loss_record import LossRecord
-from hasten.training.losses import Count, checked, count_of, mean_of, never_zero, total_of
+from hasten.training.losses import Count, LossFunction, call_loss, checked, count_of, mean_of, never_zero, total_of
 from hasten.training.master_weights import MasterWeights
 from hasten.training.skips import Skips
-
-LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
 
 
 class Step:
@@ -49,12 +47,15 @@ class Step:
         ranks: Ranks = ALONE,
         reference: float = 1.0,
         after_update: Callable[[], None] = lambda: None,
+        after_update_reads_buffers: bool = False,
     ) -> None:
         """
         optimizers: together they hold every parameter that is trained; they move all together or not at all.
         reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
             range; the result does not depend on it.
         after_update: called once for each update that was applied, before the next one.
+        after_update_reads_buffers: it must then come before the next forward pass, which would move batch norm's
+            running statistics; the host waits for the device's answer there.
         """
         options = options or StepOptions()
         self.model, self.optimizers = model, list(optimizers)
@@ -71,6 +72,7 @@ class Step:
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
+        self._settles_first = after_update_reads_buffers
         self._checked = False
         self._open_window()
 
@@ -82,6 +84,11 @@ class Step:
         last: no other microbatch follows before update(). A microbatch of 0 samples weighs nothing; it is there so that
             a rank without data takes part in the reduction.
         """
+        if self._closed:
+            raise RuntimeError("the window's last microbatch is in: update() comes before the next accumulate()")
+        if self._settles_first and self._first:
+            self.skips.settle()
+        self._closed = last
         if last and self._first and not self._ranks.many:
             return self._differentiate_mean(self._forward(batch), samples)
         with nullcontext() if last else without_sync(self._replica):
@@ -89,7 +96,7 @@ class Step:
 
     def _forward(self, batch: Any) -> Loss | Tensor:
         with self._autocast:
-            returned = self._loss(self._replica, batch)
+            returned = call_loss(self._loss, self._replica, batch)
         if not self._checked:
             checked(returned)
             self._checked = True
@@ -199,10 +206,10 @@ class Step:
             self.skips.apply()
 
     def _open_window(self) -> None:
-        """Forget gradients and sums. `_first`: no microbatch of this window was summed yet."""
+        """Forget gradients and sums. `_first`: no microbatch was summed yet; `_closed`: the last is in."""
         for parameter in self._parameters:
             parameter.grad = None
-        self._first = True
+        self._first, self._closed = True, False
         self._window_samples = 0
         self._auxiliary_gradients: dict[Tensor, Tensor] = {}
         self._auxiliary_total: Tensor | float = 0.0

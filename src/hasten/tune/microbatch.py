@@ -27,6 +27,7 @@ from hasten.training.run import Run
 
 WARM_UP, TIMED = 2, 6  # optimizer steps of one visit
 SLOWER_IN_A_ROW = 2
+_LEFT_OUT = ("microbatch", "accumulation", "schedule")  # what is searched for, and what needs the run's whole length
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +140,7 @@ def _timed_steps(job: Job, plan: Plan) -> Iterator[float]:
 
 def _with_size(plan: Plan, size: int | None) -> Plan:
     """The plan with this microbatch size in place of what it says about splitting the batch; None for the whole."""
-    others = tuple(item for item in plan.choices if item.choice.technique not in ("microbatch", "accumulation"))
+    others = tuple(item for item in plan.choices if item.choice.technique not in _LEFT_OUT)
     if size is None:
         return replace(plan, choices=others)
     chosen = Choice(technique="microbatch", value=size, preserves=Preserves.ROUNDING)

@@ -1,0 +1,183 @@
+"""The examples learn, from data that is the same in every run, and their plans are plans of this version."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+import hasten
+from hasten.techniques import ALL
+from hasten.training.locate import load_job
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NAMES = ("digits", "photos", "text")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The examples' own data, whatever is set here; the path and the modules that loading adds are taken away again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    for variable in ("HASTEN_PHOTOS", "HASTEN_TEXT"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == EXAMPLES:
+            del sys.modules[name]
+
+
+def small_job(example: str) -> hasten.Job:
+    return load_job(f"{EXAMPLES / example}.py:small_job")
+
+
+def module_of(example: str) -> ModuleType:
+    small_job(example)
+    return sys.modules[example]
+
+
+@pytest.mark.parametrize(
+    ("example", "quality", "at_least"),
+    [("digits", "accuracy", 0.95), ("photos", "accuracy", 0.8), ("text", "accuracy", 0.25)],
+)
+def test_a_small_job_reaches_the_quality_it_is_there_for(example: str, quality: str, at_least: float) -> None:
+    assert hasten.train(small_job(example), receivers=[]).results[quality] >= at_least
+
+
+@pytest.mark.parametrize("example", NAMES)
+def test_the_data_is_the_same_every_time(example: str) -> None:
+    first, second = small_job(example), small_job(example)
+    for one, other in ((first.train, second.train), (first.valid, second.valid)):
+        if example == "photos":
+            contents = [[(path.read_bytes(), label) for path, label in photos.files] for photos in (one, other)]
+            assert contents[0] == contents[1] != []
+        else:
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_photos_cut_twice_are_the_same_files(tmp_path: Path) -> None:
+    photos = module_of("photos")
+    cuts = []
+    for name in ("one", "other"):
+        photos.cut_photos(tmp_path / name, train_crops=3, valid_crops=2)
+        files = sorted((tmp_path / name).rglob("*.jpg"))
+        cuts.append([(str(path.relative_to(tmp_path / name)), path.read_bytes()) for path in files])
+    assert cuts[0] == cuts[1]
+    assert len(cuts[0]) == 5 * len(photos.AREAS)
+
+
+def test_no_pixel_is_both_learned_and_judged_by() -> None:
+    """Also not across classes: a lake's crop must not show the trees that another class is judged by."""
+    photos = module_of("photos")
+    for _, photograph, (left, top, right, bottom), _ in photos.AREAS:
+        for _, other_photograph, _, (other_left, other_top, other_right, other_bottom) in photos.AREAS:
+            beside = right <= other_left or other_right <= left
+            above = bottom <= other_top or other_bottom <= top
+            assert photograph != other_photograph or beside or above
+
+
+def test_every_area_lies_in_its_photograph_and_holds_a_crop() -> None:
+    photos = module_of("photos")
+    for _, photograph, *areas in photos.AREAS:
+        height, width, _ = load_sample_image(photograph).shape
+        for left, top, right, bottom in areas:
+            assert 0 <= left <= right - photos.SIDE <= width - photos.SIDE
+            assert 0 <= top <= bottom - photos.SIDE <= height - photos.SIDE
+
+
+def test_a_first_run_that_is_interrupted_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = module_of("photos")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save, saved = Image.Image.save, []
+
+    def save_two_photos(photo: Image.Image, *where: Any, **options: Any) -> None:
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        saved.append(where)
+        save(photo, *where, **options)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(Image.Image, "save", save_two_photos)
+        with pytest.raises(KeyboardInterrupt):
+            photos.sample_photos()
+    assert len(saved) == 2
+    assert list((tmp_path / "hasten").iterdir()) == []
+
+    folder = photos.sample_photos()
+    assert folder == tmp_path / "hasten" / "photos"
+    assert len(list(folder.rglob("*.jpg"))) == 450 * len(photos.AREAS)
+
+
+def test_photos_that_were_cut_are_not_cut_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = module_of("photos")
+    folder = photos.sample_photos()
+    monkeypatch.delattr(photos, "cut_photos")
+    assert photos.sample_photos() == folder
+
+
+def test_photos_of_ones_own_are_learned_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("train", "valid"):
+        for name in ("dark", "light"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("RGB", (90, 70), "black" if name == "dark" else "white").save(tmp_path / part / name / "1.jpeg")
+    monkeypatch.setenv("HASTEN_PHOTOS", str(tmp_path))
+    job = small_job("photos")
+    assert [(path.parent, label) for path, label in job.train.files] == [
+        (tmp_path / "train" / "dark", 0),
+        (tmp_path / "train" / "light", 1),
+    ]
+    view, label = job.valid[1]
+    assert (view.shape, view.dtype, int(view.min()), label) == ((3, 64, 64), torch.uint8, 255, 1)
+    assert job.model()(view[None]).shape == (1, 2)
+
+
+def test_windows_predict_every_byte_once() -> None:
+    windows = module_of("text").windows(bytes(range(41)), context=8)
+    assert windows[:, 1:].flatten().tolist() == list(range(1, 41))
+    assert all(one[-1] == following[0] for one, following in pairwise(windows))
+
+
+def test_a_text_too_short_for_one_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose a longer text"):
+        module_of("text").windows(bytes(8), context=8)
+
+
+def test_a_text_of_ones_own_is_learned_and_its_last_tenth_is_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = module_of("text")
+    (tmp_path / "book.txt").write_bytes(bytes(range(200)))
+    monkeypatch.setenv("HASTEN_TEXT", str(tmp_path / "book.txt"))
+    assert text.read_text() == (bytes(range(180)), bytes(range(180, 200)))
+
+
+def test_no_module_of_the_standard_library_is_both_learned_and_judged_by() -> None:
+    learned, held_out = module_of("text").read_text()
+    whole = sum(path.stat().st_size for path in Path(dataclasses.__file__).parent.glob("*.py"))
+    assert len(learned) + len(held_out) == whole
+    assert held_out not in learned
+    assert 0 < len(held_out) < len(learned) / 4
+
+
+@pytest.mark.parametrize("example", NAMES)
+def test_a_plan_of_an_example_is_valid_and_trains_it(example: str) -> None:
+    plan = hasten.read_plan(EXAMPLES / "plans" / f"{example}.toml", {technique.name for technique in ALL})
+    short = {"epochs": None, "max_steps": 2, "evaluate_every": None, "valid": None}
+    result = hasten.train(dataclasses.replace(small_job(example), **short), plan, receivers=[])
+    assert (result.steps, result.skipped_updates) == (2, 0)
+    assert all(weight.isfinite().all() for weight in result.weights.values())

@@ -1,0 +1,26 @@
+"""What a loss function raises, told with the batch it was given."""
+
+import pytest
+import torch
+
+from hasten.entry import prepare
+from hasten.errors import UserCodeFailed
+from hasten.training.failures import as_failure
+from hasten.training.losses import described
+from hasten.training.supervised import supervised
+from support import small_job
+
+
+def test_an_error_of_torch_inside_the_loss_is_the_users_and_names_the_batch():
+    rows = torch.randn(40, 5), torch.zeros(40, dtype=torch.long)  # the model takes six columns
+    job = small_job(train=rows, loss=supervised(torch.nn.functional.cross_entropy))
+    with prepare(job) as run, pytest.raises(RuntimeError) as raised:
+        run.step(next(run.batches()))
+    failure = as_failure(raised.value)
+    assert isinstance(failure, UserCodeFailed)
+    assert "float32 [8, 5], int64 [8]" in str(failure) or "float32 [8, 5]" in "".join(raised.value.__notes__)
+
+
+def test_a_batch_is_described_by_its_shapes():
+    batch = {"text": torch.zeros(2, 3, dtype=torch.int64), "parts": [torch.ones(1), "name"]}
+    assert described(batch) == "{text: int64 [2, 3], parts: (float32 [1], str)}"
