@@ -1,7 +1,7 @@
 """Photographs: a folder of JPEG files, decoded and cropped at random every time they are seen.
 
     hasten train examples/photos.py:job
-    HASTEN_PHOTOS=~/my-photos hasten train examples/photos.py:job     # holds train/<class>/*.jpg and valid/<class>/*.jpg
+    HASTEN_PHOTOS=~/my-photos hasten train examples/photos.py:job   # holds train/<class>/*.jpg and valid/<class>/*.jpg
 
 Without a folder of your own, the first run cuts one from the two photographs that scikit-learn carries with it: what
 does a crop of 64×64 pixels show: leaves, a lake, petals, the sky, a tower or trees? Train and valid crops come from
@@ -38,7 +38,7 @@ AREAS: list[tuple[str, str, Box, Box]] = [
     ("lake", "china.jpg", (350, 222, 470, 305), (470, 205, 545, 275)),
     ("petals", "flower.jpg", (180, 100, 320, 350), (320, 110, 430, 330)),
     ("sky", "china.jpg", (320, 0, 640, 130), (0, 0, 160, 100)),
-    ("tower", "china.jpg", (95, 100, 320, 240), (90, 245, 340, 330)),
+    ("tower", "china.jpg", (95, 100, 320, 240), (90, 245, 330, 330)),
     ("trees", "china.jpg", (330, 320, 640, 427), (0, 340, 190, 427)),
 ]
 

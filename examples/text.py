@@ -37,7 +37,7 @@ def read_text() -> tuple[bytes, bytes]:
 
 
 def windows(text: bytes, context: int) -> Tensor:
-    """uint8 [windows, context + 1]: each window's last byte is the next one's first, so every byte is predicted once."""
+    """uint8 [windows, context + 1]: a window's last byte is the next one's first, so every byte is predicted once."""
     if len(text) <= context:
         raise ValueError(f"{len(text)} bytes of text do not fill one window of {context + 1}: choose a longer text")
     return torch.frombuffer(bytearray(text), dtype=torch.uint8).unfold(0, context + 1, context)
