@@ -37,8 +37,8 @@ AREAS: list[tuple[str, str, Box, Box]] = [
     ("leaves", "flower.jpg", (440, 0, 640, 380), (0, 0, 165, 420)),
     ("lake", "china.jpg", (350, 222, 470, 305), (470, 205, 545, 275)),
     ("petals", "flower.jpg", (180, 100, 320, 350), (320, 110, 430, 330)),
-    ("sky", "china.jpg", (320, 0, 640, 130), (0, 0, 160, 100)),
-    ("tower", "china.jpg", (95, 100, 320, 240), (90, 245, 330, 330)),
+    ("sky", "china.jpg", (320, 0, 500, 190), (500, 0, 640, 130)),
+    ("tower", "china.jpg", (95, 100, 235, 340), (240, 100, 335, 310)),
     ("trees", "china.jpg", (330, 320, 640, 427), (0, 340, 190, 427)),
 ]
 
@@ -149,8 +149,8 @@ def job(folder: str | None = None, width: int = 64, epochs: int = 8) -> hasten.J
     return hasten.Job(
         model=lambda: SmallResNet(width, len(classes)),
         loss=hasten.supervised(functional.cross_entropy),
-        optimizer=lambda params: torch.optim.AdamW(params, lr=3e-3, weight_decay=0.05),
-        schedule=lambda optimizer, total_steps: OneCycleLR(optimizer, max_lr=3e-3, total_steps=total_steps),
+        optimizer=lambda params: torch.optim.AdamW(params, lr=1e-3, weight_decay=0.05),
+        schedule=lambda optimizer, total_steps: OneCycleLR(optimizer, max_lr=1e-3, total_steps=total_steps),
         train=Photos(photos / "train", classes, random_view),
         valid=Photos(photos / "valid", classes, centre_view),
         batch_size=64,

@@ -93,7 +93,7 @@ def decay_only_matrices(model: nn.Module) -> Iterator[dict[str, object]]:
     yield {"params": [parameter for parameter in model.parameters() if parameter.dim() < 2], "weight_decay": 0.0}
 
 
-def job(width: int = 256, layers: int = 4, context: int = 128, steps: int = 300) -> hasten.Job:
+def job(width: int = 256, layers: int = 4, context: int = 128, steps: int = 500) -> hasten.Job:
     train, valid = read_text()
     return hasten.Job(
         model=lambda: GPT(width, layers, heads=width // 128, context=context),
@@ -102,8 +102,8 @@ def job(width: int = 256, layers: int = 4, context: int = 128, steps: int = 300)
         optimizer=lambda params: torch.optim.AdamW(params, lr=2e-3, weight_decay=0.1),
         schedule=lambda optimizer, total_steps: OneCycleLR(optimizer, max_lr=2e-3, total_steps=total_steps),
         train=(windows(train, context),),
-        valid=(windows(valid, context)[:512],),
-        batch_size=32,
+        valid=(windows(valid, context)[::8],),
+        batch_size=16,
         max_steps=steps,
         evaluate_every=100,
         metrics={"accuracy": MulticlassAccuracy(BYTES, average="micro")},
