@@ -114,4 +114,4 @@ def job(width: int = 256, layers: int = 4, context: int = 128, steps: int = 500)
 
 def small_job() -> hasten.Job:
     """Seconds instead of minutes: for trying things out."""
-    return job(width=128, layers=2, context=64, steps=150)
+    return job(width=128, layers=2, context=64, steps=300)

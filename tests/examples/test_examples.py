@@ -51,12 +51,18 @@ def module_of(example: str) -> ModuleType:
     return sys.modules[example]
 
 
-@pytest.mark.parametrize(
-    ("example", "quality", "at_least"),
-    [("digits", "accuracy", 0.95), ("photos", "accuracy", 0.8), ("text", "accuracy", 0.25)],
-)
-def test_a_small_job_reaches_the_quality_it_is_there_for(example: str, quality: str, at_least: float) -> None:
-    assert hasten.train(small_job(example), receivers=[]).results[quality] >= at_least
+@pytest.mark.parametrize(("example", "least"), [("digits", 0.95), ("photos", 0.9)])
+def test_a_small_job_names_most_of_what_it_never_saw(example: str, least: float) -> None:
+    assert hasten.train(small_job(example), receivers=[]).results["accuracy"] >= least
+
+
+def test_a_small_job_knows_more_of_python_than_which_byte_follows_which() -> None:
+    """The yardstick is a table of how often each byte followed each other one, the best that needs no network."""
+    learned, held_out = (torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in module_of("text").read_text())
+    pairs = torch.bincount(learned[:-1].int() * 256 + learned[1:], minlength=256 * 256).view(256, 256) + 1
+    shares = pairs / pairs.sum(1, keepdim=True)
+    yardstick = -shares[held_out[:-1].int(), held_out[1:].int()].log().mean().item()
+    assert hasten.train(small_job("text"), receivers=[]).results["loss"] < yardstick
 
 
 @pytest.mark.parametrize("example", NAMES)
@@ -70,11 +76,12 @@ def test_the_data_is_the_same_every_time(example: str) -> None:
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_photos_cut_twice_are_the_same_files(tmp_path: Path) -> None:
+def test_photos_cut_twice_are_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photos = module_of("photos")
+    monkeypatch.setattr(photos, "CROPS", {"train": 3, "valid": 2})
     cuts = []
     for name in ("one", "other"):
-        photos.cut_photos(tmp_path / name, train_crops=3, valid_crops=2)
+        photos.cut_photos(tmp_path / name)
         files = sorted((tmp_path / name).rglob("*.jpg"))
         cuts.append([(str(path.relative_to(tmp_path / name)), path.read_bytes()) for path in files])
     assert cuts[0] == cuts[1]
@@ -119,7 +126,7 @@ def test_a_first_run_that_is_interrupted_leaves_nothing_half(tmp_path: Path, mon
     assert list((tmp_path / "hasten").iterdir()) == []
 
     folder = photos.sample_photos()
-    assert folder == tmp_path / "hasten" / "photos"
+    assert list((tmp_path / "hasten").iterdir()) == [folder]
     assert len(list(folder.rglob("*.jpg"))) == 450 * len(photos.AREAS)
 
 
@@ -128,6 +135,16 @@ def test_photos_that_were_cut_are_not_cut_again(monkeypatch: pytest.MonkeyPatch)
     folder = photos.sample_photos()
     monkeypatch.delattr(photos, "cut_photos")
     assert photos.sample_photos() == folder
+
+
+def test_photos_of_other_areas_are_cut_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = module_of("photos")
+    monkeypatch.setattr(photos, "CROPS", {"train": 2, "valid": 1})
+    before = photos.sample_photos()
+    monkeypatch.setattr(photos, "AREAS", photos.AREAS[:2])
+    after = photos.sample_photos()
+    assert sorted(path.name for path in (after / "train").iterdir()) == ["lake", "leaves"]
+    assert len(list((before / "train").iterdir())) == 6
 
 
 def test_photos_of_ones_own_are_learned_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
