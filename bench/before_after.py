@@ -48,8 +48,8 @@ class Example:
 
 
 EXAMPLES = {
-    "digits": Example(name="digits", metric="accuracy", at_least=2.0, steps=80, seeds=5),
-    "text": Example(name="text", metric="loss", at_least=2.0, steps=50, seeds=3),
+    "digits": Example(name="digits", metric="accuracy", at_least=2.0, steps=50, seeds=5),
+    "text": Example(name="text", metric="loss", at_least=2.0, steps=25, seeds=3),
     "photos": Example(name="photos", metric="accuracy", at_least=1.0, steps=40, seeds=3),
 }
 

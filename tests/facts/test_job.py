@@ -68,6 +68,8 @@ def test_a_stopping_rule_for_an_unknown_metric_lists_the_known_ones():
     ("make", "field"),
     [
         (lambda: EarlyStopping(patience=0), "stop"),
+        (lambda: EarlyStopping(patience="3"), "stop"),  # type: ignore[arg-type]
+        (lambda: EarlyStopping(patience=2.5), "stop"),  # type: ignore[arg-type]
         (lambda: EarlyStopping(mode="best"), "stop"),  # type: ignore[arg-type]
         (lambda: EarlyStopping(min_delta=-1), "stop"),
         (lambda: ExponentialAverage(1.0), "average"),

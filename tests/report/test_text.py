@@ -47,6 +47,7 @@ def test_text_stays_readable_without_its_control_characters(text: str, shown: st
     ("seconds", "shown"),
     [
         (0, "0 ms"),
+        (0.00034, "340 µs"),
         (0.85, "850 ms"),
         (0.9996, "1.0 s"),
         (12.34, "12.3 s"),

@@ -208,6 +208,8 @@ def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
 
 
 def _lost(loader: DataLoader[Any]) -> Iterable[str]:
+    if loader.generator is not None and type(loader.sampler) is RandomSampler:
+        yield "the DataLoader's generator is not taken over: the order follows from Job.seed and the epoch"
     if loader.timeout:
         yield f"the DataLoader's timeout of {loader.timeout} s is not taken over"
     if loader.multiprocessing_context is not None:

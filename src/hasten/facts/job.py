@@ -65,8 +65,8 @@ class EarlyStopping:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise JobError("stop", f"patience is {self.patience}", "write how many evaluations to wait: 1 or more")
+        if not isinstance(self.patience, int) or isinstance(self.patience, bool) or self.patience < 1:
+            raise JobError("stop", f"patience is {describe(self.patience)}", "write how many evaluations: 1 or more")
         if self.mode not in ("min", "max", None):
             raise JobError("stop", f"mode is {self.mode!r}", 'write "min", "max" or None')
         if self.min_delta < 0:
@@ -116,7 +116,8 @@ class Job:
     schedule: Schedule, or a function (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler.
     metrics: name -> torchmetrics.Metric, updated with (prediction, target) of the Loss in evaluations.
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
-    clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 stops all movement.
+    clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
+        zero; momentum and weight decay still move.
     evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch.
     log_every: optimizer steps between two lines of metrics.
     seed: of everything random: initialisation, order, samples, dropout.

@@ -20,9 +20,11 @@ def printable(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
+    """Two units at most: 340 µs, 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
     if not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
