@@ -93,7 +93,7 @@ def decay_only_matrices(model: nn.Module) -> Iterator[dict[str, object]]:
     yield {"params": [parameter for parameter in model.parameters() if parameter.dim() < 2], "weight_decay": 0.0}
 
 
-def job(width: int = 256, layers: int = 4, context: int = 128, steps: int = 500) -> hasten.Job:
+def job(width: int = 384, layers: int = 3, context: int = 128, steps: int = 300) -> hasten.Job:
     train, valid = read_text()
     return hasten.Job(
         model=lambda: GPT(width, layers, heads=width // 128, context=context),
