@@ -133,7 +133,7 @@ def train(
 @app.command()
 @ending_in_one_block
 def techniques() -> None:
-    """List what a plan can switch on, by the stage at which it is applied.
+    """List what a plan can switch on, stage by stage.
 
     \b
     Example:
