@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ def _on_one_rank(rank: int, size: int, folder: str, function: Callable[..., Any]
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    try:
-        torch.save(function(*arguments), f"{folder}/rank-{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    torch.save(function(*arguments), f"{folder}/rank-{rank}.pt")
+    # No rank may leave while another still talks to it: gloo's threads abort on a closed connection.
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)

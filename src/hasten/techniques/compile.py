@@ -26,8 +26,6 @@ import sys
 from collections.abc import Sequence
 from typing import Literal, cast
 
-import torch
-
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
@@ -47,8 +45,6 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 
 
 def _for_processors() -> Yes | No:
-    if " " in torch.__path__[0]:
-        return No("torch is installed below a folder with a space in its name, and its compiler cannot link from there")
     # torch asks for this one program and for no other.
     compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(compiler):
