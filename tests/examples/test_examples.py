@@ -194,7 +194,7 @@ def test_no_module_of_the_standard_library_is_both_learned_and_judged_by() -> No
 @pytest.mark.parametrize("example", NAMES)
 def test_a_plan_of_an_example_is_valid_and_trains_it(example: str) -> None:
     plan = hasten.read_plan(EXAMPLES / "plans" / f"{example}.toml", {technique.name for technique in ALL})
-    short = {"epochs": None, "max_steps": 2, "evaluate_every": None, "valid": None}
+    short = {"epochs": None, "max_steps": 2, "evaluate_every": None, "valid": None, "metrics": {}}
     result = hasten.train(dataclasses.replace(small_job(example), **short), plan, receivers=[])
     assert (result.steps, result.skipped_updates) == (2, 0)
     assert all(weight.isfinite().all() for weight in result.weights.values())

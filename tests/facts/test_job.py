@@ -39,6 +39,8 @@ WRONG = [
     ("metrics", MulticlassAccuracy(3), "MulticlassAccuracy", "dictionary"),
     ("metrics", {"accuracy": len}, "'accuracy'", "torchmetrics.Metric"),
     ("metrics", {"loss": MulticlassAccuracy(3)}, '"loss"', "another name"),
+    ("metrics", {"accuracy": MulticlassAccuracy(3)}, "no valid data", "valid="),
+    ("evaluate_every", 100, "is 100, but there is no valid data", "evaluate_every=None"),
 ]
 
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.optim import lr_scheduler as torch_schedulers
 
-from hasten.errors import JobError, NonFinite
+from hasten.errors import JobError, NonFinite, PlanError
 from hasten.facts.job import Schedule
+from hasten.techniques.setup import ScheduleOptions
+from hasten.training.schedule import build_schedule
 from schedules import (
     OPTIMIZERS,
     SCHEDULERS,
@@ -22,6 +24,7 @@ from schedules import (
     torch_loop,
     update,
 )
+from support import small_job
 
 # ── one cycle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,6 +175,9 @@ def test_a_metric_that_is_no_number_is_an_error(loss):
 def test_a_plateau_that_can_never_move_is_refused():
     with pytest.raises(JobError, match="no valid data"):
         scheduled(make_optimizer(), PLATEAU)
+    with pytest.raises(PlanError, match="no valid data"):
+        planned = ScheduleOptions(name="ReduceLROnPlateau", arguments={}, unit="evaluation")
+        build_schedule(small_job(), [make_optimizer()], TOTAL, None, planned)
     with pytest.raises(JobError, match="'accuracy', which no evaluation gives"):
         scheduled(make_optimizer(), Schedule(PLATEAU, unit="evaluation", metric="accuracy"), valid=VALID)
     with pytest.raises(JobError, match="cannot step once per epoch"):

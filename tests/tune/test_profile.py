@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch.optim.lr_scheduler import OneCycleLR
+from torchmetrics.classification import MulticlassAccuracy
 
+from hasten.facts.job import EarlyStopping
 from hasten.facts.plan import make_plan
 from hasten.measure.memory import Kind
 from hasten.tune.profile import FEWEST, MOST, profile_job
@@ -32,6 +34,13 @@ def test_the_plan_is_obeyed_and_the_length_of_the_run_plays_no_part():
     )
     found = profile_job(job, make_plan(microbatch=4))
     assert found.microbatch_size == 4
+
+
+def test_what_judges_the_job_is_left_out_together():
+    data = small_job().train
+    stop = EarlyStopping("accuracy")
+    judged = small_job(valid=data, evaluate_every=1, stop=stop, metrics={"accuracy": MulticlassAccuracy(3)})
+    assert profile_job(judged).batch_size == 8
 
 
 def test_the_callers_random_state_is_left_alone():

@@ -187,3 +187,8 @@ def test_nothing_of_the_callers_changes():
 def test_a_range_that_is_none_is_refused(bad):
     with pytest.raises(ValueError, match="give 0 < lowest < highest"):
         range_test(quadratic_job(), **bad)
+
+
+def test_a_job_that_is_judged_often_can_be_tested_too():
+    judged = small_job(valid=small_job().train, evaluate_every=1)
+    assert len(range_test(judged, steps=FEWEST).rates) <= FEWEST

@@ -118,7 +118,8 @@ class Job:
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
         zero; momentum and weight decay still move.
-    evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch.
+    evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
+        are refused without valid, where nothing would use them.
     log_every: optimizer steps between two lines of metrics.
     seed: of everything random: initialisation, order, samples, dropout.
     device: a torch device; None takes the accelerator where there is one.
@@ -151,6 +152,7 @@ class Job:
         self._check_functions()
         self._check_numbers()
         self._check_records()
+        self._check_evaluations()
 
     def _check_functions(self) -> None:
         examples = {
@@ -202,8 +204,17 @@ class Job:
                 raise JobError("metrics", f"{name!r} is {describe(metric)}", "give a torchmetrics.Metric")
         if "loss" in self.metrics:
             raise JobError("metrics", 'has the name "loss", which is the evaluation loss', "choose another name")
-        if self.stop is not None and self.valid is None:
-            raise JobError("stop", "is set, but there is no valid data to judge by", "give valid=…, or stop=None")
+
+    def _check_evaluations(self) -> None:
+        if self.valid is None:
+            if self.stop is not None:
+                raise JobError("stop", "is set, but there is no valid data to judge by", "give valid=…, or stop=None")
+            if self.metrics:
+                was = f"holds {', '.join(map(repr, self.metrics))}, but there is no valid data to compute it from"
+                raise JobError("metrics", was, "give valid=…, or leave metrics out")
+            if self.evaluate_every is not None:
+                was = f"is {self.evaluate_every}, but there is no valid data to evaluate on"
+                raise JobError("evaluate_every", was, "give valid=…, or evaluate_every=None")
         watched = self.stop.metric if self.stop else "loss"
         if watched != "loss" and watched not in self.metrics:
             known = ", ".join(["loss", *self.metrics])

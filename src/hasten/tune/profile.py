@@ -130,7 +130,8 @@ def _now(device: torch.device) -> float:
 
 
 def _trial_of(job: Job) -> Job:
-    return replace(job, schedule=None, stop=None, valid=None, metrics={}, epochs=None, max_steps=BEFORE_TIMING + MOST)
+    unjudged = replace(job, schedule=None, stop=None, evaluate_every=None, metrics={}, valid=None)
+    return replace(unjudged, epochs=None, max_steps=BEFORE_TIMING + MOST)
 
 
 def _without_schedule(plan: Plan) -> Plan:

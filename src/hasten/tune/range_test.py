@@ -153,6 +153,7 @@ def _trial_of(job: Job, steps: int) -> Job:
         stop=None,
         valid=None,
         metrics={},
+        evaluate_every=None,
         epochs=None,
         max_steps=steps,
     )
