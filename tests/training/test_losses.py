@@ -6,7 +6,7 @@ import torch
 from hasten.entry import prepare
 from hasten.errors import UserCodeFailed
 from hasten.training.failures import as_failure
-from hasten.training.losses import described
+from hasten.training.losses import described, total_of
 from hasten.training.supervised import supervised
 from support import small_job
 
@@ -24,3 +24,9 @@ def test_an_error_of_torch_inside_the_loss_is_the_users_and_names_the_batch():
 def test_a_batch_is_described_by_its_shapes():
     batch = {"text": torch.zeros(2, 3, dtype=torch.int64), "parts": [torch.ones(1), "name"]}
     assert described(batch) == "{text: int64 [2, 3], parts: (float32 [1], str)}"
+
+
+@pytest.mark.trap(7)
+def test_the_sum_behind_a_mean_of_sixteen_bits_does_not_overflow():
+    assert total_of(torch.tensor(10.0, dtype=torch.float16), samples=8192).item() == 81920.0
+    assert total_of(torch.tensor(10.0, dtype=torch.float64), samples=3).dtype is torch.float64

@@ -28,6 +28,10 @@ class Bias(nn.Module):
         return features + self.shift
 
 
+class OwnCrossEntropy(nn.CrossEntropyLoss):
+    """A subclass that computes what its base does."""
+
+
 CASES = [
     (functional.cross_entropy, LABELS),
     (partial(functional.cross_entropy, label_smoothing=0.1), LABELS),
@@ -42,6 +46,11 @@ CASES = [
     (nn.MSELoss(), REALS),
     (partial(functional.huber_loss, delta=0.5), REALS),
     (nn.BCEWithLogitsLoss(), REALS.sigmoid()),
+    (nn.BCEWithLogitsLoss(weight=WEIGHT, pos_weight=WEIGHT), REALS.sigmoid()),
+    (OwnCrossEntropy(), LABELS),
+    (nn.KLDivLoss(reduction="batchmean"), REALS.softmax(1)),
+    (functional.cross_entropy, torch.tensor([0, 2, 1, 1, 2], dtype=torch.uint8)),
+    (partial(functional.cross_entropy, weight=WEIGHT), torch.tensor([0, 2, 1, 1, 2], dtype=torch.uint8)),
     (lambda prediction, target: (prediction - target).abs().amax(1).mean(), REALS),
 ]
 
@@ -67,6 +76,144 @@ def test_predictions_and_targets_are_handed_on_for_metrics():
     loss = supervised(functional.cross_entropy)(Bias(), (SCORES, LABELS))
     assert torch.equal(loss.prediction, SCORES)
     assert loss.target is LABELS
+
+
+IMAGE_SCORES = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(2))
+IMAGE_LABELS = torch.randint(0, 3, (4, 5, 5), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("loss", [functional.cross_entropy, nn.CrossEntropyLoss(WEIGHT, label_smoothing=0.1)])
+@pytest.mark.parametrize("target", [IMAGE_LABELS.index_fill(1, torch.tensor([0]), -100), IMAGE_SCORES.softmax(1)])
+def test_a_target_for_every_pixel_is_counted_as_torch_counts_it(loss, target):
+    found = mean_of(supervised(loss)(Bias(), (IMAGE_SCORES, target))).item()
+    assert found == pytest.approx(loss(IMAGE_SCORES, target).item(), rel=1e-6)
+
+
+def test_a_class_of_unsigned_bytes_is_not_taken_for_the_ignored_one():
+    scores, target = torch.randn(2, 200), torch.tensor([3, 156], dtype=torch.uint8)  # 156 is -100 in eight bits
+    loss = supervised(functional.cross_entropy)(Bias(), (scores, target))
+    assert float(loss.count) == 2
+
+
+@pytest.mark.parametrize("target", [{"age": REALS, "size": REALS}, [REALS, REALS]])
+def test_samples_are_counted_whatever_the_target_is_made_of(target):
+    loss = supervised(lambda prediction, target: prediction.mean())
+    assert loss(Bias(), (SCORES, target)).count == len(SCORES)
+
+
+def test_a_list_with_one_target_for_each_sample_is_counted():
+    class Detector(Bias):
+        def forward(self, features):
+            return torch.stack([super(Detector, self).forward(image).mean() for image in features])
+
+    images = [torch.zeros(3, 4, 4), torch.zeros(3, 5, 5)]
+    found = supervised(lambda prediction, target: prediction.mean())(Detector(), (images, [{"box": 1}, {"box": 2}]))
+    assert found.count == 2
+
+
+# ── what a loss holds ───────────────────────────────────────────────────────────────────────────────────────────────
+
+HOLDERS = [
+    lambda: nn.BCEWithLogitsLoss(pos_weight=WEIGHT.clone()),
+    lambda: nn.CrossEntropyLoss(weight=WEIGHT.clone()),
+    lambda: partial(functional.cross_entropy, weight=WEIGHT.clone()),
+    lambda: partial(functional.binary_cross_entropy_with_logits, pos_weight=WEIGHT.clone()),
+    lambda: partial(nn.BCEWithLogitsLoss(pos_weight=WEIGHT.clone())),
+]
+
+
+def batch_for(loss, device):
+    kind = loss.func if isinstance(loss, partial) else loss
+    one_class = isinstance(kind, nn.CrossEntropyLoss) or kind is functional.cross_entropy
+    return SCORES.to(device), (LABELS if one_class else REALS.sigmoid()).to(device)
+
+
+def differentiated(function, loss, device):
+    model = Bias().to(device)
+    found = function(model, batch_for(loss, device))
+    mean_of(found).backward()
+    assert model.shift.grad is not None
+    return found, model.shift.grad
+
+
+@pytest.mark.parametrize("make", HOLDERS, ids=range(len(HOLDERS)))
+def test_the_tensors_of_a_loss_follow_the_prediction_and_the_callers_own_stay(make):
+    loss = make()
+    held = list(loss.buffers()) if isinstance(loss, nn.Module) else []
+    function = supervised(loss)
+    assert differentiated(function, loss, "meta")[0].total.device.type == "meta"
+    assert differentiated(function, loss, "cpu")[0].total.device.type == "cpu"
+    assert all(tensor.device.type == "cpu" for tensor in held)
+
+
+@pytest.mark.trap(45)
+@pytest.mark.parametrize("make", HOLDERS, ids=range(len(HOLDERS)))
+def test_what_was_moved_in_an_evaluation_can_be_trained_with(make):
+    loss = make()
+    function = supervised(loss)
+    with torch.inference_mode():
+        function(Bias().to("meta"), batch_for(loss, "meta"))
+    differentiated(function, loss, "meta")
+
+
+def test_a_loss_is_moved_once_for_each_device(monkeypatch):
+    moves = []
+    to = nn.Module.to
+    monkeypatch.setattr(nn.BCEWithLogitsLoss, "to", lambda self, device: moves.append(device) or to(self, device))
+    loss = HOLDERS[0]()
+    function = supervised(loss)
+    for device in ("meta", "cpu", "meta", "cpu", "meta"):
+        differentiated(function, loss, device)
+    assert moves == [torch.device("meta")]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", HOLDERS, ids=range(len(HOLDERS)))
+def test_a_loss_that_holds_tensors_trains_on_an_accelerator(make):
+    loss = make()
+    here, there = (differentiated(supervised(loss), loss, device) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(there[1].cpu(), here[1])
+
+
+def test_a_loss_with_parameters_of_its_own_is_refused():
+    with pytest.raises(JobError, match="no optimizer would move") as refusal:
+        supervised(nn.Sequential(nn.Linear(2, 2), nn.MSELoss()))
+    assert "0.weight" in refusal.value.what
+    assert "model" in refusal.value.fix
+
+
+# ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.trap(7)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_a_sum_over_many_tokens_neither_overflows_nor_rounds_in_sixteen_bits(dtype, weight):
+    scores, target = torch.zeros(70_001, 3, dtype=dtype), torch.arange(70_001) % 3
+    kept = None if weight is None else weight.to(dtype)
+    loss = supervised(partial(functional.cross_entropy, weight=kept))(Bias().to(dtype), (scores, target))
+    counted = 70_001 if kept is None else kept.double()[target].sum().item()
+    assert float(loss.count) == pytest.approx(counted, rel=1e-5)
+    assert mean_of(loss).item() == pytest.approx(torch.tensor(3.0).log().item(), rel=1e-3)
+
+
+@pytest.mark.trap(7)
+@pytest.mark.parametrize("loss", [functional.mse_loss, lambda prediction, target: (prediction - target).abs().mean()])
+def test_a_mean_in_sixteen_bits_is_multiplied_in_thirty_two(loss):
+    values = torch.full((70_001, 2), 2.0, dtype=torch.float16)
+    found = supervised(loss)(Bias().half(), (values, torch.zeros_like(values)))
+    assert found.total.isfinite()
+    assert mean_of(found).item() == pytest.approx(loss(values, torch.zeros_like(values)).item())
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("legacy", [{"size_average": False}, {"reduce": False}])
+def test_the_old_ways_to_write_a_reduction_are_refused(legacy):
+    for function in (functional.mse_loss, functional.cross_entropy):
+        with pytest.raises(JobError, match=next(iter(legacy))):
+            supervised(partial(function, **legacy))
 
 
 @pytest.mark.parametrize("reduction", ["sum", "none"])

@@ -53,11 +53,16 @@ def mean_of(returned: Loss | Tensor) -> Tensor:
 
 def total_of(returned: Loss | Tensor, samples: int) -> Tensor:
     """The differentiable sum, without the auxiliary term."""
-    return returned * samples if isinstance(returned, Tensor) else returned.total
+    return at_least_float32(returned) * samples if isinstance(returned, Tensor) else returned.total
 
 
 def count_of(returned: Loss | Tensor, samples: int) -> Count:
     return samples if isinstance(returned, Tensor) else returned.count
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """A sum of 16-bit numbers soon rounds or overflows, where their mean would not."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def never_zero(count: Count) -> Count:
