@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.randomness import derived, mixed, reseed, sample_seed, undisturbed
+from hasten.data.randomness import derived, mixed, random_state, reseed, sample_seed, set_random_state, undisturbed
 
 words = st.integers(0, 2**64 - 1)
 
@@ -99,3 +99,25 @@ def test_what_is_drawn_inside_leaves_the_process_as_it_was(end):
     np.random.set_state(before[1])
     random.setstate(before[2])
     assert found == draws()
+
+
+@pytest.mark.gpu
+def test_an_accelerator_that_is_named_is_put_back_too():
+    device = torch.device("cuda")
+    with undisturbed(device):
+        wanted = torch.rand(3, device=device)
+    assert torch.equal(torch.rand(3, device=device), wanted)
+
+
+def test_the_host_among_the_devices_changes_nothing():
+    with undisturbed(torch.device("cpu")):
+        wanted = draws()
+    assert draws() == wanted
+
+
+def test_a_state_can_be_gone_back_to_more_than_once():
+    state = random_state()
+    wanted = draws()
+    for _ in range(2):
+        set_random_state(state)
+        assert draws() == wanted

@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
+from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator
-from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
+from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.step import Step, autocast_of
 from hasten.training.supervised import supervised
 
@@ -90,7 +91,7 @@ def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():
 
 def test_modes_come_back_after_an_exception_too():
     model = network()
-    with pytest.raises(ZeroDivisionError), evaluation_mode(model), preserved_randomness(CPU):
+    with pytest.raises(ZeroDivisionError), evaluation_mode(model), undisturbed(CPU):
         assert not any(module.training for module in model.modules())
         raise ZeroDivisionError
     assert all(module.training for module in model.modules())

@@ -14,7 +14,8 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from hasten.techniques._restore import same_randomness, same_state
+from hasten.data.randomness import undisturbed
+from hasten.techniques._restore import same_state
 from hasten.techniques._segments import BlockCost, blocks_of
 from hasten.techniques.setup import Setup
 
@@ -26,7 +27,7 @@ def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     the train or eval flags are put back.
     """
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
-    with same_randomness(setup.device), same_state(setup.model):
+    with undisturbed(setup.device), same_state(setup.model):
         saved = _saved_bytes(setup, blocks)
         seconds = [_forward_seconds(setup, blocks) for _ in range(forwards)]
     return [

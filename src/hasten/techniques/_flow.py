@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import fx, nn
 
+from hasten.data.randomness import undisturbed
 from hasten.errors import Misconfigured
-from hasten.techniques._restore import same_randomness
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +43,7 @@ def trace(model: nn.Module) -> list[Flow]:
     try:
         optional = _optional_arguments(model)
         ways = [optional, {}] if optional else [{}]
-        with same_randomness(torch.device("cpu")):
+        with undisturbed():
             return [_trace_once(model, training, fixed) for training in (True, False) for fixed in ways]
     # What a forward raises when it is given stand-ins for tensors can be any exception at all.
     except Exception as error:

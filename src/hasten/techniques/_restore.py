@@ -1,26 +1,12 @@
-"""Look at a model without leaving a trace: what was drawn, counted or switched meanwhile is put back."""
+"""Look at a model without leaving a trace: what was counted or switched meanwhile is put back."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy
 import torch
 from torch import nn
-
-
-@contextmanager
-def same_randomness(device: torch.device) -> Iterator[None]:
-    """The global random states of Python, NumPy, torch on the CPU and torch on `device` end as they began."""
-    of_python, of_numpy = random.getstate(), numpy.random.get_state()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            random.setstate(of_python)
-            numpy.random.set_state(of_numpy)
 
 
 @contextmanager

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
 from hasten.training.losses import LossFunction, call_loss, checked, count_of, total_of
 from hasten.training.out_of_memory import is_out_of_memory
-from hasten.training.quiet import evaluation_mode, preserved_randomness, release_inference_tensors
+from hasten.training.quiet import evaluation_mode, release_inference_tensors
 
 if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
     from torchmetrics import Metric
@@ -81,7 +82,7 @@ class Evaluator:
                 torch.cuda.empty_cache()
 
     def _evaluate(self) -> dict[str, float]:
-        with preserved_randomness(self._device), evaluation_mode(self._model):
+        with undisturbed(self._device), evaluation_mode(self._model):
             try:
                 with torch.inference_mode():
                     return self._results()

@@ -1,15 +1,18 @@
-"""Looking at a model without leaving a trace: modes and random states are put back as they were."""
+"""Looking at a model without leaving a trace: its modes are put back, and what inference left in it is made usable."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
+
+# One function for every room; `tune` reaches it through this one.
+from hasten.data.randomness import random_state as random_state
+from hasten.data.randomness import set_random_state as set_random_state
+from hasten.data.randomness import undisturbed as undisturbed
 
 
 @contextmanager
@@ -22,34 +25,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def preserved_randomness(device: torch.device) -> Iterator[None]:
-    """All global generators, torch's, NumPy's and Python's, go on after the block as if it had not been."""
-    state = random_state(device)
-    try:
-        yield
-    finally:
-        set_random_state(state, device)
-
-
-def random_state(device: torch.device) -> dict[str, Any]:
-    """The states of every global generator that training code may draw from: torch's, NumPy's and Python's."""
-    return {
-        "torch": torch.get_rng_state(),
-        "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "numpy": np.random.get_state(),
-        "python": random.getstate(),
-    }
-
-
-def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
-    torch.set_rng_state(state["torch"])
-    if state["device"] is not None:
-        torch.cuda.set_rng_state(state["device"], device)
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
 
 
 def release_inference_tensors(model: nn.Module) -> None:

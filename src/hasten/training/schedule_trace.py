@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-
+from hasten.data.randomness import undisturbed
 from hasten.facts.job import Job
 from hasten.techniques.setup import OptimizerOptions, ScheduleOptions
 from hasten.training.optimizers import build_optimizers
-from hasten.training.quiet import random_state, set_random_state
 from hasten.training.schedule import RateSchedule, build_schedule
 
 
@@ -43,12 +41,9 @@ def trace_schedule(
 
     Nothing of the process changes: random states are put back. Raises what building the run would raise.
     """
-    state = random_state(torch.device("cpu"))
-    try:
-        options = optimizer or OptimizerOptions()
+    options = optimizer or OptimizerOptions()
+    with undisturbed():
         optimizers = build_optimizers(job, job.model(), options)
-    finally:
-        set_random_state(state, torch.device("cpu"))
     total_epochs = None if steps_per_epoch is None else math.ceil(total_steps / steps_per_epoch)
     planned = build_schedule(job, optimizers, total_steps, total_epochs, schedule, planned_rate=options.learning_rate)
     rates, momenta = _run_dry(planned, job, total_steps, steps_per_epoch)
