@@ -41,7 +41,7 @@ def train(
     with prepare(job, plan, name=name) as run:
         outward = Several(_receivers(receivers, folder))
         if folder is not None:
-            folder.describe(run.plan, run.setup.machine)
+            folder.describe(run.built.plan, run.setup.machine)
         try:
             result = train_run(run, outward)
             weights = folder.save_weights(result.weights) if folder is not None else None

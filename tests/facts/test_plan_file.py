@@ -57,6 +57,9 @@ difference"""
 '''
 
 
+SECOND = "[[choice]]\ntechnique = 'b'\nvalue = 2\n"
+
+
 def test_every_part_of_a_plan_is_read():
     assert plan_from_toml(WHOLE) == Plan(
         schema=1,
@@ -69,19 +72,16 @@ def test_every_part_of_a_plan_is_read():
                 speedup=Speedup(ratio=2.41, low=2.33, high=2.5, pairs=16),
                 proof=Proof(gradient_error=1.3, bound=2.0),
             ),
-            PlannedChoice(
-                choice=Choice(
-                    technique="compile", value=True, preserves=Preserves.TRAINING, options={"mode": "max-autotune"}
-                )
-            ),
+            PlannedChoice(choice=Choice(technique="compile", value=True, options={"mode": "max-autotune"})),
         ),
         rejected=(Rejected(technique="clipping", value=[1, 2], reason="no\ndifference"),),
     )
 
 
-def test_the_shortest_plan_counts_as_changing_training():
+def test_the_shortest_plan_leaves_open_what_its_choices_preserve():
     (planned,) = plan_from_toml('[[choice]]\ntechnique = "precision"\nvalue = "bf16"\n').choices
-    assert planned.choice == Choice(technique="precision", value="bf16", preserves=Preserves.TRAINING)
+    assert planned.choice == Choice(technique="precision", value="bf16")
+    assert planned.choice.preserves is None
 
 
 def test_an_empty_file_is_a_plan_without_choices():
@@ -152,13 +152,59 @@ def test_no_text_does_anything_but_state_a_plan_or_be_refused(text: str):
 def test_what_is_not_a_readable_plan_file_is_refused(tmp_path: Path):
     with pytest.raises(PlanError, match="no such file"):
         read_plan(tmp_path / "missing.toml")
-    with pytest.raises(StorageFailed, match="cannot be read"):
-        read_plan(tmp_path)
     path = tmp_path / "plan.toml"
     path.write_bytes(b"schema = 1\nno = '\xff'")
     with pytest.raises(PlanError, match="not UTF-8") as caught:
         read_plan(path)
     assert caught.value.where == f"{path}:2"
+
+
+def test_a_folder_in_place_of_a_plan_is_refused_with_the_file_to_name(tmp_path: Path):
+    with pytest.raises(PlanError, match="is a folder, and a plan is a file") as caught:
+        read_plan(tmp_path)
+    assert str(tmp_path / "plan.toml") in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [(b"", "is empty"), (b"\n \n", "is empty"), (b"PK\x03\x04\x00\x00weights\xff", "it holds binary data")],
+)
+def test_a_file_that_states_nothing_or_is_no_text_is_refused(tmp_path: Path, data: bytes, says: str):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(data)
+    with pytest.raises(PlanError, match=says) as caught:
+        read_plan(path)
+    assert (caught.value.where, bool(caught.value.fix)) == (str(path), True)
+
+
+def test_a_file_that_the_system_does_not_hand_out_is_refused(tmp_path: Path):
+    looping = tmp_path / "plan.toml"
+    looping.symlink_to(looping)  # no permission bit stops root, and a loop of links stops everybody
+    with pytest.raises(StorageFailed, match="cannot be read: "):
+        read_plan(looping)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (WHOLE, [21, 28]),
+        ('choice = [{technique = "a", value = 1}, {technique = "b", value = 2}]', [1, 1]),
+        ("[[choice]]\ntechnique = 'a'\nvalue = 1\n[choice.options]\nchoice = [1]\n" + SECOND, [1, 6]),
+    ],
+)
+def test_every_choice_knows_the_line_that_states_it(text: str, lines: list[int]):
+    places = [item.place for item in plan_from_toml(text, "my/plan.toml").choices]
+    assert places == [f"my/plan.toml:{line}" for line in lines]
+
+
+def test_a_choice_after_a_statement_too_long_to_search_knows_its_file():
+    text = "[[choice]]\ntechnique = 'a'\nvalue = [\n" + "1,\n" * 300 + "]\n" + SECOND
+    assert [item.place for item in plan_from_toml(text, "plan.toml").choices] == ["plan.toml:1", "plan.toml"]
+
+
+def test_where_a_choice_stands_is_no_part_of_what_it_says():
+    text = '[[choice]]\ntechnique = "precision"\nvalue = "bf16"\n'
+    assert plan_from_toml(text) == plan_from_toml("\n\n" + text) == make_plan(precision="bf16")
 
 
 def test_a_file_above_the_size_limit_is_refused_and_one_at_the_limit_is_read(tmp_path: Path):
@@ -309,5 +355,5 @@ def test_make_plan_takes_values_and_values_with_options():
         "channels_last = True",
         "compile = True (mode=max-autotune)",
     ]
-    assert {item.choice.preserves for item in plan.choices} == {Preserves.TRAINING}
+    assert {item.choice.preserves for item in plan.choices} == {None}
     assert plan_from_toml(plan_to_toml(plan)) == plan

@@ -54,11 +54,15 @@ class Speedup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One technique with the value it is switched on with, and options where the value alone does not say it."""
+    """One technique with the value it is switched on with, and options where the value alone does not say it.
+
+    preserves: what the choice claims to leave as it was; None where nobody has said. A run then takes the technique's
+        own claim for a choice that the technique itself would propose, and TRAINING for any other.
+    """
 
     technique: str
     value: Value
-    preserves: Preserves
+    preserves: Preserves | None = None
     options: Mapping[str, Value] = field(default_factory=dict[str, Value])
 
     def __str__(self) -> str:

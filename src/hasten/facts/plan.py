@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Speedup, Value
 
 SCHEMA = 1
 
@@ -49,11 +49,16 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedChoice:
-    """A choice with its evidence; both are None in a plan written by hand."""
+    """A choice with its evidence; both are None in a plan written by hand.
+
+    place: the file and line that state it, for errors to name; empty in a plan made in code. It is no part of what the
+        plan says, so two choices that differ in it alone are equal.
+    """
 
     choice: Choice
     speedup: Speedup | None = None
     proof: Proof | None = None
+    place: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,13 +84,12 @@ class Plan:
 def make_plan(**settings: Value | tuple[Value, Mapping[str, Value]]) -> Plan:
     """A plan written in Python: make_plan(precision="bf16", compile=("default", {"dynamic": True})).
 
-    settings: technique name -> its value, or (value, options). Nobody has shown what these choices preserve, so each
-        counts as changing training.
+    settings: technique name -> its value, or (value, options). What each preserves is left open: see Choice.
     """
     choices: list[PlannedChoice] = []
     for technique, setting in settings.items():
         value, options = setting if isinstance(setting, tuple) else (setting, dict[str, Value]())
-        choice = Choice(technique=technique, value=value, preserves=Preserves.TRAINING, options=options)
+        choice = Choice(technique=technique, value=value, options=options)
         choices.append(PlannedChoice(choice=choice))
     return Plan(choices=tuple(choices))
 

@@ -5,7 +5,8 @@ type, an unknown technique or class of sameness is refused with its line and wha
 checked by the same rules first, so a plan that this module wrote can always be read.
 
 A plan written by hand may be as short as one [[choice]] with `technique` and `value`. Where it leaves out `preserves`,
-the choice counts as "changes training": the weakest claim, since nobody has made a stronger one.
+the technique's own claim holds, where the choice is one that the technique would propose for the job. Any other choice
+counts as "changes training": the weakest claim, since nobody has made a stronger one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import tomlkit
@@ -24,7 +25,7 @@ from hasten.facts.choice import Choice, Speedup
 from hasten.facts.names import did_you_mean
 from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.plan_tables import ChoiceTable, Place, PlanTable, checked_tables
-from hasten.facts.toml_lines import line_of
+from hasten.facts.toml_lines import line_of, lines_of_tables
 
 LARGEST_BYTES = 1 << 20
 
@@ -41,7 +42,8 @@ preserves is what the choice claims to leave as it was, strictest first:
     "bit-exact"             every number
     "equal up to rounding"  every number, but for the order of floating-point sums
     "same statistics"       the course of training, though not its numbers
-    "changes training"      none of these; what a choice counts as when it does not say
+    "changes training"      none of these
+A choice that does not say it makes the technique's own claim, or, with a value of your own, the last of these.
 After an edit the evidence below (speedup, proof, [total]) no longer holds until the plan is proven again.
 """
 
@@ -57,6 +59,9 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
             data = file.read(LARGEST_BYTES + 1)
     except FileNotFoundError:
         raise PlanError("there is no such file", where=where, fix="check the path of the plan") from None
+    except IsADirectoryError:
+        fix = f"name the plan's file, such as {os.path.join(where, 'plan.toml')}"
+        raise PlanError("is a folder, and a plan is a file", where=where, fix=fix) from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageFailed(f"cannot be read: {reason}", where=where, fix="make the file readable") from error
@@ -66,6 +71,12 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
             where=where,
             fix="check that this file is a plan",
         )
+    if not data.strip():
+        fix = "write a [[choice]] into it, or train without a plan"
+        raise PlanError("is empty, and a plan states something", where=where, fix=fix)
+    if b"\0" in data:
+        fix = "name a plan's file, such as plan.toml"
+        raise PlanError("is not text: it holds binary data", where=where, fix=fix)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -83,7 +94,11 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
     except (ValueError, RecursionError):  # a number of thousands of digits; arrays nested thousands deep
         fix = "check that this file is a plan"
         raise PlanError("holds a value too long or too deep for a plan", where=where, fix=fix) from None
-    return _checked(document, known_techniques, lambda location: f"{where}:{line_of(text, location)}")
+    plan = _checked(document, known_techniques, lambda location: f"{where}:{line_of(text, location)}")
+    lines = dict(enumerate(lines_of_tables(text, "choice")))
+    places = (f"{where}:{lines[index]}" if index in lines else where for index in range(len(plan.choices)))
+    choices = (replace(item, place=place) for item, place in zip(plan.choices, places, strict=True))
+    return replace(plan, choices=tuple(choices))
 
 
 def plan_to_toml(plan: Plan) -> str:
@@ -172,8 +187,9 @@ def _choice_table(item: PlannedChoice) -> dict[str, Any]:
     table: dict[str, Any] = {
         "technique": item.choice.technique,
         "value": item.choice.value,
-        "preserves": item.choice.preserves.words,
     }
+    if item.choice.preserves is not None:
+        table["preserves"] = item.choice.preserves.words
     if item.choice.options:
         table["options"] = dict(item.choice.options)
     if item.speedup is not None:

@@ -98,7 +98,7 @@ class ProofTable(_Table):
 class ChoiceTable(_Table):
     technique: str
     value: _Value
-    preserves: Annotated[Any, PlainValidator(_preserves)] = Preserves.TRAINING
+    preserves: Annotated[Any, PlainValidator(_preserves)] = None
     options: dict[str, _Value] = {}
     speedup: SpeedupTable | None = None
     proof: ProofTable | None = None

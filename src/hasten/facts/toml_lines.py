@@ -41,6 +41,25 @@ def line_of(text: str, location: Sequence[str | int]) -> int:
     return best_line
 
 
+def lines_of_tables(text: str, name: str) -> list[int]:
+    """The line of each table in the array of tables `name` of a valid document, in their order.
+
+    An array written inline, as name = [{…}, {…}], has one line for all of them. Tables after a statement that is longer
+    than LONGEST_STATEMENT are not found, so there may be fewer lines than tables.
+    """
+    lines = list[int]()
+    in_a_table = False
+    for line, statement in _statements(text):
+        found = tomllib.loads(statement)
+        is_header = statement.lstrip().startswith("[")
+        in_a_table = in_a_table or is_header
+        if is_header and found == {name: [{}]}:
+            lines.append(line)
+        elif not in_a_table and name in found:
+            lines += [line] * len(found[name])
+    return lines
+
+
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Each statement with the line it begins on; comments and empty lines between them are left out."""
     start, lines = 1, list[str]()

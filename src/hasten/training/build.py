@@ -10,7 +10,7 @@ import hashlib
 import os
 import random
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,26 +21,27 @@ from torch import nn
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
-from hasten.errors import JobError, Misconfigured, PlanError
-from hasten.facts.choice import Choice
+from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
-from hasten.facts.names import did_you_mean
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.parallel.replicate import present_ranks
-from hasten.techniques import ALL, No, Setup, Stage, Technique
-from hasten.techniques.combinations import conflicts
+from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
+from hasten.training.apply_plan import apply_choices, in_order, with_claims
 
-TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """A Setup with the plan applied, the data it will read, and what identifies them."""
+    """A Setup with the plan applied, the data it will read, and what identifies them.
+
+    plan: as it was obeyed, so that every choice says what it claims to preserve.
+    """
 
     setup: Setup
+    plan: Plan
     train: Source
     valid: Source | None
     batch_size: int
@@ -59,10 +60,10 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
     _refuse_lonely_ranks()
     ordered = in_order(plan)
     machine = read_machine()
-    setup = Setup(job=job, machine=machine, device=_device(job, machine))
+    setup = Setup(job=job, machine=machine, device=device_of(job, machine))
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
-    _apply(setup, ordered, (Stage.PROCESS,))
+    claims = apply_choices(setup, ordered, (Stage.PROCESS,))
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job)
@@ -74,19 +75,16 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
-    _apply(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
+    claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
     return Built(
-        setup=setup, train=train, valid=valid, batch_size=batch_size, fingerprint=fingerprint, proven_on=proven_on
+        setup=setup,
+        plan=with_claims(plan, claims),
+        train=train,
+        valid=valid,
+        batch_size=batch_size,
+        fingerprint=fingerprint,
+        proven_on=proven_on,
     )
-
-
-def _apply(setup: Setup, ordered: Sequence[tuple[Technique, Choice]], stages: Sequence[Stage]) -> None:
-    for technique, choice in ordered:
-        if technique.stage in stages:
-            answer = technique.applies(setup, setup.machine)
-            if isinstance(answer, No):
-                setup.notices.append(f"{choice}, as the plan asks, though it is of no use here: {answer.reason}")
-            technique.apply(setup, choice)
 
 
 def _refuse_lonely_ranks() -> None:
@@ -100,7 +98,8 @@ def _refuse_lonely_ranks() -> None:
         )
 
 
-def _device(job: Job, machine: Machine) -> torch.device:
+def device_of(job: Job, machine: Machine) -> torch.device:
+    """Where the job runs. Raises JobError when torch does not know its device, or it is not here."""
     wanted = job.device or machine.device
     try:
         device = torch.device(wanted)
@@ -111,23 +110,6 @@ def _device(job: Job, machine: Machine) -> torch.device:
             "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
         )
     return device
-
-
-def in_order(plan: Plan) -> list[tuple[Technique, Choice]]:
-    """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
-    choices = [item.choice for item in plan.choices]
-    for choice in choices:
-        if choice.technique not in TECHNIQUES:
-            raise PlanError(
-                f"there is no technique named {choice.technique!r}",
-                where="plan",
-                fix=f"{did_you_mean(choice.technique, TECHNIQUES)} (hasten techniques lists them)",
-            )
-    problems = conflicts(choices)
-    if problems:
-        raise PlanError("; ".join(problems), where="plan", fix="leave one of the two out")
-    pairs = [(TECHNIQUES[choice.technique], choice) for choice in choices]
-    return sorted(pairs, key=lambda pair: pair[0].stage)
 
 
 def seed_everything(seed: int) -> None:

@@ -1,0 +1,99 @@
+"""A plan's choices meet the job: in what order, with which claims, and where a wrong one stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hasten.entry import prepare, train
+from hasten.errors import PlanError
+from hasten.facts.choice import Preserves, Value
+from hasten.facts.plan import Plan, make_plan
+from hasten.facts.plan_file import plan_from_toml, read_plan
+from hasten.training.apply_plan import in_order
+from support import small_job
+
+WRONG = """\
+# two choices, the second of which makes no sense
+[[choice]]
+technique = "threads"
+value = 1
+
+[[choice]]
+technique = "%s"
+value = %s
+"""
+
+
+def claims(plan: Plan, **job: object) -> list[Preserves | None]:
+    with prepare(small_job(**job), plan) as run:
+        return [item.choice.preserves for item in run.built.plan.choices]
+
+
+def norms() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("technique", "value", "says"),
+    [
+        ("precision", '"fp7"', "fp7"),
+        ("microbatch", "100", "is 100, for a batch of 8"),
+        ("activation_checkpointing", '"every"', "activation_checkpointing is 'every'"),
+        ("schedule", '"OneCycle"', "is no scheduler of torch"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_refused_with_its_file_and_line(technique: str, value: str, says: str):
+    plan = plan_from_toml(WRONG % (technique, value), "plans/mine.toml")
+    with pytest.raises(PlanError, match=says) as caught:
+        prepare(small_job(), plan)
+    assert caught.value.where == f"plans/mine.toml:6: {technique}"
+    assert caught.value.fix
+
+
+def test_a_choice_made_in_code_is_refused_with_its_number_and_what_it_says():
+    with pytest.raises(PlanError, match="is 100, for a batch of 8") as caught:
+        prepare(small_job(), make_plan(threads=1, microbatch=100))
+    assert caught.value.where == "choice 2 (microbatch = 100)"
+
+
+def test_an_unknown_technique_is_refused_with_its_line():
+    with pytest.raises(PlanError, match=r"no technique named 'presicion'(.|\n)*precision") as caught:
+        in_order(plan_from_toml(WRONG % ("presicion", 1), "mine.toml"))
+    assert caught.value.where == "mine.toml:6"
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "claim"),
+    [
+        (lambda: nn.Linear(6, 3), 4, Preserves.ROUNDING),
+        (norms, 4, Preserves.STATISTICS),
+        (norms, 3, Preserves.TRAINING),  # no half of the batch, so the technique has said nothing of it
+    ],
+)
+def test_a_choice_that_claims_nothing_takes_the_claim_of_its_technique(model: object, value: Value, claim: Preserves):
+    assert claims(make_plan(microbatch=value), model=model) == [claim]
+
+
+def test_a_claim_of_bit_exactness_is_taken_too():
+    towers = lambda: nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(2)), nn.Linear(6, 3))  # noqa: E731
+    assert claims(make_plan(activation_checkpointing="blocks"), model=towers) == [Preserves.BITS]
+
+
+def test_a_choice_where_its_technique_does_not_apply_counts_as_changing_training():
+    assert claims(make_plan(channels_last=True)) == [Preserves.TRAINING]
+
+
+def test_what_a_choice_claims_itself_is_left_alone():
+    text = '[[choice]]\ntechnique = "microbatch"\nvalue = 4\npreserves = "changes training"'
+    assert claims(plan_from_toml(text)) == [Preserves.TRAINING]
+
+
+def test_the_plan_that_a_run_leaves_behind_says_what_each_choice_preserves(tmp_path: Path):
+    job = small_job(epochs=1, optimizer=lambda params: torch.optim.SGD(params, lr=0.1))
+    train(job, make_plan(microbatch=4, clipping=1.5), run_dir=tmp_path / "run", receivers=[])
+    left = read_plan(tmp_path / "run" / "plan.toml")
+    assert [item.choice.preserves for item in left.choices] == [Preserves.ROUNDING, Preserves.TRAINING]
