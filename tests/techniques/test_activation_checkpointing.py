@@ -1,24 +1,22 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.techniques._block_costs import measure_segments
-from hasten.techniques._segments import BlockCost, blocks_of, cheapest_segments, repeated_blocks
-from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward, segments
+from hasten.techniques._segments import BlockCost, blocks_of, repeated_blocks, segments
+from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward, told
 from hasten.techniques.contract import No, Yes
 from support import laptop, setup_of
 
@@ -292,61 +290,13 @@ def test_a_model_of_single_layers_is_refused_with_the_reason():
     assert TECHNIQUE.applies(setup, laptop()) == No("the model is made of single layers, and has no block to recompute")
     tower = setup_of(Tower(), None)
     assert TECHNIQUE.applies(tower, laptop()) == Yes()
-    assert list(TECHNIQUE.candidates(tower, laptop())) == [choice("blocks"), choice("alternate")]
+    assert list(TECHNIQUE.candidates(tower, laptop())) == [choice("blocks"), choice("measured"), choice("alternate")]
 
 
 @pytest.mark.parametrize("value", ["every", [], True, ["blocks.9"], ["blocks"], [""]], ids=str)
 def test_a_value_that_means_no_block_is_refused(value: Value):
     with pytest.raises(PlanError, match="activation_checkpointing"):
         segments(Tower(), value)
-
-
-costs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=7)
-
-
-@settings(max_examples=150)
-@given(costs=costs, wanted=st.integers(0, 40))
-def test_the_cheapest_segments_are_those_of_an_exhaustive_search(costs: list[tuple[int, int]], wanted: int):
-    blocks = [BlockCost(name=str(place), saved_bytes=b, seconds=float(s)) for place, (b, s) in enumerate(costs)]
-    sets = itertools.chain.from_iterable(itertools.combinations(blocks, size) for size in range(len(blocks) + 1))
-    enough = [sum(b.seconds for b in each) for each in sets if sum(b.saved_bytes for b in each) >= wanted]
-    if not enough:
-        with pytest.raises(PlanError, match=f"{wanted} are wanted"):
-            cheapest_segments(blocks, wanted)
-        return
-    names = cheapest_segments(blocks, wanted)
-    chosen = [block for block in blocks if block.name in names]
-    assert [block.name for block in chosen] == names
-    assert sum(block.saved_bytes for block in chosen) >= wanted
-    assert sum(block.seconds for block in chosen) == min(enough)
-
-
-def test_many_blocks_of_few_kinds_are_chosen_at_once():
-    kinds = [(100, 1.0), (300, 2.0), (50, 0.25)]
-    blocks = [BlockCost(name=str(n), saved_bytes=kinds[n % 3][0], seconds=kinds[n % 3][1]) for n in range(240)]
-    assert sum(int(name) % 3 == 2 for name in cheapest_segments(blocks, 80 * 50)) == 80
-
-
-def test_bytes_are_counted_once_and_without_what_crosses_the_border():
-    class Square(nn.Module):
-        """Saves its input (for two operations), its weight, `inner` (twice), and the square where x has a gradient."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(6, 6, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            inner = self.linear(x)
-            return x * (inner * inner)
-
-    setup = setup_of(
-        nn.Sequential(Square(), Square()), torch.randn(10, 6), loss=lambda model, batch: model(batch).square().mean()
-    )
-    measured = measure_segments(setup, forwards=1)
-    assert [cost.name for cost in measured] == ["0", "1"]
-    rows = 10 * 6 * 4
-    assert [cost.saved_bytes for cost in measured] == [rows, 2 * rows]
-    assert all(cost.seconds > 0 for cost in measured)
 
 
 @pytest.mark.trap(31)
@@ -370,3 +320,36 @@ def test_measuring_leaves_buffers_flags_randomness_and_gradients_as_they_were():
     assert random.getstate() == of_python
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize(("options", "share"), [({}, 0.5), ({"free_share": 0.9}, 0.9), ({"free_share": 1}, 1.0)])
+def test_measured_segments_free_the_wanted_share_and_are_said(options: dict[str, Value], share: float):
+    setup = setup_of(Tower(), torch.randn(8, 6), loss=lambda model, batch: model(batch).square().mean())
+    saved = {cost.name: cost.saved_bytes for cost in measure_segments(setup, forwards=1)}
+    TECHNIQUE.apply(setup, replace(choice("measured"), options=options))
+    chosen = [name for name in saved if "forward" in vars(setup.model.get_submodule(name))]
+    freed, kept = sum(saved[name] for name in chosen), sum(saved.values())
+    assert share * kept <= freed
+    assert freed - min(saved[name] for name in chosen) < share * kept, "one block less would do"
+    (notice,) = setup.notices
+    assert f"{len(chosen)} of 5 blocks: {', '.join(chosen)}. They keep {freed:,} of {kept:,} bytes" in notice
+
+
+def test_what_was_chosen_is_told_with_bytes_and_seconds():
+    blocks = [BlockCost(name=name, saved_bytes=1000 * n, seconds=0.25 * n) for n, name in enumerate("abc", start=1)]
+    assert told(blocks, ["a", "c"]) == (
+        "activation_checkpointing recomputes 2 of 3 blocks: a, c. "
+        "They keep 4,000 of 6,000 bytes, and their forward took 1 of 1.5 s on the host"
+    )
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.01, True, "half", float("nan")], ids=str)
+def test_a_share_that_cannot_be_freed_is_refused(share: Value):
+    with pytest.raises(PlanError, match="free_share is "):
+        TECHNIQUE.apply(setup_of(Tower(), None), replace(choice("measured"), options={"free_share": share}))
+
+
+@pytest.mark.parametrize("value", ["blocks", "alternate", ["first"]], ids=str)
+def test_only_measured_segments_take_a_share(value: Value):
+    with pytest.raises(PlanError, match="give no options"):
+        TECHNIQUE.apply(setup_of(Tower(), None), replace(choice(value), options={"free_share": 0.5}))

@@ -224,7 +224,7 @@ def test_to_ask_changes_not_even_the_setup(technique, place):
         technique.candidates(setup, place.machine)
     for name in ("process", "loader", "optimizer", "schedule", "step", "compile", "evaluation", "notices"):
         assert getattr(setup, name) == getattr(untouched, name)
-    assert setup.to_job_weights == setup.from_job_weights == []
+    assert setup.to_job_weights == []
     weights = setup.model.state_dict()
     assert all(weights[name].equal(weight) for name, weight in untouched.model.state_dict().items())
 
@@ -240,17 +240,6 @@ def test_the_weights_go_back_into_the_job_s_own_form_and_evaluate_alike(techniqu
         assert shapes(weights) == shapes(untouched.model.state_dict())
         untouched.model.load_state_dict(weights)
         torch.testing.assert_close(evaluated(setup), evaluated(untouched))
-
-
-@at_every_place
-def test_the_model_takes_weights_of_the_job_s_own_form(technique, place):
-    for choice in choices_at(technique, place):
-        setup, untouched = place.setup(), place.setup()
-        technique.apply(setup, choice)
-        weights = dict(untouched.model.state_dict())
-        for from_job in setup.from_job_weights:
-            weights = from_job(weights)
-        setup.model.load_state_dict(weights)
 
 
 @at_every_place

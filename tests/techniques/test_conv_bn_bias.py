@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from hasten.entry import prepare
 from hasten.errors import Misconfigured, PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.techniques._optimizer_state import remap_optimizer_state
+from hasten.facts.plan import make_plan
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.conv_bn_bias import (
     TECHNIQUE,
@@ -20,9 +22,8 @@ from hasten.techniques.conv_bn_bias import (
     find_useless_biases,
     remove_biases,
     with_biases,
-    without_biases,
 )
-from support import laptop, setup_of
+from support import laptop, setup_of, small_job
 
 CHOICE = Choice(technique="conv_bn_bias", value=True, preserves=Preserves.ROUNDING)
 
@@ -104,10 +105,10 @@ def test_exactly_the_useless_biases_go_and_nothing_else_changes(plan: list[tuple
 @pytest.mark.trap(33)
 @settings(max_examples=10)
 @given(plan=plans, seed=st.integers(0, 1000))
-def test_weights_go_to_the_jobs_own_model_and_back(plan: list[tuple[bool, bool]], seed: int):
+def test_weights_go_to_the_jobs_own_model(plan: list[tuple[bool, bool]], seed: int):
     torch.manual_seed(seed)
     model = trained(Network(plan))
-    batch, whole = torch.randn(2, 4, 5, 5), copy.deepcopy(model.state_dict())
+    batch = torch.randn(2, 4, 5, 5)
     expected = evaluate(model, batch)
     pairs = find_useless_biases(model)
     remove_biases(model, pairs)
@@ -115,11 +116,6 @@ def test_weights_go_to_the_jobs_own_model_and_back(plan: list[tuple[bool, bool]]
     jobs_own = Network(plan)
     jobs_own.load_state_dict(with_biases(model.state_dict(), pairs), strict=True)
     close(evaluate(jobs_own, batch), expected)
-
-    fresh = Network(plan)
-    remove_biases(fresh, pairs)
-    fresh.load_state_dict(without_biases(whole, pairs), strict=True)
-    close(evaluate(fresh, batch), expected)
 
 
 @pytest.mark.trap(33)
@@ -287,7 +283,7 @@ def test_looking_for_pairs_leaves_model_and_randomness_as_they_were():
     assert "forward" not in vars(model.layers[0])
 
 
-def test_applying_it_fills_the_maps_and_says_the_effect_of_weight_decay():
+def test_applying_it_fills_the_map_and_says_the_effect_of_weight_decay():
     model = trained(Network([(True, False), (False, False)]))
     whole, batch = copy.deepcopy(model.state_dict()), torch.randn(2, 4, 5, 5)
     expected = evaluate(model, batch)
@@ -295,9 +291,8 @@ def test_applying_it_fills_the_maps_and_says_the_effect_of_weight_decay():
     assert TECHNIQUE.applies(setup, laptop()) == Yes()
     assert list(TECHNIQUE.candidates(setup, laptop())) == [CHOICE]
     TECHNIQUE.apply(setup, CHOICE)
-    (to_job,), (from_job,), (notice,) = setup.to_job_weights, setup.from_job_weights, setup.notices
+    (to_job,), (notice,) = setup.to_job_weights, setup.notices
     assert "weight decay" in notice
-    model.load_state_dict(from_job(whole), strict=True)
     close(evaluate(model, batch), expected)
     assert to_job(model.state_dict()).keys() == whole.keys()
     assert TECHNIQUE.applies(setup, laptop()) == No(
@@ -305,57 +300,78 @@ def test_applying_it_fills_the_maps_and_says_the_effect_of_weight_decay():
     )
 
 
-def test_the_maps_leave_what_they_are_given_unchanged():
-    model = trained(Network([(True, False)]))
-    pairs, whole = find_useless_biases(model), copy.deepcopy(model.state_dict())
-    without_biases(whole, pairs)
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in model.state_dict().items())
-
-
-def test_weights_of_another_model_and_a_senseless_value_are_refused():
+def test_a_senseless_value_is_refused():
     model = Network([(True, False)])
-    pairs = find_useless_biases(model)
-    remove_biases(model, pairs)
-    with pytest.raises(Misconfigured, match=r"no convolutions\.0\.bias"):
-        without_biases(model.state_dict(), pairs)
     with pytest.raises(PlanError, match="conv_bn_bias"):
         TECHNIQUE.apply(
             setup_of(model, None), Choice(technique="conv_bn_bias", value="yes", preserves=Preserves.ROUNDING)
         )
 
 
-def grouped(model: nn.Module) -> tuple[list[str], torch.optim.Optimizer]:
-    """AdamW with the convolutions' parameters in its second group, and the names in the order of its positions."""
-    named = sorted(model.named_parameters(), key=lambda item: "convolutions" in item[0])
-    groups = [[item for item in named if ("convolutions" in item[0]) == second] for second in (False, True)]
-    optimizer = torch.optim.AdamW([{"params": group, "lr": 0.1 * place} for place, group in enumerate(groups, 1)])
-    return [name for name, _ in named], optimizer
+def every_bias_by_name(model: Network) -> list[dict[str, Any]]:
+    biases = [convolution.bias for convolution in model.convolutions]
+    others = [each for each in model.parameters() if all(each is not bias for bias in biases)]
+    return [{"params": others}, {"params": biases, "weight_decay": 0.0}]
+
+
+def pairs_of_name_and_parameter(model: Network) -> list[tuple[str, nn.Parameter]]:
+    return list(model.named_parameters())
+
+
+def the_first_bias_alone(model: Network) -> list[dict[str, Any]]:
+    bias = model.convolutions[0].bias
+    bias.requires_grad_()  # what one may do to a parameter, and not to None
+    others = [each for each in model.parameters() if each is not bias]
+    return [{"params": others}, {"params": bias, "lr": 0.01}]
 
 
 @pytest.mark.trap(33)
-def test_an_optimizers_state_follows_the_parameters_that_stay():
-    model = trained(Network([(True, False), (False, False), (True, False)]))
-    before, optimizer = grouped(model)
-    model(torch.randn(6, 4, 5, 5)).square().mean().backward()
-    optimizer.step()
-    momentum = {name: optimizer.state[parameter]["exp_avg"].clone() for name, parameter in model.named_parameters()}
-    state = optimizer.state_dict()
-    remove_biases(model, find_useless_biases(model))
-    after, fresh = grouped(model)
+@pytest.mark.parametrize("value", ["fused", "foreach", None])
+@pytest.mark.parametrize("parameters", [every_bias_by_name, pairs_of_name_and_parameter, the_first_bias_alone])
+def test_groups_that_name_a_removed_bias_go_on_without_it(parameters: Callable[[Any], Any], value: str | None):
+    images = torch.randn(8, 4, 5, 5), torch.randint(0, 4, (8,))
+    job = small_job(
+        model=lambda: Network([(True, False), (True, False)]),
+        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]).mean((2, 3)), batch[1]),
+        optimizer=lambda params: torch.optim.AdamW(params, lr=0.1),
+        parameters=parameters,
+        train=images,
+    )
+    choices = {"conv_bn_bias": True} | ({"fused_optimizer": value} if value else {})
+    with prepare(job, make_plan(**choices)) as run:
+        (optimizer,) = run.optimizers
+        held = [each for group in optimizer.param_groups for each in group["params"]]
+        assert {id(each) for each in held} == {id(each) for each in run.model.parameters()}
+        before = [each.detach().clone() for each in held]
+        for batch in run.batches():
+            run.step(batch)
+        assert all(not torch.equal(one, other) for one, other in zip(held, before, strict=True))
+        assert any("Job.parameters" in notice for notice in run.notices)
+        assert all(convolution.bias is None for convolution in run.model.convolutions)
+    assert len(optimizer.param_groups) == (1 if parameters is pairs_of_name_and_parameter else 2)
 
-    fresh.load_state_dict(remap_optimizer_state(state, before, after))
-    assert len(after) == len(before) - 2
-    for name, parameter in model.named_parameters():
-        assert torch.equal(fresh.state[parameter]["exp_avg"], momentum[name])
-        assert fresh.state[parameter]["step"] == 1
-    assert [group["lr"] for group in fresh.param_groups] == [0.1, 0.2]
-    assert [name for group in fresh.state_dict()["param_groups"] for name in group["param_names"]] == after
-    assert len(state["state"]) == len(before)
 
-
-def test_an_optimizer_state_that_does_not_fit_is_refused():
-    state = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict()
-    with pytest.raises(Misconfigured, match="2 parameters and 1 names"):
-        remap_optimizer_state(state, ["weight"], ["weight"])
-    with pytest.raises(Misconfigured, match="knows no extra"):
-        remap_optimizer_state(state, ["weight", "bias"], ["weight", "extra"])
+@pytest.mark.trap(33)
+def test_a_state_saved_without_the_biases_goes_on_to_the_bit():
+    images = torch.randn(24, 4, 5, 5), torch.randint(0, 4, (24,))
+    job = small_job(
+        model=lambda: Network([(True, False), (False, False)]),
+        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]).mean((2, 3)), batch[1]),
+        optimizer=lambda params: torch.optim.AdamW(params, lr=0.1),
+        parameters=every_bias_by_name,
+        train=images,
+    )
+    plan = make_plan(conv_bn_bias=True)
+    with prepare(job, plan) as whole:
+        for batch in whole.batches():
+            whole.step(batch)
+    with prepare(job, plan) as first:
+        for batch in first.epoch_batches():
+            first.step(batch)
+        state = first.state_dict()
+    with prepare(job, plan) as second:
+        second.load_state_dict(state)
+        for batch in second.batches():
+            second.step(batch)
+        assert whole.weights().keys() == second.weights().keys()
+        assert all(torch.equal(weight, second.weights()[name]) for name, weight in whole.weights().items())

@@ -4,13 +4,17 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
+from torchmetrics.classification import MulticlassAccuracy
 
+import hasten
+from hasten.entry import prepare
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.plan import make_plan
 from hasten.techniques.contract import Yes
 from hasten.techniques.schedule import TECHNIQUE, schedule_options, scheduler_names
-from hasten.techniques.setup import ScheduleOptions
-from support import laptop, setup_of
+from hasten.techniques.setup import ScheduleOptions, Setup
+from support import laptop, setup_of, small_job
 
 
 def setup(optimizer=None, **job):
@@ -106,3 +110,84 @@ def test_nothing_is_proposed_over_a_schedule_of_the_jobs_own_or_several_rates():
     assert proposed(setup(schedule=lambda optimizer, total_steps: None)) == []
     pair = lambda params: [torch.optim.SGD([torch.zeros(1)], lr=rate) for rate in (0.1, 0.2)]  # noqa: E731
     assert proposed(setup(pair)) == []
+
+
+class Score:
+    """As much of a metric as a schedule asks for."""
+
+    def __init__(self, higher_is_better: bool | None) -> None:
+        self.higher_is_better = higher_is_better
+
+    def update(self) -> None: ...
+    def compute(self) -> None: ...
+    def reset(self) -> None: ...
+
+
+def plateau(**options: Value) -> Choice:
+    return Choice(technique="schedule", value="ReduceLROnPlateau", options=options)
+
+
+def step_of_evaluations() -> Choice:
+    return Choice(technique="schedule", value="ExponentialLR", options={"gamma": 0.9, "unit": "evaluation"})
+
+
+def judged(better: bool | None) -> Setup:
+    rows = torch.zeros(8, 6), torch.zeros(8, dtype=torch.long)
+    return setup(valid=rows, metrics={"accuracy": Score(better)})
+
+
+@pytest.mark.parametrize(
+    ("better", "options", "mode"),
+    [(True, {}, "max"), (False, {}, "min"), (None, {"mode": "max"}, "max"), (True, {"mode": "max"}, "max")],
+)
+def test_a_plateau_of_a_metric_follows_the_metrics_direction(better, options, mode):
+    target = judged(better)
+    TECHNIQUE.apply(target, plateau(metric="accuracy", **options))
+    assert target.schedule == ScheduleOptions(
+        name="ReduceLROnPlateau", arguments={"mode": mode}, unit="evaluation", metric="accuracy"
+    )
+
+
+def test_a_plateau_watches_the_loss_unless_said():
+    target = judged(True)
+    TECHNIQUE.apply(target, plateau())
+    assert target.schedule == ScheduleOptions(name="ReduceLROnPlateau", arguments={}, unit="evaluation", metric="loss")
+
+
+@pytest.mark.parametrize("metric", ["acuracy", 1, ["accuracy"]], ids=str)
+def test_a_metric_that_the_job_lacks_is_refused_with_those_it_has(metric):
+    with pytest.raises(PlanError, match="no metric of the job") as caught:
+        TECHNIQUE.apply(judged(True), plateau(metric=metric))
+    assert caught.value.fix == "write one of: loss, accuracy"
+
+
+def test_a_metric_that_does_not_tell_its_direction_needs_a_mode():
+    with pytest.raises(PlanError, match="does not tell which way is better"):
+        TECHNIQUE.apply(judged(None), plateau(metric="accuracy"))
+
+
+@pytest.mark.parametrize("choice", [plateau(), plateau(metric="accuracy"), step_of_evaluations()], ids=str)
+def test_a_schedule_of_evaluations_is_refused_without_valid_data(choice):
+    with pytest.raises(PlanError, match="the job has no valid data"):
+        TECHNIQUE.apply(setup(), choice)
+
+
+def test_a_schedule_that_watches_nothing_takes_no_metric():
+    with pytest.raises(PlanError, match='no argument "metric"'):
+        schedule_options("StepLR", {"step_size": 3, "metric": "loss"})
+
+
+def test_a_run_moves_with_the_metric_that_its_plan_names():
+    rows = small_job().train
+    loss = hasten.supervised(nn.functional.cross_entropy)
+    job = small_job(loss=loss, epochs=3, valid=rows, metrics={"accuracy": MulticlassAccuracy(3)})
+    plan = make_plan(schedule=("ReduceLROnPlateau", {"metric": "accuracy", "patience": 0, "threshold": 10.0}))
+    with prepare(job, plan) as run:
+        rates = []
+        for _ in range(3):
+            for batch in run.epoch_batches():
+                run.step(batch)
+            run.evaluate()
+            rates += run.schedule.rates()
+    # Only the first accuracy is better than what came before it, which was minus infinity.
+    assert rates == [pytest.approx(0.1), pytest.approx(0.01), pytest.approx(0.001)]

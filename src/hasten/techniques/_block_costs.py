@@ -23,13 +23,14 @@ from hasten.techniques.setup import Setup
 def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     """The cost of each block of the model, in the model's order; seconds are the median of several forwards.
 
-    Runs the job's loss on `setup.sample`, under the setup's autocast and without a backward. Random states, buffers and
-    the train or eval flags are put back.
+    Runs the job's loss on `setup.sample` where the model lies, under the setup's autocast and without a backward.
+    Random states, buffers and the train or eval flags are put back.
     """
+    device = next(setup.model.parameters()).device
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
-    with undisturbed(setup.device), same_state(setup.model):
+    with undisturbed(device), same_state(setup.model):
         saved = _saved_bytes(setup, blocks)
-        seconds = [_forward_seconds(setup, blocks) for _ in range(forwards)]
+        seconds = [_forward_seconds(setup, blocks, device) for _ in range(forwards)]
     return [
         BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
     ]
@@ -66,14 +67,14 @@ def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
     return total
 
 
-def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
+def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module], device: torch.device) -> Counter[str]:
     spent, started = Counter[str](), dict[str, float]()
 
     def enter(name: str, crossing: Any) -> None:
-        started[name] = _now(setup.device)
+        started[name] = _now(device)
 
     def leave(name: str, crossing: Any) -> None:
-        spent[name] += _now(setup.device) - started[name]  # pyright: ignore[reportArgumentType]
+        spent[name] += _now(device) - started[name]  # pyright: ignore[reportArgumentType]
 
     with _watched(blocks, enter, leave):
         _forward(setup)

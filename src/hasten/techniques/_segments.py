@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from hasten.errors import PlanError
+from hasten.facts.choice import Value
 
 _LIST = nn.ModuleList | nn.Sequential
 
@@ -48,6 +49,33 @@ def blocks_of(model: nn.Module) -> list[str]:
 def is_block(module: nn.Module) -> bool:
     """Whether it can be called, and holds further modules."""
     return type(module).forward is not nn.Module.forward and any(True for _ in module.children())
+
+
+def segments(model: nn.Module, value: Value) -> list[str]:
+    """The module names that a choice's value means. Raises PlanError when it means none, or what cannot be called."""
+    if value == "blocks":
+        return blocks_of(model)
+    if value == "alternate":
+        return blocks_of(model)[::2]
+    modules = dict(model.named_modules())
+    if not isinstance(value, list) or not value:
+        raise PlanError(
+            f"activation_checkpointing is {value!r}", fix='write "blocks", "alternate", "measured" or a list of modules'
+        )
+    for name in value:
+        if not name or name not in modules:
+            raise PlanError(
+                f"activation_checkpointing names {name!r}, and the model has no such module", fix=_known(model)
+            )
+        if type(modules[name]).forward is nn.Module.forward:
+            raise PlanError(
+                f"activation_checkpointing names {name!r}, a list that nothing calls", fix="name its members"
+            )
+    return [str(name) for name in value]
+
+
+def _known(model: nn.Module) -> str:
+    return "write names such as " + ", ".join([name for name, _ in model.named_modules() if name][:4])
 
 
 def cheapest_segments(blocks: Sequence[BlockCost], must_free_bytes: int) -> list[str]:

@@ -3,7 +3,9 @@
 What it does: while training, a chosen block keeps its inputs and none of the tensors inside it. Its backward first runs
 its forward again, with the same random numbers, the same autocast and the buffers as they were. "blocks" chooses every
 repeated block (in a model that repeats none, its direct children that hold layers), "alternate" every second of these,
-and a list of module names those modules.
+and a list of module names those modules. "measured" runs the job's forward on one batch, on the host before the model
+moves to its device, and chooses the blocks that free the share `free_share` (an option; half where it is left out) of
+the bytes that all blocks keep, in the fewest seconds; a notice says which, with their bytes and seconds.
 
 Why it is faster: it is not. It frees memory, so that a larger microbatch fits, and that can be faster.
 
@@ -12,12 +14,13 @@ the block's buffers twice.
 
 What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes, as
 a batch norm does its running statistics, is written once, since the second forward works on copies. What a block counts
-in plain Python attributes is counted twice.
+in plain Python attributes is counted twice. "measured" may choose other blocks each time, since seconds differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,10 +31,13 @@ from torch.utils.checkpoint import checkpoint
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
+from hasten.techniques._block_costs import measure_segments
 from hasten.techniques._replay import Found, LaterForwards, first_forward
-from hasten.techniques._segments import blocks_of
+from hasten.techniques._segments import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
+
+FREE_SHARE = 0.5  # of the bytes that all blocks keep
 
 
 def recompute_in_backward(block: nn.Module) -> None:
@@ -68,47 +74,43 @@ def _device(block: nn.Module) -> torch.device | None:
     return next((tensor.device for tensor in (*block.parameters(), *block.buffers())), None)
 
 
-def segments(model: nn.Module, value: Value) -> list[str]:
-    """The module names that a choice's value means. Raises PlanError when it means none, or what cannot be called."""
-    if value == "blocks":
-        return blocks_of(model)
-    if value == "alternate":
-        return blocks_of(model)[::2]
-    modules = dict(model.named_modules())
-    if not isinstance(value, list) or not value:
-        raise PlanError(
-            f"activation_checkpointing is {value!r}", fix='write "blocks", "alternate" or a list of modules'
-        )
-    for name in value:
-        if not name or name not in modules:
-            raise PlanError(
-                f"activation_checkpointing names {name!r}, and the model has no such module", fix=_known(model)
-            )
-        if type(modules[name]).forward is nn.Module.forward:
-            raise PlanError(
-                f"activation_checkpointing names {name!r}, a list that nothing calls", fix="name its members"
-            )
-    return [str(name) for name in value]
-
-
-def _known(model: nn.Module) -> str:
-    return "write names such as " + ", ".join([name for name, _ in model.named_modules() if name][:4])
-
-
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     return Yes() if blocks_of(setup.model) else No("the model is made of single layers, and has no block to recompute")
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    values = ["blocks", "alternate"] if len(blocks_of(setup.model)) > 1 else ["blocks"]
+    values = ["blocks", "measured", "alternate"] if len(blocks_of(setup.model)) > 1 else ["blocks"]
     return [Choice(technique="activation_checkpointing", value=value, preserves=Preserves.BITS) for value in values]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.options:
-        raise PlanError(f"the plan asks for {choice}", fix="give no options; random numbers are always preserved")
-    for name in segments(setup.model, choice.value):
+    if choice.options.keys() - ({"free_share"} if choice.value == "measured" else set()):
+        fix = 'give no options, but for free_share of "measured"; random numbers are always preserved'
+        raise PlanError(f"the plan asks for {choice}", fix=fix)
+    names = _measured(setup, choice.options) if choice.value == "measured" else segments(setup.model, choice.value)
+    for name in names:
         recompute_in_backward(setup.model.get_submodule(name))
+
+
+def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:
+    share = options.get("free_share", FREE_SHARE)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise PlanError(f"free_share is {share!r}", fix=f"write a number above 0, up to 1, such as {FREE_SHARE}")
+    blocks = measure_segments(setup)
+    names = cheapest_segments(blocks, math.ceil(share * sum(block.saved_bytes for block in blocks)))
+    setup.notices.append(told(blocks, names))
+    return names
+
+
+def told(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
+    """What was chosen among the measured blocks, as a sentence with bytes and seconds."""
+    chosen = [block for block in blocks if block.name in names]
+    freed, seconds = sum(block.saved_bytes for block in chosen), sum(block.seconds for block in chosen)
+    kept, whole = sum(block.saved_bytes for block in blocks), sum(block.seconds for block in blocks)
+    return (
+        f"activation_checkpointing recomputes {len(chosen)} of {len(blocks)} blocks: {', '.join(names) or 'none'}. "
+        f"They keep {freed:,} of {kept:,} bytes, and their forward took {seconds:.3g} of {whole:.3g} s on the host"
+    )
 
 
 TECHNIQUE = Technique(

@@ -1,4 +1,4 @@
-"""Taking a batch in several parts: what it preserves, and how a Setup is told."""
+"""Taking a batch in several parts: whether it can be, what it preserves, and how a Setup is told."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from torch.nn.modules.batchnorm import _BatchNorm  # torch has no public name fo
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves
+from hasten.techniques.contract import No, Yes
 from hasten.techniques.setup import Setup
 
 
 def whole_batch(setup: Setup) -> int | None:
     """Samples in one optimizer step; None before the data was opened."""
     return setup.batch_size or setup.job.batch_size
+
+
+def can_be_split(setup: Setup) -> Yes | No:
+    """Whether there is a batch of known size with more than one sample."""
+    batch_size = whole_batch(setup)
+    if batch_size is None:
+        return No("the job does not say how many samples a batch has")
+    return Yes() if batch_size > 1 else No("a batch of one sample cannot be split")
 
 
 def normalizes_by_batch(model: nn.Module) -> bool:

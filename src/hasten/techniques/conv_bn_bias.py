@@ -62,13 +62,16 @@ def find_useless_biases(model: nn.Module) -> list[Pair]:
     ]
 
 
-def remove_biases(model: nn.Module, pairs: Sequence[Pair]) -> None:
-    """Take the biases of `pairs` away, in place. The state_dict loses their keys."""
+def remove_biases(model: nn.Module, pairs: Sequence[Pair]) -> dict[str, nn.Parameter]:
+    """Take the biases of `pairs` away, in place, and hand them out by name. The state_dict loses their keys."""
+    removed: dict[str, nn.Parameter] = {}
     for pair in pairs:
         convolution, mean = model.get_submodule(pair.convolution), model.get_submodule(pair.batch_norm).running_mean
+        bias = removed[f"{pair.convolution}.bias"] = convolution.get_parameter("bias")
         if isinstance(mean, Tensor):
-            mean.sub_(convolution.get_parameter("bias").detach())
+            mean.sub_(bias.detach())
         convolution.register_parameter("bias", None)
+    return removed
 
 
 def with_biases(weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> dict[str, Tensor]:
@@ -78,20 +81,6 @@ def with_biases(weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> dict[st
         weight = next(tensor for name, tensor in weights.items() if name.startswith(f"{pair.convolution}.weight"))
         biases[f"{pair.convolution}.bias"] = weight.new_zeros(pair.channels)
     return {**weights, **biases}
-
-
-def without_biases(weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> dict[str, Tensor]:
-    """The reverse, for the model that has lost its biases. Raises Misconfigured when the weights lack one."""
-    rest = dict(weights)
-    for pair in pairs:
-        bias, mean = rest.pop(f"{pair.convolution}.bias", None), f"{pair.batch_norm}.running_mean"
-        if bias is None:
-            raise Misconfigured(
-                f"the weights have no {pair.convolution}.bias", fix="give weights of the job's own model"
-            )
-        if mean in rest:
-            rest[mean] = rest[mean] - bias
-    return rest
 
 
 def _cancels(convolution: Convolution, norm: nn.Module) -> bool:
@@ -129,20 +118,22 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     if choice.value is not True or choice.options:
         raise PlanError(f"the plan asks for {choice}", fix="write true, without options, or leave it out")
-    remove_biases(setup.model, pairs := find_useless_biases(setup.model))
+    pairs = find_useless_biases(setup.model)
+    setup.optimizer.removed |= remove_biases(setup.model, pairs)
     setup.to_job_weights.append(lambda weights: with_biases(weights, pairs))
-    setup.from_job_weights.append(lambda weights: without_biases(weights, pairs))
     setup.notices.append(
         f"{len(pairs)} convolution biases that a batch norm cancels were removed: the model computes the same; weight "
         "decay moved them without effect, and their gradients were rounding noise in the gradient norm"
     )
+    if setup.job.parameters is not None:
+        setup.notices.append("Job.parameters is asked as if they were there, and its groups then go on without them")
 
 
 TECHNIQUE = Technique(
     name="conv_bn_bias",
     stage=Stage.MODEL,
     treats=Symptom.SLOW_CONVOLUTION,
-    costs=("the optimizer's groups lose parameters", "weights are converted when saved and loaded"),
+    costs=("the optimizer's groups lose parameters", "weights are converted when saved"),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,
     candidates=candidates,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,15 +16,26 @@ from hasten.techniques.setup import Setup
 _ONE = "return one optimizer, or a list of them: lambda params: torch.optim.AdamW(params, lr=1e-3)"
 
 
-def parameters_given(job: Job, model: nn.Module) -> list[Any]:
+def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parameter] | None = None) -> list[Any]:
     """What the job's optimizer function is called with: parameters, (name, parameter) pairs, or groups as dictionaries.
 
-    Raises JobError when Job.parameters returns nothing of that.
+    removed: parameters that a technique took from the model, by name. Job.parameters is written for the model as the
+        job makes it, so it is shown that one, and they are left out of what it returns. A group may become empty.
+
+    Raises JobError when Job.parameters returns no parameters or groups.
     """
-    given = model.parameters() if job.parameters is None else job.parameters(model)
-    if isinstance(given, Tensor) or not isinstance(given, Iterable):
-        raise JobError("parameters", f"returns {describe(given)}", "return parameters, or a list of parameter groups")
-    return [_with_a_list(item) for item in given]
+    if job.parameters is None:
+        return list(model.parameters())
+    removed = removed or {}
+    with _put_back(model, removed):
+        given = job.parameters(model)
+        if isinstance(given, Tensor) or not isinstance(given, Iterable):
+            fix = "return parameters, or a list of parameter groups"
+            raise JobError("parameters", f"returns {describe(given)}", fix)
+        items = [_with_a_list(item) for item in given]
+    gone = {id(parameter) for parameter in removed.values()}
+    kept = [item for item in items if isinstance(item, dict) or id(_parameter_of(item)) not in gone]
+    return [_without(item, gone) if isinstance(item, dict) else item for item in kept]
 
 
 def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:
@@ -46,7 +58,27 @@ def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:
 
 def present_optimizers(setup: Setup) -> list[Optimizer]:
     """Optimizers as the job would start with on this Setup's model, to be looked at and thrown away."""
-    return make_optimizers(setup.job, parameters_given(setup.job, setup.model))
+    return make_optimizers(setup.job, parameters_given(setup.job, setup.model, setup.optimizer.removed))
+
+
+@contextmanager
+def _put_back(model: nn.Module, removed: Mapping[str, nn.Parameter]) -> Iterator[None]:
+    owners = [(model.get_submodule(path), name) for path, _, name in (key.rpartition(".") for key in removed)]
+    for (owner, name), parameter in zip(owners, removed.values(), strict=True):
+        owner.register_parameter(name, parameter)
+    try:
+        yield
+    finally:
+        for owner, name in owners:
+            owner.register_parameter(name, None)
+
+
+def _parameter_of(item: Any) -> Any:
+    return item[1] if isinstance(item, tuple) else item
+
+
+def _without(group: dict[str, Any], gone: Collection[int]) -> dict[str, Any]:
+    return {**group, "params": [item for item in group["params"] if id(_parameter_of(item)) not in gone]}
 
 
 def _with_a_list(item: Any) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
-from hasten.techniques.batch_split import split_batch, split_preserves, whole_batch
+from hasten.techniques.batch_split import can_be_split, split_batch, split_preserves, whole_batch
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -34,10 +34,7 @@ def halves(batch_size: int) -> list[int]:
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
-    batch_size = whole_batch(setup)
-    if batch_size is None:
-        return No("the job does not say how many samples a batch has")
-    return Yes() if batch_size > 1 else No("a batch of one sample cannot be split")
+    return can_be_split(setup)
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:

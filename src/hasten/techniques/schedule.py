@@ -2,8 +2,9 @@
 
 What it does: replaces the job's schedule. The value is the name of a class in torch.optim.lr_scheduler, the options
 are its arguments, and `unit` says what one of its steps is: "step" (an applied update; the default), "epoch" or
-"evaluation" (the default of ReduceLROnPlateau, which watches the evaluation loss). The arguments total_steps, T_max
-and total_iters, where they are left out, are the length of the planned run in that unit.
+"evaluation" (the default of ReduceLROnPlateau). The arguments total_steps, T_max and total_iters, where they are left
+out, are the length of the planned run in that unit. The option `metric` of ReduceLROnPlateau names the evaluation
+result that it watches: "loss", the default, or a metric of the job, which then tells whether more or less is better.
 
 Why it is faster: a rate that rises, peaks and falls to nothing can be larger in the middle than any constant one, and
 ends in a quieter place; one cycle often needs a fraction of the steps ("super-convergence", Smith and Topin 2018).
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.optim import lr_scheduler
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
-from hasten.facts.job import UNITS
+from hasten.facts.job import UNITS, Job
 from hasten.facts.machine import Machine
 from hasten.facts.names import did_you_mean
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -62,8 +64,9 @@ def schedule_options(name: Value, options: Mapping[str, Value]) -> ScheduleOptio
     unit = given.pop("unit", "evaluation" if name == "ReduceLROnPlateau" else "step")
     if unit not in UNITS:
         raise PlanError(f"unit is {unit!r}", where="schedule", fix=f"write one of {', '.join(UNITS)}")
+    metric = given.pop("metric") if name == "ReduceLROnPlateau" and "metric" in given else "loss"
     _check_arguments(name, given)
-    return ScheduleOptions(name=name, arguments=given, unit=unit)
+    return ScheduleOptions(name=name, arguments=given, unit=unit, metric=metric)
 
 
 def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
@@ -99,7 +102,24 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    setup.schedule = schedule_options(choice.value, choice.options)
+    setup.schedule = _evaluated(schedule_options(choice.value, choice.options), setup.job)
+
+
+def _evaluated(options: ScheduleOptions, job: Job) -> ScheduleOptions:
+    """The options, once it is sure that evaluations give what is watched; the metric's own direction is the mode."""
+    if options.unit == "evaluation" and job.valid is None:
+        what, fix = f"{options.name} moves with evaluations, and the job has no valid data", "give Job.valid"
+        raise PlanError(what, where="schedule", fix=fix)
+    if options.metric == "loss":
+        return options
+    if options.metric not in (known := ["loss", *job.metrics]):
+        what = f"{options.name} watches {options.metric!r}, which is no metric of the job"
+        raise PlanError(what, where="schedule", fix=f"write one of: {', '.join(known)}")
+    higher = getattr(job.metrics[options.metric], "higher_is_better", None)
+    if "mode" not in options.arguments and higher is None:
+        what, fix = f"{options.metric!r} does not tell which way is better", 'add mode = "max" or mode = "min"'
+        raise PlanError(what, where="schedule", fix=fix)
+    return replace(options, arguments={"mode": "max" if higher else "min", **options.arguments})
 
 
 def _has_momentum(group: Mapping[str, Any]) -> bool:

@@ -35,6 +35,8 @@ class ProcessOptions:
 class OptimizerOptions:
     implementation: Literal["for_loop", "foreach", "fused"] | None = None
     learning_rate: float | None = None  # replaces every group's rate, keeping the ratios between groups
+    removed: dict[str, nn.Parameter] = field(default_factory=dict[str, nn.Parameter])
+    """Parameters of the job's own model that this one has lost, by name. Job.parameters still sees them."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,6 +46,7 @@ class ScheduleOptions:
     name: str
     arguments: dict[str, Any]
     unit: Literal["step", "epoch", "evaluation"]
+    metric: str = "loss"  # the evaluation result that ReduceLROnPlateau watches
 
 
 @dataclass(kw_only=True, slots=True)
@@ -90,8 +93,6 @@ class Setup:
     to_job_weights: list[StateMap] = field(default_factory=list[StateMap])
     """Maps from this model's state_dict back to the one of the job's own model, last applied first. Weights are always
     saved in the job's own form."""
-    from_job_weights: list[StateMap] = field(default_factory=list[StateMap])
-    """The other way: maps that let this model load a state_dict of the job's own model, first applied first."""
     notices: list[str] = field(default_factory=list[str])
     """What the user should be told once: a setting skipped, an effect that a choice has on training."""
 

@@ -77,7 +77,7 @@ def recipe_of_plan(options: ScheduleOptions, total_steps: int | None, total_epoc
     return Recipe(
         build=partial(getattr(lr_scheduler, checked.name), **arguments),
         unit=checked.unit,
-        metric="loss",
+        metric=options.metric,
         uses_total=bool(wanted),
         fault=_plan_fault,
     )
