@@ -267,7 +267,7 @@ def test_a_search_for_a_microbatch_shows_every_size_that_ran(here: Path):
 def test_a_profile_shows_seconds_work_and_memory(here: Path):
     code, shown, _ = ran("profile", "jobs_of_tests.py:job", "--plan", "plan.toml")
     assert code == 0
-    for label in ("step", "speed", "work", "reached", "memory", "at the peak", "activations of"):
+    for label in ("step", "speed", "work", "reached", "memory", "fragments", "at the peak", "activations of"):
         assert re.search(rf"^  {label} ", shown, re.MULTILINE)
     assert "72.0 FLOP a sample" in shown
     assert last_line(shown) == "next      hasten techniques"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hasten.tune.profile import JobProfile
 
 LARGEST_MODULES = 5  # that a profile lists
+MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the remedy
 
 
 def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
@@ -91,14 +92,25 @@ def show_profile(name: str, found: JobProfile) -> None:
     unknown = [operator for operator in found.flops.uncounted if not operator.startswith("profiler::")]
     if unknown:
         lines.append(("note", f"not counted, for want of a formula: {', '.join(unknown)}"))
-    peak_line = ("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least")
-    show(f"{name} on {found.device}", [*lines, peak_line])
+    lines.append(("memory", f"{byte_size(memory.peak_bytes)} of tensors at the peak of a step, at least"))
+    lines.append(("fragments", fragments(found.fragmentation)))
+    show(f"{name} on {found.device}", lines)
     peak = max(memory.peak_bytes, 1)
     kinds = sorted(((size, kind.value) for kind, size in memory.by_kind.items() if size), reverse=True)
     layers = [(item.bytes, item.module or "outside any module") for item in memory.by_module[:LARGEST_MODULES]]
     for header, rows in (("at the peak", kinds), ("activations of", layers)):
         cells = [[what, byte_size(size), percent(size / peak)] for size, what in rows]
         typer.echo("\n" + "\n".join(f"  {line}" for line in table([header, "memory", "share"], cells)))
+
+
+def fragments(share: float | None) -> str:
+    """What a profile says of memory in pieces. share: 0 to 1; None where torch keeps no cache that could fragment."""
+    from hasten.report.text import percent
+
+    if share is None:
+        return "nothing to measure: torch keeps no cache of memory on a processor"
+    advice = "" if share < MANY_FRAGMENTS else " (hasten explain allocator)"
+    return f"{percent(share)} of the memory that torch holds lies free between pieces in use{advice}"
 
 
 def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torchmetrics.classification import MulticlassAccuracy
 
+from hasten.errors import JobError
 from hasten.facts.job import EarlyStopping
 from hasten.facts.plan import make_plan
 from hasten.measure.memory import Kind
@@ -47,6 +50,25 @@ def test_the_callers_random_state_is_left_alone():
     before = torch.get_rng_state()
     profile_job(small_job())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.gpu
+def test_the_random_state_of_the_device_is_left_alone_too():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    before = torch.cuda.get_rng_state()
+    profile_job(small_job(model=lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)), device="cuda"))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("device", ["gpu0", "cuda:7"])
+def test_a_device_that_is_not_there_is_refused_as_in_training(device):
+    with pytest.raises(JobError, match=r"Job\.device"):
+        profile_job(small_job(device=device))
+
+
+def test_a_processor_has_no_fragments_to_measure():
+    assert profile_job(small_job(device="cpu")).fragmentation is None
 
 
 def test_a_data_set_smaller_than_a_batch_is_counted_as_it_is():

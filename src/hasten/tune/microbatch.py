@@ -19,10 +19,12 @@ import torch
 from hasten.errors import OutOfMemory
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.job import Job
+from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques.microbatch import halves
+from hasten.training.build import device_of
 from hasten.training.out_of_memory import is_out_of_memory
-from hasten.training.quiet import random_state, set_random_state
+from hasten.training.quiet import undisturbed
 from hasten.training.run import Run
 
 WARM_UP, TIMED = 2, 6  # optimizer steps of one visit
@@ -61,12 +63,10 @@ def fastest_microbatch(
 
     watch: called after every visit, so that a person can follow.
 
-    Nothing of the caller's random state changes. Raises OutOfMemory when not even one sample fits.
+    Random states, those of the device included, are put back. Raises OutOfMemory when not even one sample fits.
     """
     plan = plan or Plan()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    before = random_state(device)
-    try:
+    with undisturbed(device_of(job, read_machine())):
         first, batch_size = _first_round(job, plan, watch)
         fitting = [trial for trial in first if trial.fits]
         if not fitting:
@@ -76,8 +76,6 @@ def fastest_microbatch(
                 fix="use a smaller model, activation_checkpointing, or a device with more memory",
             )
         second = {trial.size: _visited(job, plan, trial.size, batch_size, watch) for trial in reversed(fitting)}
-    finally:
-        set_random_state(before, device)
     trials = [
         replace(trial, step_seconds=trial.step_seconds + second[trial.size].step_seconds) if trial.fits else trial
         for trial in first

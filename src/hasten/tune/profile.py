@@ -14,11 +14,14 @@ from statistics import quantiles
 import torch
 
 from hasten.facts.job import Job
+from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.measure.flops import FlopProfile, profile_flops
 from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
 from hasten.measure.memory import MemoryProfile, profile_memory
-from hasten.training.quiet import random_state, set_random_state
+from hasten.techniques.allocator import fragmentation
+from hasten.training.build import device_of
+from hasten.training.quiet import undisturbed
 from hasten.training.run import Run
 
 BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
@@ -46,6 +49,7 @@ class JobProfile:
     microbatch_size: int
     times: StepTimes
     memory: MemoryProfile
+    fragmentation: float | None  # share of the reserved memory, 0 to 1; None where torch keeps no cache of it
     flops: FlopProfile
     rate: MatrixRate
     utilization: float | None  # None when no operation of the model has a formula
@@ -54,14 +58,13 @@ class JobProfile:
 def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
     """Train the job briefly by the plan, and look at it. The job's own length and schedule play no part.
 
-    Nothing of the caller's random state changes. Raises what building or training the job raises.
+    Random states, those of the device included, are put back. Raises what building or training the job raises.
     """
-    state = random_state(torch.device("cpu"))
-    try:
-        with Run(_trial_of(job), _without_schedule(plan or Plan()), name=name) as run:
-            return _profile(run)
-    finally:
-        set_random_state(state, torch.device("cpu"))
+    with (
+        undisturbed(device_of(job, read_machine())),
+        Run(_trial_of(job), _without_schedule(plan or Plan()), name=name) as run,
+    ):
+        return _profile(run)
 
 
 def _profile(run: Run) -> JobProfile:
@@ -71,6 +74,7 @@ def _profile(run: Run) -> JobProfile:
     flops = profile_flops(step, run.model, first_window)
     memory = profile_memory(step, run.model, run.optimizers)
     times = _time(run, step)
+    lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None
     rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
     return JobProfile(
         device=str(run.device),
@@ -79,6 +83,7 @@ def _profile(run: Run) -> JobProfile:
         microbatch_size=setup.step.microbatch_size or built.batch_size,
         times=times,
         memory=memory,
+        fragmentation=lost,
         flops=flops,
         rate=rate,
         utilization=model_flops_utilization(

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
-import torch
 
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.techniques.learning_rate import set_learning_rate
-from hasten.training.quiet import random_state, set_random_state
+from hasten.training.build import device_of
+from hasten.training.quiet import undisturbed
 from hasten.training.run import Run
 
 FEWEST = 10  # losses from which a slope can be told from noise
@@ -60,13 +60,11 @@ def range_test(
         what = f"a test of {steps} steps from {lowest} to {highest}"
         raise ValueError(f"{what}: give 0 < lowest < highest, and {FEWEST} steps or more")
     rates = np.geomspace(lowest, highest, steps).tolist()
-    device = torch.device(job.device or read_machine().device)
-    state = random_state(device)
-    try:
-        with Run(_trial_of(job, steps), _without_rates(plan or Plan())) as run:
-            losses = _losses_at(rates, run)
-    finally:
-        set_random_state(state, device)
+    with (
+        undisturbed(device_of(job, read_machine())),
+        Run(_trial_of(job, steps), _without_rates(plan or Plan())) as run,
+    ):
+        losses = _losses_at(rates, run)
     tried = rates[: len(losses)]
     return RangeTest(rates=tuple(tried), losses=tuple(losses), suggestion=suggest_rate(tried, losses))
 
