@@ -207,3 +207,33 @@ def test_dropping_the_last_batch_is_said_and_done():
 def test_a_missing_batch_size_is_asked_for():
     with pytest.raises(JobError, match=r"Job.batch_size: is None"):
         loader_of(columns(10), batch_size=None)
+
+
+class Misjudged(DrawingStream):
+    """A stream whose length says something else than it yields."""
+
+    def __init__(self, count, says):
+        super().__init__(count)
+        self.says = says
+
+    def __len__(self):
+        return self.says
+
+
+@pytest.mark.trap(16)
+@pytest.mark.parametrize(
+    ("says", "yields"), [(16, "20 samples or more"), (8, "16 samples or more"), (33, "20 samples")]
+)
+def test_a_stream_of_another_length_than_it_says_is_refused_in_one_line(says, yields):
+    loader, found = loader_of(Misjudged(20, says), batch_size=8), []
+    with pytest.raises(DataFailed, match=rf"__len__ says {says} samples, and __iter__ yielded {yields}") as refusal:
+        found.extend(loader.epoch(0))
+    assert len(found) == min(loader.steps_per_epoch, 3)
+    assert "max_steps" in refusal.value.fix
+
+
+@pytest.mark.parametrize(("says", "drop_last"), [(17, False), (24, False), (20, False), (16, True), (23, True)])
+def test_a_stream_that_is_misjudged_by_no_whole_step_changes_nothing(says, drop_last):
+    loader = loader_of(Misjudged(20, says), batch_size=8, drop_last=drop_last)
+    assert len(list(loader.epoch(0))) == loader.steps_per_epoch
+    assert len(list(loader.epoch(1, 1))) == loader.steps_per_epoch - 1

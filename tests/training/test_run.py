@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from hasten.entry import prepare
-from hasten.errors import JobError, Misconfigured, PlanError
+from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
 from hasten.training.supervised import supervised
@@ -224,3 +224,28 @@ def test_saved_weights_fit_the_jobs_own_model_whatever_the_plan_did():
     own.load_state_dict(weights)
     own.eval()
     assert functional.cross_entropy(own(images[0]), images[1]).item() == pytest.approx(wanted, rel=1e-5)
+
+
+class SaysMore(torch.utils.data.IterableDataset):
+    """40 samples, whatever its length says."""
+
+    def __init__(self, says):
+        self.says = says
+
+    def __len__(self):
+        return self.says
+
+    def __iter__(self):
+        yield from zip(*small_job().train, strict=True)
+
+
+@pytest.mark.trap(16)
+@pytest.mark.parametrize("says", [24, 48])
+def test_a_one_cycle_run_on_a_stream_that_misjudges_itself_ends_in_one_line(says):
+    steps = 0
+    with prepare(rich_job(train=SaysMore(says), batch_size=8)) as run, pytest.raises(DataFailed) as refusal:
+        for batch in run.batches():
+            run.step(batch)
+            steps += 1
+    assert steps == min(says, 40) // 8
+    assert f"__len__ says {says} samples" in refusal.value.what

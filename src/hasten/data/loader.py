@@ -97,7 +97,7 @@ class TrainLoader:
         """The microbatches of one epoch, from one of its optimizer steps on.
 
         Raises UserCodeFailed or DataFailed, with the original exception as the cause, when a sample cannot be read, and
-        DataFailed when a stream holds less than one batch.
+        DataFailed when a stream holds less than one batch, or another number of batches than its length says.
         """
         if self._source.iterable:
             return self._stream(number, start_step)
@@ -140,6 +140,9 @@ class TrainLoader:
             if isinstance(found, End):
                 self._check_end(found, number, step, start_step)
                 return
+            if step == self.steps_per_epoch:
+                seen = step * self.batch_size + sum(samples for samples, _ in found)
+                raise self._misjudged(number, f"{seen} samples or more")
             for position, (samples, batch) in enumerate(found, start=1):
                 yield Microbatch(batch, samples, position == len(found))
 
@@ -156,6 +159,16 @@ class TrainLoader:
                 where=f"Job.{self._source.field}",
                 fix="let the data set yield the same samples as before",
             )
+        if self.steps_per_epoch is not None and step < self.steps_per_epoch:
+            raise self._misjudged(number, f"{end.samples} samples")
+
+    def _misjudged(self, number: int, yielded: str) -> DataFailed:
+        """The planned length, and every schedule made for it, comes from what the stream says of itself."""
+        return DataFailed(
+            f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}",
+            where=f"Job.{self._source.field}",
+            fix="let __len__ return how many samples are yielded; or leave it out, and write Job.max_steps",
+        )
 
     def _count_steps(self) -> int | None:
         samples = self._source.count
