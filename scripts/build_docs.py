@@ -40,6 +40,7 @@ def technique_page(technique: Technique) -> str:
     rows = {
         "remedy for": technique.treats.value,
         "applied": APPLIED[technique.stage],
+        "values": technique.values,
         "costs": "; ".join(technique.costs) or "nothing known",
         "source": technique.source,
     }

@@ -213,7 +213,9 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
     )
     assert signal.SIGINT + 128 == done.returncode == 130
-    assert done.stderr.strip() == "interrupted"
+    assert done.stderr.split("\n\n")[-1] == "interrupted\n"
+    assert "runs/endless-1 holds what was logged, and no weights" in done.stderr
+    assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 
 
 def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):

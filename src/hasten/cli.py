@@ -126,6 +126,9 @@ def train(
         from hasten.entry import train as train_job
 
         train_job(loaded, _read(plan), run_dir=folder, receivers=receivers, name=job)
+    except KeyboardInterrupt:
+        _tell_what_is_left(folder)
+        raise
     finally:
         remove_empty_folder(folder)
 
@@ -182,6 +185,7 @@ def explain(
         [
             ("stage", technique.stage.name.lower()),
             ("when", technique.treats.value),
+            ("values", technique.values),
             *(("costs" if index == 0 else "", cost) for index, cost in enumerate(technique.costs)),
             ("source", technique.source),
         ],
@@ -273,6 +277,11 @@ def _tell(failure: HastenError, error: Exception) -> None:
     if isinstance(failure, UserCodeFailed):
         typer.echo(users_traceback(error.__cause__ or error), err=True, nl=False)
     show("", failure_block(failure), sys.stderr)
+
+
+def _tell_what_is_left(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()):
+        typer.echo(f"\n{folder} holds what was logged, and no weights: they are saved when a run ends", err=True)
 
 
 # ── helpers ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -48,6 +48,9 @@ def test_text_stays_readable_without_its_control_characters(text: str, shown: st
     [
         (0, "0 ms"),
         (0.00034, "340 µs"),
+        (0.0009995, "1.00 ms"),
+        (0.00231, "2.31 ms"),
+        (0.00231 * 10, "23.1 ms"),
         (0.85, "850 ms"),
         (0.9996, "1.0 s"),
         (12.34, "12.3 s"),

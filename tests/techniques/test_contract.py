@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomlkit
 import torch
 from torch import nn
 
@@ -170,6 +171,18 @@ def test_its_costs_are_named(technique):
     assert isinstance(technique.costs, tuple)
     assert technique.costs
     assert all(isinstance(cost, str) and cost for cost in technique.costs)
+
+
+@at_every_place
+def test_every_value_that_it_proposes_is_among_those_it_names(technique, place):
+    assert technique.values
+    for choice in choices_at(technique, place):
+        if isinstance(choice.value, bool | str):
+            assert tomlkit.item(choice.value).as_string() in technique.values
+        elif isinstance(choice.value, int):
+            assert "a whole number" in technique.values
+        else:
+            assert "a number" in technique.values
 
 
 @on_every_technique

@@ -20,13 +20,13 @@ def printable(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: 340 µs, 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
+    """Three digits, or two units, at most: 340 µs, 2.31 ms, 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
     if not math.isfinite(seconds) or seconds < 0:
         return UNKNOWN
     if 0 < seconds < 0.0009995:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        return "0 ms" if seconds == 0 else f"{_three_digits(seconds * 1000)} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -52,7 +52,7 @@ def byte_size(size: int) -> str:
         units.pop(0)
     if units[0] == "B":
         return f"{size} B"
-    return f"{amount:.{2 if amount < 9.995 else 1 if amount < 99.95 else 0}f} {units[0]}"
+    return f"{_three_digits(amount)} {units[0]}"
 
 
 def count(number: int) -> str:
@@ -72,7 +72,7 @@ def scaled(number: float, unit: str) -> str:
     while abs(number) >= 999.5 and len(prefixes) > 1:
         number /= 1000
         prefixes.pop(0)
-    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f} {prefixes[0]}{unit}"
+    return f"{_three_digits(number)} {prefixes[0]}{unit}"
 
 
 def decimal(number: float) -> str:
@@ -84,6 +84,10 @@ def decimal(number: float) -> str:
     if not 1e-4 <= abs(number) < 1e6:
         return f"{number:.1e}"
     return f"{number:#.4g}" if abs(number) < 999.95 else f"{number:.0f}"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 
 
 def per_second(rate: float) -> str:

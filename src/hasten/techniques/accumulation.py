@@ -60,6 +60,7 @@ TECHNIQUE = Technique(
     name="accumulation",
     stage=Stage.STEP,
     treats=Symptom.MEMORY_FULL,
+    values="into how many parts each batch is split: a whole number, 2 or more",
     costs=("several forward and backward passes for each update",),
     source="https://arxiv.org/abs/1806.00187",
     applies=applies,

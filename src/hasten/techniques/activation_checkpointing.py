@@ -117,6 +117,7 @@ TECHNIQUE = Technique(
     name="activation_checkpointing",
     stage=Stage.MODEL,
     treats=Symptom.MEMORY_FULL,
+    values='"blocks", "alternate", "measured" (option: free_share) or an array of module names',
     costs=("one more forward of each chosen block in every step",),
     source="https://arxiv.org/abs/1604.06174",
     applies=applies,

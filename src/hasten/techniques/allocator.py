@@ -87,6 +87,7 @@ TECHNIQUE = Technique(
     name="allocator",
     stage=Stage.PROCESS,
     treats=Symptom.SLOW_ALLOCATION,
+    values='"expandable_segments", "max_split_size" or "roundup_power2" on CUDA; "keep_freed_memory" on a processor',
     costs=("holds more memory than is in use",),
     source="https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management",
     applies=applies,

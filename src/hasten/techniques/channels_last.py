@@ -56,6 +56,7 @@ TECHNIQUE = Technique(
     name="channels_last",
     stage=Stage.MODEL,
     treats=Symptom.SLOW_CONVOLUTION,
+    values="true",
     costs=("copies the weights once at the start",),
     source="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
     applies=applies,

@@ -70,6 +70,7 @@ TECHNIQUE = Technique(
     name="clipping",
     stage=Stage.STEP,
     treats=Symptom.UNSTABLE_TRAINING,
+    values='the bound, a number above 0; options: kind ("norm" or "value") and norm_type',
     costs=("reads all gradients once more",),
     source="https://arxiv.org/abs/1211.5063",
     applies=applies,

@@ -93,6 +93,7 @@ TECHNIQUE = Technique(
     name="compile",
     stage=Stage.MODEL,
     treats=Symptom.MANY_SMALL_OPERATIONS,
+    values='"default", "max-autotune" or, on CUDA, "reduce-overhead"; option: dynamic (true or false)',
     costs=("compiles for seconds to minutes at the first step, and again for new shapes",),
     source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     applies=applies,

@@ -58,8 +58,9 @@ class No:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Technique:
-    """What it is called, when it is applied, and three functions.
+    """What it is called, when it is applied, what a plan writes for it, and three functions.
 
+    values: the values and options that a plan can give it, as a person is told them.
     applies(setup, machine) -> Yes | No; candidates(setup, machine) -> choices, the most promising first;
     apply(setup, choice) -> None, raising PlanError when the choice's value or options make no sense.
     """
@@ -67,6 +68,7 @@ class Technique:
     name: str
     stage: Stage
     treats: Symptom
+    values: str
     costs: tuple[str, ...]
     source: str
     applies: Callable[[Setup, Machine], Yes | No]

@@ -133,6 +133,7 @@ TECHNIQUE = Technique(
     name="conv_bn_bias",
     stage=Stage.MODEL,
     treats=Symptom.SLOW_CONVOLUTION,
+    values="true",
     costs=("the optimizer's groups lose parameters", "weights are converted when saved"),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,

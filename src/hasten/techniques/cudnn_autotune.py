@@ -57,6 +57,7 @@ TECHNIQUE = Technique(
     name="cudnn_autotune",
     stage=Stage.PROCESS,
     treats=Symptom.SLOW_CONVOLUTION,
+    values="true",
     costs=("runs every algorithm once for each new shape, at the start", "may use more workspace memory"),
     source="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark",
     applies=applies,

@@ -51,6 +51,7 @@ TECHNIQUE = Technique(
     name="device_metrics",
     stage=Stage.STEP,
     treats=Symptom.DEVICE_IDLE,
+    values="steps between two reads by the host: a whole number, 1 or more",
     costs=("lines of metrics appear later",),
     source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     applies=applies,

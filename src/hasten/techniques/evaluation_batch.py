@@ -58,6 +58,7 @@ TECHNIQUE = Technique(
     name="evaluation_batch",
     stage=Stage.EVALUATION,
     treats=Symptom.SLOW_EVALUATION,
+    values="samples in one batch of an evaluation: a whole number, 1 or more",
     costs=("takes more memory during evaluations",),
     source="https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode",
     applies=applies,

@@ -53,6 +53,7 @@ TECHNIQUE = Technique(
     name="flush_denormals",
     stage=Stage.PROCESS,
     treats=Symptom.SLOW_MATRIX_PRODUCT,
+    values="true",
     costs=("holds for the whole process, for other code in it too",),
     source="https://docs.pytorch.org/docs/stable/generated/torch.set_flush_denormal.html",
     applies=applies,

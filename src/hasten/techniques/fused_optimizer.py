@@ -123,6 +123,7 @@ TECHNIQUE = Technique(
     name="fused_optimizer",
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_OPTIMIZER,
+    values='"fused", "foreach" or "for_loop"',
     costs=("foreach holds temporaries of about the weights' size",),
     source="https://docs.pytorch.org/docs/stable/optim.html",
     applies=applies,

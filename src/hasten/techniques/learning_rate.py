@@ -78,6 +78,7 @@ TECHNIQUE = Technique(
     name="learning_rate",
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_CONVERGENCE,
+    values="the rate of the first parameter group, a number above 0",
     costs=("may end at another loss",),
     source="https://arxiv.org/abs/1506.01186",
     applies=applies,

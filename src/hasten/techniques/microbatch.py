@@ -58,6 +58,7 @@ TECHNIQUE = Technique(
     name="microbatch",
     stage=Stage.STEP,
     treats=Symptom.MEMORY_FULL,
+    values="samples that go through the model at once: a whole number, less than the batch",
     costs=("several forward and backward passes for each update",),
     source="https://arxiv.org/abs/1806.00187",
     applies=applies,

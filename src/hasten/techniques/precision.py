@@ -110,6 +110,7 @@ TECHNIQUE = Technique(
     name="precision",
     stage=Stage.STEP,
     treats=Symptom.SLOW_MATRIX_PRODUCT,
+    values='"bf16", "fp16", "tf32" or "fp32"',
     costs=("casts weights and inputs in every forward pass", "fp16 skips the steps whose gradients overflow"),
     source="https://docs.pytorch.org/docs/stable/amp.html",
     applies=applies,

@@ -130,6 +130,7 @@ TECHNIQUE = Technique(
     name="schedule",
     stage=Stage.OPTIMIZER,
     treats=Symptom.SLOW_CONVERGENCE,
+    values='a class of torch.optim.lr_scheduler, such as "OneCycleLR"; options: its arguments, unit and metric',
     costs=("may end at another loss",),
     source="https://arxiv.org/abs/1708.07120",
     applies=applies,

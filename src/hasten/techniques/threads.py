@@ -62,6 +62,7 @@ TECHNIQUE = Technique(
     name="threads",
     stage=Stage.PROCESS,
     treats=Symptom.MANY_SMALL_OPERATIONS,
+    values="how many compute threads: a whole number, 1 or more",
     costs=("takes cores from the loader workers, or leaves cores idle",),
     source="https://docs.pytorch.org/docs/stable/notes/cpu_threading_torchscript_inference.html",
     applies=applies,

@@ -45,16 +45,23 @@ def split_name(name: str) -> tuple[str, str]:
     of a job: no function in it, or a file that is not there."""
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function.isidentifier():
-        missing = name if not colon else place or "digits.py"
-        raise Misconfigured(
-            "names no function that makes a job", where=name, fix=f"write file and function: {missing.strip()}:job"
-        )
+        raise Misconfigured("names no function that makes a job", where=name, fix=f"write {_whole_name(name)}")
     if _is_file(place) and not Path(place).is_file():
         folder = Path(place).parent
         scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
         near = did_you_mean(Path(place).name, scripts) if scripts else "check the path"
         raise Misconfigured("there is no such file", where=place, fix=near)
     return place, function
+
+
+def _whole_name(name: str) -> str:
+    """What to write in place of a name that lacks its function, or has a dot where the colon belongs."""
+    place, colon, function = name.strip().rpartition(":")
+    place = place if colon else function
+    if _is_file(place) or not place:
+        return f"file and function: {place or 'digits.py'}:job"
+    module, dot, function = place.rpartition(".")
+    return f"module and function: {place}:job" if colon or not dot else f"module and function: {module}:{function}"
 
 
 def _is_file(place: str) -> bool:
