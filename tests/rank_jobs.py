@@ -67,6 +67,42 @@ def trained(microbatch: int | None = None, **changes: Any) -> dict[str, Any]:
         }
 
 
+class PartlyUsed(nn.Module):
+    """`spare` is used never, for an output that the loss ignores, on every second call, or for some rows alone."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        self.main, self.spare, self.use, self.calls = nn.Linear(6, 3), nn.Linear(6, 3), use, 0
+
+    def forward(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self.calls += 1
+        out = self.main(rows)
+        if self.use == "by the loss":
+            return out, self.spare(rows)
+        if self.use == "on some steps" and self.calls % 2:
+            return out + self.spare(rows), None
+        if self.use == "for some rows" and (chosen := rows[:, 0] > 0).any():
+            return out.index_add(0, chosen.nonzero()[:, 0], self.spare(rows[chosen])), None
+        return out, None
+
+
+def trained_with_a_part_unused(use: str, microbatch: int | None = None) -> list[torch.Tensor]:
+    """The weights after a run with momentum and weight decay; the second half of every batch has no chosen row."""
+    rows, labels = small_job().train
+    rows[:, 0] = torch.where(torch.arange(40) % 8 < 4, 1.0, -1.0)
+    job = small_job(
+        model=lambda: PartlyUsed(use),
+        loss=lambda model, batch: functional.cross_entropy(model(batch[0])[0], batch[1]),
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.1),
+        train=(rows, labels),
+        shuffle=False,
+    )
+    with prepare(job, make_plan(microbatch=microbatch) if microbatch else None) as run:
+        for batch in run.batches():
+            run.step(batch)
+        return [parameter.detach().clone() for parameter in run.model.parameters()]
+
+
 def skipping_on_one_rank() -> dict[str, Any]:
     """fp16's scaling, and an infinity that only the last rank sees in the second update."""
     ranks = torch.distributed.get_world_size()

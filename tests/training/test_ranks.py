@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_jobs import skipping_on_one_rank, trained
+from rank_jobs import skipping_on_one_rank, trained, trained_with_a_part_unused
 from ranks import on_ranks
 
 
@@ -50,3 +50,15 @@ def test_an_infinity_on_one_rank_skips_the_update_on_all(tmp_path):
     assert first["applied"] == second["applied"] == 4
     assert first["scale"] == second["scale"] == 512.0
     assert all(torch.equal(a, b) for a, b in zip(first["weights"], second["weights"], strict=True))
+
+
+@pytest.mark.trap(28)
+@pytest.mark.parametrize(
+    ("use", "microbatch"),
+    [("never", None), ("by the loss", None), ("on some steps", None), ("for some rows", None), ("for some rows", 2)],
+)
+def test_parameters_that_a_step_does_not_use_train_over_ranks_as_they_do_alone(use, microbatch, tmp_path):
+    wanted = trained_with_a_part_unused(use)
+    for found in on_ranks(2, tmp_path, trained_with_a_part_unused, use, microbatch):
+        for mine, alone in zip(found, wanted, strict=True):
+            torch.testing.assert_close(mine, alone)

@@ -3,6 +3,13 @@
 Built on torch's own DistributedDataParallel, which sums gradients in buckets while the backward pass still runs. It
 divides by the number of ranks; the step multiplies that back, because the true denominator is the global item count,
 which ranks need not share equally.
+
+A parameter may be used by some steps or by some ranks only, an expert of a mixture for instance, or never. So what each
+step left unused is looked for: without that torch stops at the second step, or, where ranks differ, takes one bucket of
+gradients for another. It costs a walk over the graph, a copy of the model's outputs and a small reduction a step; where
+everything is used, torch says once on its error stream that it was not needed.
+
+Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ def present_ranks() -> Ranks:
 
 def replicate(model: nn.Module, ranks: Ranks) -> nn.Module:
     """What the loss function is to call: the model itself on one rank, else its replica with reduced gradients."""
-    return DistributedDataParallel(model) if ranks.many else model
+    return DistributedDataParallel(model, find_unused_parameters=True) if ranks.many else model
 
 
 def without_sync(replica: nn.Module) -> AbstractContextManager[None]:
