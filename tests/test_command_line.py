@@ -235,6 +235,8 @@ def test_techniques_are_listed_and_each_can_be_explained():
         code, shown, _ = ran("explain", technique.name)
         assert code == 0
         assert technique.source in shown
+        assert technique.values in shown
+        assert f'technique = "{technique.name}"' in shown
         assert all(cost in shown for cost in technique.costs)
         words = technique.manual.split()
         assert shown.split()[1 : len(words) + 1] == words  # after the name, the whole page

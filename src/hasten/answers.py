@@ -132,7 +132,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     ]
     header = ["samples at a time", "median step", "fastest", "slowest", "steps"]
     show("Microbatch", [("batch", f"{found.batch_size}, in one optimizer step whatever the size")])
-    typer.echo("\n" + "\n".join(f"  {line}" for line in table(header, rows)) + "\n")
+    typer.echo("\n" + "\n".join(f"  {line}" for line in table(header, rows)))
     show("", [("fastest", f"{found.fastest.size} samples at a time")])
     return found
 

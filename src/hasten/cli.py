@@ -188,6 +188,9 @@ def explain(
             ("values", technique.values),
             *(("costs" if index == 0 else "", cost) for index, cost in enumerate(technique.costs)),
             ("source", technique.source),
+            ("in a plan", "[[choice]]"),
+            ("", f'technique = "{name}"'),
+            ("", "value = …"),
         ],
     )
     _offer("hasten train digits.py:job --plan plan.toml")

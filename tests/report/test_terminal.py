@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
-from hasten.report.terminal import Progress, is_plain, seconds_left
+from hasten.report.terminal import Progress, is_plain, seconds_left, show
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -208,3 +208,8 @@ def test_closing_twice_and_closing_early_are_harmless():
         progress = Progress(stream)
         progress.close()
         progress.close()
+
+
+def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):
+    show("", [("next", "hasten techniques")])
+    assert capsys.readouterr().out == "\n  next      hasten techniques\n"

@@ -339,7 +339,7 @@ def test_what_was_chosen_is_told_with_bytes_and_seconds():
     blocks = [BlockCost(name=name, saved_bytes=1000 * n, seconds=0.25 * n) for n, name in enumerate("abc", start=1)]
     assert told(blocks, ["a", "c"]) == (
         "activation_checkpointing recomputes 2 of 3 blocks: a, c. "
-        "They keep 4,000 of 6,000 bytes, and their forward took 1 of 1.5 s on the host"
+        "They keep 4,000 of 6,000 bytes, and their forward took 1,000.00 of 1,500.00 ms on the host"
     )
 
 

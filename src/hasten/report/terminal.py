@@ -57,7 +57,7 @@ class Progress:
 
 
 def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None) -> None:
-    """Print labelled texts as the summary of a run is printed; an empty title is left out."""
+    """Print labelled texts as the summary of a run is printed; an empty title leaves an empty line."""
     output = stream or sys.stdout
     screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
     screen.say(title, [(label, printable(text)) for label, text in lines])
@@ -123,8 +123,7 @@ class _PlainScreen:
         """Nothing to end."""
 
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
-        if title:
-            self._write(title)
+        self._write(title)
         for label, text in lines:
             self._write(f"  {label:<{_label_width(lines)}}{text}")
 

@@ -4,8 +4,8 @@ What it does: while training, a chosen block keeps its inputs and none of the te
 its forward again, with the same random numbers, the same autocast and the buffers as they were. "blocks" chooses every
 repeated block (in a model that repeats none, its direct children that hold layers), "alternate" every second of these,
 and a list of module names those modules. "measured" runs the job's forward on one batch, on the host before the model
-moves to its device, and chooses the blocks that free the share `free_share` (an option; half where it is left out) of
-the bytes that all blocks keep, in the fewest seconds; a notice says which, with their bytes and seconds.
+moves to its device, so it must be able to run there. It chooses the blocks that free the share `free_share` (an option;
+half where it is left out) of the bytes that all blocks keep, in the fewest seconds; a notice says which.
 
 Why it is faster: it is not. It frees memory, so that a larger microbatch fits, and that can be faster.
 
@@ -105,11 +105,11 @@ def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:
 def told(blocks: Sequence[BlockCost], names: Sequence[str]) -> str:
     """What was chosen among the measured blocks, as a sentence with bytes and seconds."""
     chosen = [block for block in blocks if block.name in names]
-    freed, seconds = sum(block.saved_bytes for block in chosen), sum(block.seconds for block in chosen)
-    kept, whole = sum(block.saved_bytes for block in blocks), sum(block.seconds for block in blocks)
+    freed, kept = (sum(block.saved_bytes for block in each) for each in (chosen, blocks))
+    took, whole = (1e3 * sum(block.seconds for block in each) for each in (chosen, blocks))
     return (
         f"activation_checkpointing recomputes {len(chosen)} of {len(blocks)} blocks: {', '.join(names) or 'none'}. "
-        f"They keep {freed:,} of {kept:,} bytes, and their forward took {seconds:.3g} of {whole:.3g} s on the host"
+        f"They keep {freed:,} of {kept:,} bytes, and their forward took {took:,.2f} of {whole:,.2f} ms on the host"
     )
 
 
