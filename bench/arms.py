@@ -1,8 +1,8 @@
 """Run the arms of a benchmark in turns: each in its own process, and only one of them at any time.
 
-Every arm is built and warmed up once; after that it waits for its turns. A round gives every arm one window, and every
-other round goes backwards (A B B A …). Building and warming up are timed and reported, never hidden in a ratio. An
-arm that fails ends the benchmark with the class of its error: a comparison with a missing side is no comparison.
+Every arm is built and warmed up once a start; after that it waits for its turns. A round gives every arm one window,
+and every other round goes backwards (A B B A …). Building and warming up are timed and reported, never hidden in a
+ratio. An arm that fails ends the benchmark with the class of its error: a comparison with a missing side is none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import IO, Any
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
@@ -38,7 +39,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneOff:
-    """What an arm cost before its first timed step."""
+    """What an arm cost before its first timed step; where it was started several times, the middle of each."""
 
     arm: str
     build_seconds: float
@@ -59,9 +60,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Protocol:
-    """rounds: of windows; one pair a round for any two arms. threads: compute threads of every arm; None: torch's own
-    number. limit_seconds: for one answer of an arm, its build included."""
+    """starts: how often every arm is started anew, for steps so short that where a process's memory lies can be seen in
+    them. rounds: of windows in each start. Any two arms have one pair a round, or one a start where there are several.
+    threads: compute threads of every arm; None: torch's own number. limit_seconds: for one answer of an arm, its build
+    included."""
 
+    starts: int = 1
     rounds: int = 16
     steps: int = 1000
     warmup_steps: int = 200
@@ -72,15 +76,14 @@ class Protocol:
 def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
     """Raises UserCodeFailed when an arm raises or dies, Hang when it does not answer, and InvalidMeasurement when a
     window is both shorter than 50 steps and than 2 seconds."""
-    with contextlib.ExitStack() as children:
-        running = {arm.name: children.enter_context(_running(arm, protocol)) for arm in arms}
-        if len(running) != len(arms):
-            raise InvalidMeasurement("two arms have the same name", fix="give each arm its own name")
-        one_off = [_prepare(arm.name, running[arm.name], protocol) for arm in arms]
-        windows = [
-            Window(arm=name, steps=protocol.steps, seconds=running[name].window(protocol.steps))
-            for name in interleaved([arm.name for arm in arms], protocol.rounds)
-        ]
+    if len({arm.name for arm in arms}) != len(arms):
+        raise InvalidMeasurement("two arms have the same name", fix="give each arm its own name")
+    windows, one_off = list[Window](), list[OneOff]()
+    for start in range(protocol.starts):
+        # The order of the arms turns round with every start, as it does with every round inside one.
+        found = _one_start(arms if start % 2 == 0 else arms[::-1], protocol)
+        windows += [replace(window, start=start) for window in found.windows]
+        one_off += found.one_off
     for window in windows:
         if window.steps < LEAST_STEPS and window.seconds < LEAST_SECONDS:
             raise InvalidMeasurement(
@@ -88,7 +91,27 @@ def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
                 where=window.arm,
                 fix=f"run at least {LEAST_STEPS} steps or {LEAST_SECONDS:.0f} s a window",
             )
+    return Measured(windows=tuple(windows), one_off=tuple(_middle(arm.name, one_off) for arm in arms))
+
+
+def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
+    with contextlib.ExitStack() as children:
+        running = {arm.name: children.enter_context(_running(arm, protocol)) for arm in arms}
+        one_off = [_prepare(arm.name, running[arm.name], protocol) for arm in arms]
+        windows = [
+            Window(arm=name, steps=protocol.steps, seconds=running[name].window(protocol.steps))
+            for name in interleaved([arm.name for arm in arms], protocol.rounds)
+        ]
     return Measured(windows=tuple(windows), one_off=tuple(one_off))
+
+
+def _middle(name: str, one_off: Sequence[OneOff]) -> OneOff:
+    mine = [cost for cost in one_off if cost.arm == name]
+    return replace(
+        mine[0],
+        build_seconds=median(cost.build_seconds for cost in mine),
+        warmup_seconds=median(cost.warmup_seconds for cost in mine),
+    )
 
 
 def control(arm: Arm, protocol: Protocol) -> Comparison:

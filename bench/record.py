@@ -125,10 +125,9 @@ def result(record: Record) -> dict[str, Any]:
 
 
 def samples(record: Record) -> list[dict[str, Any]]:
-    control = [window for pair in record.control.pairs for window in pair]
     return [
         {"phase": phase, **asdict(window)}
-        for phase, windows in (("control", control), ("main", record.measured.windows))
+        for phase, windows in (("control", record.control.windows), ("main", record.measured.windows))
         for window in windows
     ]
 
@@ -152,6 +151,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
     versions = ", ".join(f"{name} {version}" for name, version in surroundings["packages"].items())
     threads = sorted({str(cost.threads) for cost in record.measured.one_off if cost.threads is not None})
     modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
+    pairs = "windows" if record.protocol.starts == 1 else "processes"
     verdict = (
         "found a difference where there is none; read what follows with doubt" if record.control.differs else "held"
     )
@@ -163,8 +163,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         f"* Threads inside one operation: {', '.join(threads) or 'none used'}",
         f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
         f"* Baseline: {baseline}",
-        f"* Windows: {record.protocol.steps} steps each, {record.protocol.rounds} a side, "
-        f"after {record.protocol.warmup_steps} steps of warm-up; one arm ran at a time, in turns",
+        f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns",
         f"* Control ({record.control.baseline} against itself): {record.control.speedup}: {verdict}",
         f"* Repeat: `{record.command}`",
         "",
@@ -178,7 +177,14 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
             for target in record.targets
         ]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
-    return "\n".join([*lines, "", "Ranges are 95 % intervals over pairs of windows.", ""])
+    return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
+
+
+def _windows(protocol: Protocol) -> str:
+    each = f"{protocol.steps} steps each, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"
+    if protocol.starts == 1:
+        return each
+    return f"{each}; that {protocol.starts} times, in new processes each time, of which the middle window counts"
 
 
 def _table(record: Record) -> list[str]:

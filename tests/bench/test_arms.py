@@ -41,6 +41,16 @@ def test_no_window_of_one_arm_begins_inside_one_of_another(tmp_path):
     assert lines == expected
 
 
+def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
+    protocol = Protocol(starts=3, rounds=2, steps=50, warmup_steps=5, limit_seconds=60)
+    measured = run_arms([arm("additions", name) for name in "ab"], protocol)
+    expected = ["abba", "baab", "abba"]
+    assert [(window.arm, window.start) for window in measured.windows] == [
+        (name, start) for start, turns in enumerate(expected) for name in turns
+    ]
+    assert [cost.arm for cost in measured.one_off] == ["a", "b"]
+
+
 def test_what_an_arm_prints_is_never_taken_for_an_answer():
     found = control(arm("talkative"), SHORT)
     assert all(window.seconds > 0 for pair in found.pairs for window in pair)

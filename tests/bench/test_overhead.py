@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from bench.arms import Measured
 from bench.overhead import BASELINE, OURS, judged, share_of_cost
 
 from bench import overhead_arms
-from hasten.measure.paired import Window, compare, interleaved
+from hasten.measure.paired import Comparison, Window, compare, interleaved
 
 
 class Enough(Exception):
@@ -63,25 +62,22 @@ def test_every_arm_writes_its_loss_down_every_fifty_steps(name, file, monkeypatc
     assert all(1 < line["loss"] < 4 for line in lines)  # of ten classes and random labels: near log 10
 
 
-def measured(microseconds: dict[str, float]) -> Measured:
+def comparisons(microseconds: dict[str, float]) -> list[Comparison]:
     steps = 1000
     windows = [
         Window(arm=name, steps=steps, seconds=steps * 1e-6 * microseconds[name])
         for name in interleaved(list(microseconds), 12)
     ]
-    return Measured(windows=tuple(windows), one_off=())
+    return [compare(windows, baseline=BASELINE, challenger=name) for name in microseconds if name != BASELINE]
 
 
 def outcomes(microseconds: dict[str, float]) -> dict[str, str]:
-    found = measured(microseconds)
-    names = [name for name in microseconds if name != BASELINE]
-    comparisons = [compare(found.windows, baseline=BASELINE, challenger=name) for name in names]
-    return {target.name.partition(": ")[2]: target.outcome for target in judged(comparisons, found)}
+    return {target.name.partition(": ")[2]: target.outcome for target in judged(comparisons(microseconds))}
 
 
 def test_a_share_is_of_what_both_cost_beyond_the_plain_loop():
-    found = measured({BASELINE: 100.0, "hasten_train": 110.0, "lightning_tuned": 300.0})
-    assert share_of_cost(found, "hasten_train", "lightning_tuned") == pytest.approx((0.05, 0.05, 0.05))
+    found = comparisons({BASELINE: 100.0, "hasten_train": 110.0, "lightning_tuned": 300.0})
+    assert share_of_cost(*found) == pytest.approx((0.05, 0.05, 0.05))
 
 
 def test_targets_are_judged_for_the_whole_engine_against_every_peer():

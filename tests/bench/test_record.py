@@ -45,7 +45,7 @@ def test_a_record_holds_the_result_the_samples_the_environment_and_a_page(tmp_pa
     assert result["control"]["differs"] is False
     lines = [json.loads(line) for line in (home / "samples.jsonl").read_text().splitlines()]
     assert [line["phase"] for line in lines] == ["control"] * 24 + ["main"] * 24
-    assert lines[24] == {"phase": "main", "arm": "plain", "steps": 100, "seconds": 1.0}
+    assert lines[24] == {"phase": "main", "arm": "plain", "steps": 100, "seconds": 1.0, "start": 0}
     page = (home / "README.md").read_text()
     for said in (
         "Nothing at all",

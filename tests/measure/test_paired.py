@@ -124,3 +124,24 @@ def test_too_few_pairs_or_a_missing_window_give_no_interval():
         compare(windows_of([1.0] * 12, [1.0] * 12)[:-1], baseline="a", challenger="b")
     with pytest.raises(InvalidMeasurement, match="another name"):
         compare(windows_of([1.0] * 12, [1.0] * 12), baseline="a", challenger="a")
+
+
+def test_of_arms_started_several_times_only_the_middle_windows_of_each_start_make_a_pair():
+    windows = [
+        Window(arm=arm, steps=50, seconds=seconds, start=start)
+        for start in range(12)
+        for arm, middle in (("a", 2.0 + start), ("b", 1.0 + start / 2))
+        for seconds in (9 * middle, middle, middle / 9)
+    ]
+    found = compare(windows, baseline="a", challenger="b")
+    assert (found.speedup.ratio, found.speedup.low, found.speedup.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert [(first.seconds, first.start) for first, _ in found.pairs] == [(2.0 + start, start) for start in range(12)]
+    assert found.windows == tuple(windows)
+
+
+def test_a_start_that_one_arm_lacks_is_an_error():
+    windows = [
+        Window(arm=arm, steps=50, seconds=1.0, start=start + (arm == "b")) for arm in "ab" for start in range(12)
+    ]
+    with pytest.raises(InvalidMeasurement, match="ran 12 windows"):
+        compare(windows, baseline="a", challenger="b")

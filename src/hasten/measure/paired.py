@@ -10,6 +10,10 @@ inside one are not. It is the percentile bootstrap (Efron 1979) with tails widen
 percentile interval, Hesterberg 2015, arXiv:1411.5279): the plain one would call twelve pairs of equal arms different
 too often.
 
+Two processes of the same code can differ by a few per cent for as long as they live, because their memory lies
+differently. Where that matters the arms are started several times, and a pair is what is independent then: of the
+processes that were started together, the middle window of either side.
+
 What was given up: with fewer than twelve pairs the interval of a median is too coarse to be believed, so none is given.
 Nothing is ever filtered: one window without a step or with an impossible duration makes the whole comparison invalid.
 """
@@ -17,8 +21,10 @@ Nothing is ever filtered: one window without a step or with an impossible durati
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import NormalDist
 
 import numpy as np
@@ -42,6 +48,7 @@ class Window:
     arm: str
     steps: int
     seconds: float
+    start: int = 0  # which of the arm's processes ran it
 
     @property
     def seconds_per_step(self) -> float:
@@ -68,6 +75,7 @@ class Comparison:
     speedup: Speedup
     extra: ExtraCost
     pairs: tuple[tuple[Window, Window], ...]  # (baseline, challenger), in the order they ran
+    windows: tuple[Window, ...]  # all of the two arms, in the order they ran
 
     @property
     def differs(self) -> bool:
@@ -83,10 +91,12 @@ def interleaved(arms: Sequence[str], rounds: int) -> tuple[str, ...]:
 def compare(windows: Iterable[Window], *, baseline: str, challenger: str) -> Comparison:
     """Compare two arms by their windows, in the order they ran; windows of other arms are left aside.
 
-    The k-th window of one arm is paired with the k-th of the other. Raises InvalidMeasurement when a window has no
-    step, a duration that is NaN, infinite, zero or negative, when the arms have unequally many windows, or when there
-    are fewer than twelve pairs.
+    The k-th window of one arm is paired with the k-th of the other; where the arms were started more than once, the
+    middle window of the k-th start with that of the other's. Raises InvalidMeasurement when a window has no step, a
+    duration that is NaN, infinite, zero or negative, when the arms have unequally many windows, or when there are fewer
+    than twelve pairs.
     """
+    windows = tuple(window for window in _checked(windows) if window.arm in (baseline, challenger))
     pairs = _paired(windows, baseline, challenger)
     ours = np.array([[first.seconds_per_step, second.seconds_per_step] for first, second in pairs])
     low, middle, high = (math.exp(value) for value in estimate(_median, np.log(ours[:, 0]) - np.log(ours[:, 1])))
@@ -97,6 +107,7 @@ def compare(windows: Iterable[Window], *, baseline: str, challenger: str) -> Com
         speedup=Speedup(ratio=middle, low=low, high=high, pairs=len(pairs)),
         extra=ExtraCost(seconds=extra, low=cheapest, high=dearest, pairs=len(pairs)),
         pairs=pairs,
+        windows=windows,
     )
 
 
@@ -135,20 +146,31 @@ def _median(resamples: Samples) -> Samples:
     return np.median(resamples, axis=1)
 
 
-def _paired(windows: Iterable[Window], baseline: str, challenger: str) -> tuple[tuple[Window, Window], ...]:
-    if baseline == challenger:
-        raise InvalidMeasurement(f'both arms are called "{baseline}"', fix="give the control another name")
-    sides: dict[str, list[Window]] = {baseline: [], challenger: []}
+def _checked(windows: Iterable[Window]) -> Iterable[Window]:
     for position, window in enumerate(windows):
         _check(window, position)
-        if window.arm in sides:
-            sides[window.arm].append(window)
-    first, second = sides[baseline], sides[challenger]
-    if len(first) != len(second):
+        yield window
+
+
+def _paired(windows: Sequence[Window], baseline: str, challenger: str) -> tuple[tuple[Window, Window], ...]:
+    if baseline == challenger:
+        raise InvalidMeasurement(f'both arms are called "{baseline}"', fix="give the control another name")
+    first, second = ([window for window in windows if window.arm == arm] for arm in (baseline, challenger))
+    counts = [Counter(window.start for window in side) for side in (first, second)]
+    if counts[0] != counts[1]:
         raise InvalidMeasurement(
             f'"{baseline}" ran {len(first)} windows and "{challenger}" {len(second)}', fix="let every round finish"
         )
+    if len(counts[0]) > 1:
+        first, second = _middles(first), _middles(second)
     return tuple(zip(first, second, strict=True))
+
+
+def _middles(windows: Sequence[Window]) -> list[Window]:
+    """The middle window of each start; of two in the middle, the shorter one."""
+    starts = dict.fromkeys(window.start for window in windows)
+    alike = ([window for window in windows if window.start == start] for start in starts)
+    return [sorted(each, key=attrgetter("seconds_per_step"))[(len(each) - 1) // 2] for each in alike]
 
 
 def _check(window: Window, position: int) -> None:

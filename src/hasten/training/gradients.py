@@ -7,12 +7,15 @@ all gradients that needs no host sync.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from hasten.errors import Misconfigured
+
+_IS_SPARSE = attrgetter("is_sparse")
 
 
 def present(parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -33,19 +36,29 @@ class FiniteCheck:
     exists for every device, and leaves finite values to the bit. Its output is also what fused optimizers read.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, parameters: Sequence[Tensor], device: torch.device) -> None:
+        self._of_one_dtype = len({parameter.dtype for parameter in parameters}) == 1
         self._one, self._found = torch.ones((), device=device), torch.zeros((), device=device)
 
-    def __call__(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The answer; it holds until the next call."""
-        found = self._found.zero_()
-        for group in _of_one_kind(gradients):
-            torch._amp_foreach_non_finite_check_and_unscale_(group, found, self._one)  # pyright: ignore[reportPrivateImportUsage]
-        return found
+    def __call__(self, gradients: list[Tensor]) -> Tensor:
+        """The answer to these gradients of the parameters; it holds until the next call or clear()."""
+        if self._of_one_dtype and gradients and not any(map(_IS_SPARSE, gradients)):
+            self._look_at(gradients)
+        else:
+            for alike in _dense_by_dtype(gradients):
+                self._look_at(alike)
+        return self._found
+
+    def clear(self) -> None:
+        """Forget an answer that was 1, or may have been: the pass only ever raises it."""
+        self._found.zero_()
+
+    def _look_at(self, gradients: list[Tensor]) -> None:
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def _of_one_kind(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
-    """Dense gradients grouped by dtype, as the fused pass needs them."""
+def _dense_by_dtype(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
+    """The gradients, sparse ones by their values, grouped as the fused pass needs them."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for gradient in gradients:
         dense = gradient.coalesce().values() if gradient.is_sparse else gradient

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -34,8 +34,9 @@ class JsonLines:
         self._file = open_for_append(Path(path))
 
     def log(self, event: Event) -> None:
-        fields = {"event": type(event).__name__.lower()} | cast("dict[str, Any]", _as_json(asdict(event)))
-        self._file.add_line(json.dumps(fields, allow_nan=False).encode("ascii"))
+        kind = {"event": type(event).__name__.lower()}
+        numbers = {field.name: _as_json(getattr(event, field.name)) for field in fields(event)}
+        self._file.add_line(json.dumps(kind | numbers, allow_nan=False).encode("ascii"))
 
     def close(self) -> None:
         self._file.close()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,12 +18,11 @@ from hasten.parallel.replicate import Ranks, sum_over_ranks
 from hasten.training.losses import Count
 
 
-@dataclass(frozen=True, slots=True)
-class WindowLoss:
+class WindowLoss(NamedTuple):
     """The mean loss of one optimizer step's window and the number of items it is the mean of, over all ranks."""
 
     mean: float
-    count: float
+    items: float
 
 
 class LossRecord:
@@ -38,24 +38,29 @@ class LossRecord:
         return len(self._rows)
 
     def drain(self) -> list[WindowLoss]:
-        """All windows since the last call, oldest first, with one host sync. NaN stays NaN."""
+        """All windows since the last call, oldest first, with one wait for the device. NaN stays NaN."""
         if not self._rows:
             return []
-        means, counts, auxiliary, samples = (self._together(column) for column in zip(*self._rows, strict=True))
+        columns = list(zip(*self._rows, strict=True))
         self._rows = []
         if self._ranks.many:
-            means, counts = self._over_ranks(means, counts)
-            auxiliary, samples = self._over_ranks(auxiliary, samples)
-        pairs = zip((means + auxiliary).tolist(), counts.tolist(), strict=True)
-        return [WindowLoss(mean, count) for mean, count in pairs]
+            means, counts, auxiliary, samples = map(self._tensor, columns)
+            columns = *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
+        means, counts, auxiliary, _ = map(self._numbers, columns)
+        return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
 
-    def _together(self, column: Sequence[Count]) -> Tensor:
-        tensors = [value for value in column if isinstance(value, Tensor)]
-        if not tensors:
-            return torch.tensor(column, dtype=torch.float64, device=self._device)
-        if len(tensors) < len(column) or any(tensor.dtype is not tensors[0].dtype for tensor in tensors):
-            tensors = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
-        return torch.stack(tensors).double()
+    def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
+        if not isinstance(column, Tensor):
+            if not any(isinstance(value, Tensor) for value in column):
+                return [float(value) for value in column]
+            column = self._tensor(column)
+        return column.tolist()
+
+    def _tensor(self, column: Sequence[Count]) -> Tensor:
+        kinds = {value.dtype if isinstance(value, Tensor) else None for value in column}
+        if len(kinds) > 1 or None in kinds:
+            column = [torch.as_tensor(value, dtype=torch.float64, device=self._device) for value in column]
+        return torch.stack(column).double()  # pyright: ignore[reportArgumentType]
 
     def _over_ranks(self, means: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         totals, weights = sum_over_ranks(means * weights, self._ranks), sum_over_ranks(weights, self._ranks)
@@ -64,8 +69,8 @@ class LossRecord:
 
 def mean_loss(windows: Sequence[WindowLoss]) -> float:
     """The mean over all items of several windows; NaN when no window holds an item, or one of them is NaN."""
-    items = math.fsum(window.count for window in windows)
+    items = math.fsum(window.items for window in windows)
     if not items:
         return math.nan
     # A window without items has the mean 0 and no weight, so only true NaNs come through.
-    return sum(window.mean * window.count for window in windows) / items
+    return sum(window.mean * window.items for window in windows) / items

@@ -63,7 +63,7 @@ class Skips:
         """Take the device's answer, 0.0 or 1.0, to be read at the next settle()."""
         self._scaling = scaling
         if self._copied is None:
-            self._answer = non_finite
+            self._answer = non_finite.clone()  # its owner clears it
             return
         self._answer = torch.empty((), pin_memory=True).copy_(non_finite, non_blocking=True)
         self._copied.record()

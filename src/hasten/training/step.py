@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.facts.loss import Loss
-from hasten.parallel.replicate import ALONE, Ranks, mean_over_ranks, replicate, sum_over_ranks, without_sync
+from hasten.parallel.replicate import ALONE, Ranks, replicate, without_sync
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.loss_record import LossRecord
-from hasten.training.losses import Count, LossFunction, call_loss, checked, count_of, mean_of, never_zero, total_of
+from hasten.training.losses import Count, LossFunction, call_loss, checked, count_of, mean_of, never_zero
 from hasten.training.master_weights import MasterWeights
 from hasten.training.skips import Skips
+from hasten.training.window_sums import WindowSums, weighed
 
 
 class Step:
@@ -61,6 +62,7 @@ class Step:
         self.model, self.optimizers = model, list(optimizers)
         self._replica = replicate(model, ranks)
         self._loss, self._options, self._ranks, self._reference = loss, options, ranks, reference
+        self._alone = not ranks.many
         self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
@@ -68,7 +70,7 @@ class Step:
         self._clips = options.clip_norm is not None or options.clip_value is not None
         self._autocast = autocast_of(self._device, options.autocast)
         self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
-        self._is_finite = gradient.FiniteCheck(self._device)
+        self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
@@ -86,10 +88,10 @@ class Step:
         """
         if self._closed:
             raise RuntimeError("the window's last microbatch is in: update() comes before the next accumulate()")
-        if self._settles_first and self._first:
+        if self._settles_first and self._sums is None:
             self.skips.settle()
         self._closed = last
-        if last and self._first and not self._ranks.many:
+        if last and self._alone and self._sums is None:
             return self._differentiate_mean(self._forward(batch), samples)
         with nullcontext() if last else without_sync(self._replica):
             return self._differentiate_total(self._forward(batch), samples)
@@ -105,34 +107,25 @@ class Step:
     def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
         mean = mean_of(returned)
         self._scaled(mean).backward()
-        self._window_mean, self._window_count = mean.detach(), count_of(returned, samples)
-        return self._window_mean
+        mean = mean.detach()
+        self._only = mean, count_of(returned, samples)
+        return mean
 
     def _differentiate_total(self, returned: Loss | Tensor, samples: int) -> Tensor:
-        weight = 1.0 if samples else 0.0
-        total = total_of(returned, samples)
-        total = (total if total.dtype is torch.float64 else total.float()) * weight
-        count = count_of(returned, samples) * weight
+        sums = self._sums or WindowSums()
+        total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
-            self._differentiate_auxiliary(returned.auxiliary, samples)
+            self._differentiate_auxiliary(returned.auxiliary, samples, sums)
         self._scaled(total / self._reference).backward()
-        detached = total.detach()
-        self._window_total = detached if self._window_total is None else self._window_total + detached
-        self._window_count = self._window_count + count
-        self._window_samples += samples
-        self._first = False
-        return detached / never_zero(count)
+        sums.add(total, count, samples)
+        self._sums = sums
+        return total.detach() / never_zero(count)
 
-    def _differentiate_auxiliary(self, auxiliary: Tensor, samples: int) -> None:
-        """Its denominator is the samples, not the items, so its gradients are summed apart until the boundary."""
+    def _differentiate_auxiliary(self, auxiliary: Tensor, samples: int, sums: WindowSums) -> None:
         scaled = self._scaled(auxiliary.float() * samples)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         parts = torch.autograd.grad(scaled, parameters, retain_graph=True, allow_unused=True)
-        sums = self._auxiliary_gradients
-        for parameter, part in zip(self._masters.replace(parameters), parts, strict=True):
-            if part is not None:
-                sums[parameter] = sums[parameter] + part if parameter in sums else part.to(parameter.dtype)
-        self._auxiliary_total = self._auxiliary_total + auxiliary.detach().float() * samples
+        sums.add_auxiliary(auxiliary, samples, self._masters.replace(parameters), parts)
 
     def _scaled(self, objective: Tensor) -> Tensor:
         return objective if self._scaler is None else self._scaler.scale(objective)
@@ -145,9 +138,12 @@ class Step:
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
         self.skips.settle()
-        self._record_loss()
-        if not self._first:  # a window of one is a mean already
-            self._divide_by_count()
+        if self._only is not None:  # a window of one is a mean already
+            self.losses.append(*self._only)
+        elif self._sums is not None:
+            self._close_sums(self._sums)
+        else:
+            raise RuntimeError("update() was called before any accumulate()")
         if self._scaler is not None:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
@@ -160,6 +156,10 @@ class Step:
             self._scaler.update()
         self._open_window()
 
+    def _close_sums(self, sums: WindowSums) -> None:
+        self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
+        sums.divide_gradients(self._parameters, self._reference, self._ranks, self._device)
+
     def _clip(self, gradients: list[Tensor], non_finite: Tensor) -> Tensor:
         options = self._options
         self.gradient_norm = gradient.clip(
@@ -170,24 +170,6 @@ class Step:
         # A norm can overflow where every gradient is finite; clipping by it would move nothing but the momentum.
         return torch.maximum(non_finite, (~self.gradient_norm.isfinite()).float())
 
-    def _divide_by_count(self) -> None:
-        count = torch.as_tensor(self._window_count, dtype=torch.float64, device=self._device)
-        count = sum_over_ranks(count, self._ranks)
-        # The replica divides by the number of ranks; the only true denominator is the global count.
-        factor = self._reference * self._ranks.size / (count + (count == 0))
-        gradient.multiply(gradient.present(self._parameters), factor)
-        if self._auxiliary_gradients:
-            self._add_auxiliary()
-
-    def _add_auxiliary(self) -> None:
-        samples = torch.tensor(float(self._window_samples), dtype=torch.float64, device=self._device)
-        samples = sum_over_ranks(samples, self._ranks)
-        parameters, sums = zip(*self._auxiliary_gradients.items(), strict=True)
-        mean_over_ranks(list(sums), self._ranks)
-        gradient.multiply(sums, self._ranks.size / samples.clamp(min=1))
-        for parameter, part in zip(parameters, sums, strict=True):
-            parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
-
     def _move(self, non_finite: Tensor) -> None:
         scaling = self._scaler is not None
         if self.skips.deferred:
@@ -196,7 +178,9 @@ class Step:
                 optimizer.step()
             self._masters.write_back()
             self.skips.defer(non_finite, scaling=scaling)
+            self._is_finite.clear()
         elif non_finite.item():
+            self._is_finite.clear()
             names = zip(self._names, self._parameters, strict=True)
             self.skips.skip(scaling=scaling, parameter=gradient.first_non_finite(names))
         else:
@@ -206,25 +190,12 @@ class Step:
             self.skips.apply()
 
     def _open_window(self) -> None:
-        """Forget gradients and sums. `_first`: no microbatch was summed yet; `_closed`: the last is in."""
+        """Forget gradients and sums."""
         for parameter in self._parameters:
             parameter.grad = None
-        self._first, self._closed = True, False
-        self._window_samples = 0
-        self._auxiliary_gradients: dict[Tensor, Tensor] = {}
-        self._auxiliary_total: Tensor | float = 0.0
-        self._window_total: Tensor | None = None
-        self._window_mean: Tensor | None = None
-        self._window_count: Count = 0
-
-    def _record_loss(self) -> None:
-        if self._window_mean is not None:
-            self.losses.append(self._window_mean, self._window_count)
-        elif self._window_total is not None:
-            mean, samples = self._window_total / never_zero(self._window_count), self._window_samples
-            self.losses.append(mean, self._window_count, self._auxiliary_total / max(samples, 1), samples)
-        else:
-            raise RuntimeError("update() was called before any accumulate()")
+        self._closed = False  # the last microbatch is not in
+        self._only: tuple[Tensor, Count] | None = None  # mean and count of a window's one microbatch
+        self._sums: WindowSums | None = None  # of a window of several, from its first on
 
     # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,79 @@
+"""What a window of several microbatches, or over several ranks, adds up until its boundary.
+
+Totals, not means: only at the boundary is it known how many items the window holds, and a mean of means would weigh a
+short microbatch like a long one. A term that is a mean over samples already (Loss.auxiliary) has another denominator,
+so its gradients are summed apart from the others until both are divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hasten.facts.loss import Loss
+from hasten.parallel.replicate import Ranks, mean_over_ranks, sum_over_ranks
+from hasten.training.gradients import multiply, present
+from hasten.training.losses import Count, count_of, never_zero, total_of
+
+
+class WindowSums:
+    """The sums of one window on this rank; add() for each microbatch, divide_gradients() once."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.count: Count = 0
+        self._total = torch.zeros(())
+        self._auxiliary_total: Tensor | float = 0.0
+        self._auxiliary_gradients: dict[Tensor, Tensor] = {}
+
+    def add(self, total: Tensor, count: Count, samples: int) -> None:
+        """Count one microbatch, once its backward pass is done; see weighed()."""
+        self._total, self.count = self._total + total.detach(), self.count + count
+        self.samples += samples
+
+    def add_auxiliary(
+        self, auxiliary: Tensor, samples: int, parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]
+    ) -> None:
+        """Count a microbatch's auxiliary mean, and the gradients of its product with the samples, None where it has
+        none; in the order of the parameters that they are to be added to."""
+        sums = self._auxiliary_gradients
+        for parameter, part in zip(parameters, gradients, strict=True):
+            if part is not None:
+                sums[parameter] = sums[parameter] + part if parameter in sums else part.to(parameter.dtype)
+        self._auxiliary_total = self._auxiliary_total + auxiliary.detach().float() * samples
+
+    @property
+    def mean(self) -> Tensor:
+        """Of all items on this rank, without the auxiliary term."""
+        return self._total / never_zero(self.count)
+
+    @property
+    def auxiliary_mean(self) -> Tensor | float:
+        return self._auxiliary_total / max(self.samples, 1)
+
+    def divide_gradients(
+        self, parameters: Sequence[Tensor], reference: float, ranks: Ranks, device: torch.device
+    ) -> None:
+        """Make the gradients of total / reference those of the global batch's mean, the auxiliary term included."""
+        count = torch.as_tensor(self.count, dtype=torch.float64, device=device)
+        count = sum_over_ranks(count, ranks)
+        # The replica divides by the number of ranks; the only true denominator is the global count.
+        multiply(present(parameters), reference * ranks.size / (count + (count == 0)))
+        if not self._auxiliary_gradients:
+            return
+        samples = sum_over_ranks(torch.tensor(float(self.samples), dtype=torch.float64, device=device), ranks)
+        owners, sums = zip(*self._auxiliary_gradients.items(), strict=True)
+        mean_over_ranks(list(sums), ranks)
+        multiply(sums, ranks.size / samples.clamp(min=1))
+        for parameter, part in zip(owners, sums, strict=True):
+            parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
+
+
+def weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
+    """Total (float32 or wider, differentiable) and count of a microbatch, without the auxiliary term. Both are 0 for a
+    microbatch of 0 samples, which is there so that a rank without data takes part in every reduction."""
+    weight = 1.0 if samples else 0.0
+    total = total_of(returned, samples)
+    return (total if total.dtype is torch.float64 else total.float()) * weight, count_of(returned, samples) * weight
