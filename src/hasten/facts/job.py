@@ -69,8 +69,9 @@ class EarlyStopping:
             raise JobError("stop", f"patience is {describe(self.patience)}", "write how many evaluations: 1 or more")
         if self.mode not in ("min", "max", None):
             raise JobError("stop", f"mode is {self.mode!r}", 'write "min", "max" or None')
-        if self.min_delta < 0:
-            raise JobError("stop", f"min_delta is {self.min_delta}", "write 0 or more; the direction is `mode`'s")
+        if not (_is_number(self.min_delta) and self.min_delta >= 0):
+            was = f"min_delta is {describe(self.min_delta)}"
+            raise JobError("stop", was, "write a number of 0 or more; the direction is `mode`'s")
 
 
 @dataclass(frozen=True, slots=True)
