@@ -249,3 +249,22 @@ def test_a_one_cycle_run_on_a_stream_that_misjudges_itself_ends_in_one_line(says
             steps += 1
     assert steps == min(says, 40) // 8
     assert f"__len__ says {says} samples" in refusal.value.what
+
+
+@pytest.mark.trap(32)
+def test_an_evaluation_judges_the_averaged_weights_and_training_goes_on_from_its_own():
+    job = rich_job(average=ExponentialAverage(0.9))
+    features, labels = job.valid
+    with prepare(job) as run:
+        for _, batch in zip(range(9), run.batches(), strict=False):
+            run.step(batch)
+        raw = [parameter.detach().clone() for parameter in run.model.parameters()]
+        found = run.evaluate().results["loss"]
+        assert all(torch.equal(mine, now) for mine, now in zip(raw, run.model.parameters(), strict=True))
+        kept = job.model()
+        kept.load_state_dict(run.weights())
+        with torch.no_grad():
+            averaged = functional.cross_entropy(kept.eval()(features), labels).item()
+            own = functional.cross_entropy(copy.deepcopy(run.model).eval()(features), labels).item()
+    assert found == pytest.approx(averaged, rel=1e-5)
+    assert found != pytest.approx(own, rel=1e-3)
