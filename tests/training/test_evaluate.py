@@ -89,6 +89,22 @@ def test_an_evaluation_leaves_buffers_modes_and_randomness_as_they_were():
     assert before_random[1:] == (np.random.get_state()[1].tolist(), random.getstate())
 
 
+@pytest.mark.trap(44)
+@pytest.mark.parametrize("batch_size", [2, 7, 23])
+def test_an_auxiliary_term_is_a_mean_over_all_samples_at_any_batch_size(batch_size):
+    def loss(model, batch):
+        prediction = model(batch[0])
+        total = functional.cross_entropy(prediction, batch[1], reduction="sum")
+        return Loss(total, len(batch[1]), prediction.square().mean(dim=1).mean())
+
+    model = network()
+    found = evaluator(model, loss, batch_size=batch_size)().results["loss"]
+    with torch.no_grad():
+        prediction = model.eval()(FEATURES)
+    wanted = functional.cross_entropy(prediction, TARGET) + prediction.square().mean()
+    assert found == pytest.approx(wanted.item(), rel=1e-6)
+
+
 def test_modes_come_back_after_an_exception_too():
     model = network()
     with pytest.raises(ZeroDivisionError), evaluation_mode(model), undisturbed(CPU):
