@@ -17,8 +17,9 @@ from torch.utils.data import (
     random_split,
 )
 
+from hasten.data.gather import Gather
 from hasten.data.options import LoaderOptions
-from hasten.data.sources import gather, reads_batches, source_of
+from hasten.data.sources import reads_batches, source_of
 from hasten.errors import JobError, UserCodeFailed
 
 ROWS = torch.arange(12.0).reshape(6, 2)
@@ -61,7 +62,7 @@ def test_a_tuple_of_tensors_is_gathered_by_index():
     source = source_of((ROWS, LABELS), field="train")
     assert source.gathers
     assert source.count == 6
-    rows, labels = gather(source.columns, np.array([4, 0]))
+    rows, labels = Gather(source.columns)(np.array([4, 0]))
     assert rows.tolist() == [[8.0, 9.0], [0.0, 1.0]]
     assert labels.tolist() == [4, 0]
 
@@ -76,13 +77,13 @@ def test_a_tuple_of_tensors_is_gathered_by_index():
     ],
 )
 def test_a_gathered_batch_has_the_form_of_what_was_given(given, form):
-    assert type(gather(source_of(given, field="train").columns, np.array([1]))) is form
+    assert type(Gather(source_of(given, field="train").columns)(np.array([1]))) is form
 
 
 def test_a_tensor_dataset_gives_what_torch_itself_collates():
     dataset = TensorDataset(ROWS, LABELS)
     (expected,) = list(DataLoader(dataset, batch_size=6))
-    found = gather(source_of(dataset, field="train").columns, np.arange(6))
+    found = Gather(source_of(dataset, field="train").columns)(np.arange(6))
     assert type(found) is type(expected)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
@@ -92,7 +93,7 @@ def test_parts_of_a_tensor_dataset_are_gathered_too():
     inner = Subset(part, [3, 1])
     source = source_of(inner, field="train")
     assert source.count == 2
-    found = gather(source.columns, source.rows[np.array([0, 1])])
+    found = Gather(source.columns)(source.rows[np.array([0, 1])])
     assert found[1].tolist() == [int(inner[0][1]), int(inner[1][1])]
 
 
@@ -109,7 +110,7 @@ def test_an_array_becomes_a_column_of_its_own_dtype_without_a_copy(dtype):
     array = np.zeros((4, 3), dtype=dtype)
     (column,) = source_of((array,), field="train").columns
     assert column.data_ptr() == array.ctypes.data
-    assert gather((column,), np.array([0]))[0].dtype == torch.from_numpy(array).dtype
+    assert Gather((column,))(np.array([0]))[0].dtype == torch.from_numpy(array).dtype
 
 
 @pytest.mark.trap(41)
@@ -117,7 +118,7 @@ def test_changing_a_batch_in_place_leaves_the_data_alone_even_when_it_is_read_on
     array = np.arange(6.0).reshape(3, 2)
     array.setflags(write=False)
     source = source_of((array, ROWS[:3]), field="train")
-    for column in gather(source.columns, np.arange(3)):
+    for column in Gather(source.columns)(np.arange(3)):
         column.zero_()
     assert array.sum() == 15
     assert ROWS.sum() == 66

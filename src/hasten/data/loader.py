@@ -17,9 +17,9 @@ What a stream (an iterable data set) cannot have:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from hasten.data.feed import Feed
 from hasten.data.options import LoaderOptions
@@ -32,8 +32,7 @@ from hasten.errors import DataFailed, JobError, PlanError
 EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all alike and share no random number with it
 
 
-@dataclass(frozen=True, slots=True)
-class Microbatch:
+class Microbatch(NamedTuple):
     """What one forward and backward pass is given, on the host.
 
     samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets the batch's first

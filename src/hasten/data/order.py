@@ -50,12 +50,10 @@ class Order:
         self._chunk = np.empty(0, dtype=np.int64)
 
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), newly allocated."""
-        if not self._shuffle:
-            return np.arange(start, stop, dtype=np.int64)
+        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only."""
         first, last = start // CHUNK, (stop - 1) // CHUNK
         if first == last:
-            return self._chunk_of(epoch, first)[start - first * CHUNK : stop - first * CHUNK].copy()
+            return self._chunk_of(epoch, first)[start - first * CHUNK : stop - first * CHUNK]
         pieces = [
             self._chunk_of(epoch, number)[max(start - number * CHUNK, 0) : stop - number * CHUNK]
             for number in range(first, last + 1)
@@ -64,14 +62,18 @@ class Order:
 
     def _chunk_of(self, epoch: int, number: int) -> np.ndarray:
         if self._kept != (epoch, number):
-            key = derived(self._seed, _ORDER, epoch)
-            if self.count <= CHUNK:
-                self._chunk = sorted_by_hash(self.count, key)
-            else:
-                positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count), dtype=np.uint64)
-                self._chunk = walked(positions, self.count, key)
-            self._kept = (epoch, number)
+            self._chunk, self._kept = self._made(epoch, number), (epoch, number)
+            self._chunk.setflags(write=False)  # slices of it are given out
         return self._chunk
+
+    def _made(self, epoch: int, number: int) -> np.ndarray:
+        positions = np.arange(number * CHUNK, min((number + 1) * CHUNK, self.count))
+        if not self._shuffle:
+            return positions
+        key = derived(self._seed, _ORDER, epoch)
+        if self.count <= CHUNK:
+            return sorted_by_hash(self.count, key)
+        return walked(positions.astype(np.uint64), self.count, key)
 
 
 def sorted_by_hash(count: int, key: int) -> np.ndarray:
@@ -122,13 +124,14 @@ class SampledOrder:
         self._drawn = np.empty(0, dtype=np.int64)
 
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
-        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), newly allocated.
+        """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only.
 
         Raises DataFailed when the sampler draws another number of samples than its length says.
         """
         if self._epoch != epoch:
             self._drawn, self._epoch = self._draw(epoch), epoch
-        return self._drawn[start:stop].copy()
+            self._drawn.setflags(write=False)  # slices of it are given out
+        return self._drawn[start:stop]
 
     def _draw(self, epoch: int) -> np.ndarray:
         number = derived(self._seed, _ORDER, epoch)

@@ -21,19 +21,19 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
 from hasten.data.failures import Failed, failed_batch, failed_sample
+from hasten.data.gather import Gather
 from hasten.data.randomness import reseed, sample_seed, undisturbed
-from hasten.data.sources import Source, gather, reads_batches
+from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One microbatch of a map-style data set."""
 
     epoch: int
@@ -64,10 +64,10 @@ def reader_of(source: Source, seed: int) -> GatherReader | BatchReader | SampleR
 class GatherReader:
     def __init__(self, source: Source) -> None:
         assert source.columns is not None
-        self._columns, self._rows = source.columns, source.rows
+        self._gather, self._rows = Gather(source.columns), source.rows
 
     def __getitems__(self, request: Request) -> Any:
-        return gather(self._columns, request.indices if self._rows is None else self._rows[request.indices])
+        return self._gather(request.indices if self._rows is None else self._rows[request.indices])
 
 
 class SampleReader:

@@ -38,11 +38,10 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from hasten.data.failures import their_frame
+from hasten.data.gather import Columns
 from hasten.data.options import LoaderOptions
 from hasten.errors import JobError, UserCodeFailed
 from hasten.facts.job import describe
-
-Columns = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
 
 _WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a function that returns one of these"
 
@@ -74,16 +73,6 @@ class Source:
     @property
     def on_accelerator(self) -> bool:
         return any(column.device.type != "cpu" for column in _each(self.columns))
-
-
-def gather(columns: Columns, rows: np.ndarray) -> Columns:
-    """The given rows (int64, shape (n,)) of every column, copied, so that a batch can be changed in place."""
-    index = torch.from_numpy(rows)
-    if isinstance(columns, Tensor):
-        return columns.index_select(0, index.to(columns.device))
-    if isinstance(columns, dict):
-        return {name: column.index_select(0, index.to(column.device)) for name, column in columns.items()}
-    return type(columns)(column.index_select(0, index.to(column.device)) for column in columns)
 
 
 def source_of(

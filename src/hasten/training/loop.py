@@ -63,24 +63,36 @@ class _Loop:
         self._skips_told = self._epoch = 0
 
     def train(self) -> Result:
-        run, job = self._run, self._run.job
+        run = self._run
         self._announce()
         while not run.finished:
-            epoch = self._epoch = run.epoch
-            for batch in run.epoch_batches():
-                run.step(batch)
-                if not run.window_closed:
-                    continue
-                steps = run.steps
-                if steps % job.log_every == 0:
-                    self._log(epoch)
-                if job.evaluate_every is not None and steps % job.evaluate_every == 0:
-                    self._evaluate(epoch)
-                if run.finished:
-                    break
-            if job.evaluate_every is None:
-                self._evaluate(epoch)
+            self._epoch = run.epoch
+            self._train_epoch()
+            if run.job.evaluate_every is None:
+                self._evaluate(self._epoch)
         return self._finish()
+
+    def _train_epoch(self) -> None:
+        run, job, due = self._run, self._run.job, self._next_due()
+        for batch in run.epoch_batches():
+            run.step(batch)
+            if run.steps < due or not run.window_closed:
+                continue
+            if run.steps % job.log_every == 0:
+                self._log(self._epoch)
+            if job.evaluate_every is not None and run.steps % job.evaluate_every == 0:
+                self._evaluate(self._epoch)
+            if run.finished:
+                return
+            due = self._next_due()
+
+    def _next_due(self) -> int:
+        """The next step after which anything but training is to be done: until then the loop only counts."""
+        steps, job = self._run.steps, self._run.job
+        marks = [steps - steps % every + every for every in (job.log_every, job.evaluate_every) if every is not None]
+        if job.max_steps is not None:
+            marks.append(max(job.max_steps, steps + 1))  # updates that were skipped make a run longer
+        return min(marks)
 
     def _announce(self) -> None:
         run, setup = self._run, self._run.setup

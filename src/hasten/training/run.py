@@ -91,7 +91,7 @@ class Run:
             masters=masters,
             ranks=self.ranks,
             reference=setup.step.microbatch_size or built.batch_size,
-            after_update=self._after_update,
+            after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
         )
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
@@ -200,7 +200,7 @@ class Run:
             if microbatch is None:
                 break
             self._samples, self._last = microbatch.samples, microbatch.last
-            yield self._placed(microbatch.batch)
+            yield microbatch.batch if self._stays_on_host else self._placed(microbatch.batch)
         self.epoch, self._window = self.epoch + 1, 0
         self._step.skips.settle()
         self.schedule.after_epoch()
@@ -229,14 +229,12 @@ class Run:
 
     def _placed(self, batch: Any) -> Any:
         setup = self.setup
-        if self._stays_on_host:
-            return batch
         return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=setup.loader.pin_memory)
 
-    def _after_update(self) -> None:
+    def _move_schedule_and_average(self) -> None:
         self.schedule.after_update()
-        if self.average is not None:
-            self.average.after_update()
+        assert self.average is not None
+        self.average.after_update()
 
     def _averaged(self) -> AbstractContextManager[None]:
         return nullcontext() if self.average is None else self.average.in_place()
