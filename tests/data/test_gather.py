@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.gather import SMALL_BYTES, Gather
+from hasten.data.gather import ALIGNMENT, TOGETHER_BYTES, Gather
 
 DTYPES = [
     torch.float32,
@@ -25,32 +25,55 @@ DTYPES = [
 @given(
     dtype=st.sampled_from(DTYPES),
     shape=st.lists(st.integers(0, 3), max_size=3),
-    rows=st.lists(st.integers(0, 6), max_size=20),
+    batches=st.lists(st.lists(st.integers(0, 6), max_size=20), max_size=6),
 )
-def test_the_rows_are_those_that_torch_selects(dtype, shape, rows):
+def test_the_rows_are_those_that_torch_selects_alone_and_together(dtype, shape, batches):
     column = torch.arange(7 * np.prod(shape, dtype=int)).reshape(7, *shape).to(dtype)
-    found = Gather(column)(np.array(rows, dtype=np.int64))
-    assert found.dtype is dtype
-    assert torch.equal(found, column[rows] if rows else column[:0])
+    labels = torch.arange(7)
+    gather, batches = Gather((column, labels)), [np.array(rows, dtype=np.int64) for rows in batches]
+    for found in (list(map(gather, batches)), list(gather.each(batches))):
+        for (values, numbers), rows in zip(found, batches, strict=True):
+            assert values.dtype is dtype
+            assert torch.equal(values, column[torch.from_numpy(rows)])
+            assert numbers.tolist() == rows.tolist()
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1], ids=["below", "at", "above"])
-def test_a_batch_that_is_no_longer_small_holds_the_same_rows(more):
-    column = torch.arange(2 * SMALL_BYTES, dtype=torch.uint8).reshape(-1, 256)
-    rows = np.random.default_rng(0).integers(len(column), size=SMALL_BYTES // 256 + more)
-    assert torch.equal(Gather(column)(rows), column[torch.from_numpy(rows)])
+def starts_of(column: torch.Tensor, size: int, many: int) -> list[int]:
+    batches = Gather({"rows": column, "labels": torch.zeros(len(column))}).each([np.arange(size)] * many)
+    return [batch["rows"].storage_offset() * column.itemsize for batch in batches]
+
+
+@pytest.mark.parametrize(("width", "together"), [(16, True), (8, True), (5, False), (1, False)])
+def test_batches_are_read_together_only_where_each_begins_as_torch_would_let_it(width, together):
+    starts = starts_of(torch.zeros(100, width), 32 if together else 31, 4)
+    assert all(start % ALIGNMENT == 0 for start in starts)
+    assert any(starts) == together
+
+
+def test_a_large_batch_is_read_by_itself():
+    column = torch.zeros(32, TOGETHER_BYTES // 4 // 32)
+    assert starts_of(column, 32, 3) == [0, 0, 0]
+    assert starts_of(column, 16, 3) == [0, TOGETHER_BYTES // 2, 0]
+
+
+def test_a_batch_can_be_changed_without_changing_its_neighbours_or_the_data():
+    column = torch.ones(64, 16)
+    first, second = Gather(column).each([np.arange(32), np.arange(32)])
+    first.zero_()
+    assert second.sum() == 32 * 16
+    assert column.sum() == 64 * 16
+
+
+def test_no_more_is_asked_for_than_is_read_together():
+    asked = []
+    requests = (asked.append(number) or np.arange(32) for number in range(1000))
+    next(Gather(torch.zeros(64, 16)).each(requests))
+    assert len(asked) == TOGETHER_BYTES // (32 * 64)
 
 
 def test_rows_of_a_view_that_is_not_contiguous_are_found():
     column = torch.arange(12.0).reshape(3, 4).T
     assert torch.equal(Gather(column)(np.array([3, 1])), column[[3, 1]])
-
-
-@pytest.mark.parametrize("rows", [2, SMALL_BYTES], ids=["small", "large"])
-def test_read_only_rows_are_taken_without_a_warning(rows):
-    index = np.zeros(rows, dtype=np.int64)
-    index.setflags(write=False)
-    assert Gather((torch.ones(1, 2),))(index)[0].sum() == 2 * rows
 
 
 def test_a_worker_process_is_sent_every_column_once():

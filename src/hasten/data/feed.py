@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from hasten.data.failures import Failed
 from hasten.data.options import LoaderOptions
+from hasten.data.reading import read_here
 from hasten.data.sources import Source
 from hasten.errors import PlanError
 
@@ -24,7 +25,7 @@ class Feed:
     def __init__(self, reader: Any, source: Source, options: LoaderOptions) -> None:
         _check_options(options)
         workers, pin_memory, self.notices = _usable(source, options)
-        self._read, self._closed = reader.__getitems__, False
+        self._reader, self._closed = reader, False
         self._requests = _Requests()
         self._loader: DataLoader[Any] | None = None
         if workers == 0 and not pin_memory:
@@ -50,7 +51,7 @@ class Feed:
         if self._closed:
             raise RuntimeError("the loader was closed")
         self._requests.pending = requests
-        answers = map(self._read, requests) if self._loader is None else iter(self._loader)
+        answers = read_here(self._reader, requests) if self._loader is None else iter(self._loader)
         try:
             for answer in answers:
                 if type(answer) is Failed:

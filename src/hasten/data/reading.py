@@ -17,7 +17,7 @@ A collate function draws on from where the last of these samples stopped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
@@ -61,13 +61,25 @@ def reader_of(source: Source, seed: int) -> GatherReader | BatchReader | SampleR
     return (BatchReader if reads_batches(source.dataset) else SampleReader)(source, seed)
 
 
+def read_here(reader: Any, requests: Iterable[Any]) -> Iterator[Any]:
+    """What a reader answers to each request, read in this process."""
+    return reader.answers(requests) if isinstance(reader, GatherReader) else map(reader.__getitems__, requests)
+
+
 class GatherReader:
     def __init__(self, source: Source) -> None:
         assert source.columns is not None
         self._gather, self._rows = Gather(source.columns), source.rows
 
     def __getitems__(self, request: Request) -> Any:
-        return self._gather(request.indices if self._rows is None else self._rows[request.indices])
+        return self._gather(self._rows_of(request))
+
+    def answers(self, requests: Iterable[Request]) -> Iterator[Any]:
+        """What it answers to each of many requests, in their order."""
+        return self._gather.each(map(self._rows_of, requests))
+
+    def _rows_of(self, request: Request) -> np.ndarray:
+        return request.indices if self._rows is None else self._rows[request.indices]
 
 
 class SampleReader:

@@ -7,17 +7,16 @@ keeps what the host knows of its moment, and waits for its loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import psutil
-import torch
 from torch import Tensor, nn
 
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
 from hasten.facts.job import Job
 from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
 
 
@@ -204,7 +203,7 @@ class _LineClock:
 
     def __init__(self, run: Run, start: float) -> None:
         self._run, self._start = run, start
-        self._memory: Callable[[], int] = _memory_reader(run.device)
+        self._memory = peak_memory(run.device)
         self.restart()
 
     def restart(self) -> None:
@@ -230,11 +229,3 @@ class _LineClock:
         )
         self.restart()
         return line
-
-
-def _memory_reader(device: torch.device) -> Callable[[], int]:
-    """Peak bytes on the accelerator, or the resident bytes of this process on a CPU."""
-    if device.type == "cuda":
-        return lambda: torch.cuda.max_memory_allocated(device)
-    process = psutil.Process()
-    return lambda: process.memory_info().rss

@@ -28,11 +28,12 @@ class WindowLoss(NamedTuple):
 class LossRecord:
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
         self._device, self._ranks = device, ranks
+        self._queues = device.type != "cpu"  # a CPU has done its work by the time that its result is here
         self._rows: list[tuple[Count, Count, Count, Count]] = []
 
     def append(self, mean: Tensor, count: Count, auxiliary: Count = 0.0, samples: Count = 1) -> None:
         """One window on this rank: the mean over `count` items, and the auxiliary mean over `samples` samples."""
-        self._rows.append((mean, count, auxiliary, samples))
+        self._rows.append((mean if self._queues else mean.item(), count, auxiliary, samples))
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -106,7 +106,7 @@ class Step:
 
     def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
         mean = mean_of(returned)
-        self._scaled(mean).backward()
+        torch.autograd.backward(self._scaled(mean))
         mean = mean.detach()
         self._only = mean, count_of(returned, samples)
         return mean
@@ -116,7 +116,7 @@ class Step:
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             self._differentiate_auxiliary(returned.auxiliary, samples, sums)
-        self._scaled(total / self._reference).backward()
+        torch.autograd.backward(self._scaled(total / self._reference))
         sums.add(total, count, samples)
         self._sums = sums
         return total.detach() / never_zero(count)
