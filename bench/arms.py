@@ -62,8 +62,8 @@ class Measured:
 class Protocol:
     """starts: how often every arm is started anew, for steps so short that where a process's memory lies can be seen in
     them. rounds: of windows in each start. Any two arms have one pair a round, or one a start where there are several.
-    threads: compute threads of every arm; None: torch's own number. limit_seconds: for one answer of an arm, its build
-    included."""
+    threads: compute threads of every arm, which is bound to as many cores; None: torch's own number, and all cores.
+    limit_seconds: for one answer of an arm, its build included."""
 
     starts: int = 1
     rounds: int = 16
@@ -188,6 +188,7 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
             env=environment,
             start_new_session=True,
         )
+        _pin(process.pid, protocol.threads)
         try:
             yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
@@ -195,6 +196,12 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
                 os.killpg(process.pid, signal.SIGKILL)
             with contextlib.suppress(BrokenPipeError):
                 process.communicate()
+
+
+def _pin(process: int, threads: int | None) -> None:
+    """As many cores as it has threads: a process that the kernel moves to another core finds no cache there."""
+    if threads is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process, sorted(os.sched_getaffinity(0))[-threads:])
 
 
 def _prepare(name: str, child: _Child, protocol: Protocol) -> OneOff:

@@ -30,7 +30,7 @@ MOST_MICROSECONDS = 15.0
 MOST_OF_A_PEER = {"lightning": 0.1, "accelerate": 0.25}
 
 # A step is so short that where a process's memory lies can be seen in it: two of the same code differ by 3 %.
-FULL = Protocol(starts=24, rounds=3, steps=500, warmup_steps=500, threads=1)
+FULL = Protocol(starts=24, rounds=5, steps=300, warmup_steps=500, threads=1)
 QUICK = Protocol(rounds=12, steps=50, warmup_steps=50, threads=1)
 
 

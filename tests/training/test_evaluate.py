@@ -16,7 +16,7 @@ from hasten.facts.loss import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
-from hasten.training.step import Step, autocast_of
+from hasten.training.step import Step
 from hasten.training.supervised import supervised
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, aut
         batches or batches_of(),
         batch_size,
         device=CPU,
-        autocast=autocast_of(CPU, autocast),
+        autocast=autocast,
     )
 
 

@@ -8,13 +8,18 @@ from torch import nn
 from torch.nn import functional
 
 from hasten.errors import JobError
-from hasten.training.losses import mean_of
+from hasten.facts.loss import Loss
+from hasten.training.losses import mean_and_count
 from hasten.training.supervised import supervised
 
 LABELS = torch.tensor([0, 2, -100, 1, 2])
 SCORES = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 REALS = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
 WEIGHT = torch.tensor([0.2, 3.0, 1.1])
+
+
+def mean_of(loss: Loss) -> torch.Tensor:
+    return mean_and_count(loss, 1)[0]
 
 
 class Bias(nn.Module):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
-from hasten.training.losses import LossFunction, call_loss, checked, count_of, total_of
+from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
 from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 
@@ -50,13 +49,13 @@ class Evaluator:
         batch_size: int,
         *,
         device: torch.device,
-        autocast: AbstractContextManager[Any],
+        autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
         self._metrics = {name: _own_copy(metric, device) for name, metric in metrics.items()}
-        self._autocast, self._ranks = autocast, ranks
+        self._call_loss, self._ranks = calling(device, autocast), ranks
         self.batch_size = batch_size
 
     def __call__(self) -> Evaluation:
@@ -95,8 +94,7 @@ class Evaluator:
         for metric in self._metrics.values():
             metric.reset()
         for batch, samples in self._batches(self.batch_size):
-            with self._autocast:
-                returned = checked(call_loss(self._loss, self._model, batch))
+            returned = checked(self._call_loss(self._loss, self._model, batch))
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)
             sums[3] += samples

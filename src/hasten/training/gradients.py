@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_no
 from hasten.errors import Misconfigured
 
 _IS_SPARSE = attrgetter("is_sparse")
+_find_non_finite = torch._amp_foreach_non_finite_check_and_unscale_  # pyright: ignore[reportPrivateImportUsage]
 
 
 def present(parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -43,18 +44,15 @@ class FiniteCheck:
     def __call__(self, gradients: list[Tensor]) -> Tensor:
         """The answer to these gradients of the parameters; it holds until the next call or clear()."""
         if self._of_one_dtype and gradients and not any(map(_IS_SPARSE, gradients)):
-            self._look_at(gradients)
+            _find_non_finite(gradients, self._found, self._one)
         else:
             for alike in _dense_by_dtype(gradients):
-                self._look_at(alike)
+                _find_non_finite(alike, self._found, self._one)
         return self._found
 
     def clear(self) -> None:
         """Forget an answer that was 1, or may have been: the pass only ever raises it."""
         self._found.zero_()
-
-    def _look_at(self, gradients: list[Tensor]) -> None:
-        torch._amp_foreach_non_finite_check_and_unscale_(gradients, self._found, self._one)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _dense_by_dtype(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:

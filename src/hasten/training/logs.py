@@ -10,7 +10,8 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, fields
+from dataclasses import asdict
+from dataclasses import fields as fields_of
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -34,9 +35,14 @@ class JsonLines:
         self._file = open_for_append(Path(path))
 
     def log(self, event: Event) -> None:
-        kind = {"event": type(event).__name__.lower()}
-        numbers = {field.name: _as_json(getattr(event, field.name)) for field in fields(event)}
-        self._file.add_line(json.dumps(kind | numbers, allow_nan=False).encode("ascii"))
+        fields = {"event": type(event).__name__.lower()} | {
+            each.name: getattr(event, each.name) for each in fields_of(event)
+        }
+        try:
+            line = json.dumps(fields, allow_nan=False)
+        except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
+            line = json.dumps(_as_json(fields), allow_nan=False)
+        self._file.add_line(line.encode("ascii"))
 
     def close(self) -> None:
         self._file.close()

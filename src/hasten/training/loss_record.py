@@ -51,11 +51,9 @@ class LossRecord:
         return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
 
     def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
-        if not isinstance(column, Tensor):
-            if not any(isinstance(value, Tensor) for value in column):
-                return [float(value) for value in column]
-            column = self._tensor(column)
-        return column.tolist()
+        if isinstance(column, Tensor):
+            return column.tolist()
+        return self._tensor(column).tolist() if Tensor in set(map(type, column)) else list(map(float, column))
 
     def _tensor(self, column: Sequence[Count]) -> Tensor:
         kinds = {value.dtype if isinstance(value, Tensor) else None for value in column}

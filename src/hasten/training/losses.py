@@ -32,6 +32,13 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor
         raise
 
 
+def calling(
+    device: torch.device, autocast: torch.dtype | None
+) -> Callable[[LossFunction, nn.Module, Any], Loss | Tensor]:
+    """call_loss, under autocast where that is asked for: over the forward pass and the loss, never a backward pass."""
+    return call_loss if autocast is None else torch.autocast(device.type, dtype=autocast)(call_loss)
+
+
 def described(batch: Any) -> str:
     """Shapes and dtypes of a batch, for an error message."""
     if isinstance(batch, Tensor):
@@ -43,12 +50,13 @@ def described(batch: Any) -> str:
     return type(batch).__name__
 
 
-def mean_of(returned: Loss | Tensor) -> Tensor:
-    """The differentiable mean; 0 for a microbatch that counts nothing, where 0/0 would poison every weight."""
+def mean_and_count(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
+    """The differentiable mean with its weight; 0 for a microbatch that counts nothing, where 0/0 would poison every
+    weight."""
     if isinstance(returned, Tensor):
-        return returned
+        return returned, samples
     mean = returned.total / never_zero(returned.count)
-    return mean if returned.auxiliary is None else mean + returned.auxiliary
+    return mean if returned.auxiliary is None else mean + returned.auxiliary, returned.count
 
 
 def total_of(returned: Loss | Tensor, samples: int) -> Tensor:

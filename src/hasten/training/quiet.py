@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# One function for every room; `tune` reaches it through this one.
-from hasten.data.randomness import random_state as random_state
-from hasten.data.randomness import set_random_state as set_random_state
+# One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.randomness import undisturbed as undisturbed
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from torch import Tensor
 
 from hasten.data.loader import EvaluationLoader, TrainLoader
+from hasten.data.randomness import random_state, set_random_state
 from hasten.data.transfer import place
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
@@ -33,9 +34,8 @@ from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.process import process_options
-from hasten.training.quiet import random_state, set_random_state
 from hasten.training.schedule import build_schedule
-from hasten.training.step import Step, autocast_of
+from hasten.training.step import Step
 from hasten.training.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Run:
             batches,
             batch_size,
             device=self.device,
-            autocast=autocast_of(self.device, setup.step.autocast),
+            autocast=setup.step.autocast,
             ranks=self.ranks,
         )
 

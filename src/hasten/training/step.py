@@ -16,7 +16,7 @@ long known: the host never waits, yet schedule and averages still move on applie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from hasten.parallel.replicate import ALONE, Ranks, replicate, without_sync
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.loss_record import LossRecord
-from hasten.training.losses import Count, LossFunction, call_loss, checked, count_of, mean_of, never_zero
+from hasten.training.losses import Count, LossFunction, calling, checked, mean_and_count, never_zero
 from hasten.training.master_weights import MasterWeights
 from hasten.training.skips import Skips
 from hasten.training.window_sums import WindowSums, weighed
@@ -68,7 +68,7 @@ class Step:
         self._names, trained = zip(*model.named_parameters(), strict=True)
         self._parameters = self._masters.replace(trained)
         self._clips = options.clip_norm is not None or options.clip_value is not None
-        self._autocast = autocast_of(self._device, options.autocast)
+        self._call_loss = calling(self._device, options.autocast)
         self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
         self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
@@ -97,18 +97,17 @@ class Step:
             return self._differentiate_total(self._forward(batch), samples)
 
     def _forward(self, batch: Any) -> Loss | Tensor:
-        with self._autocast:
-            returned = call_loss(self._loss, self._replica, batch)
+        returned = self._call_loss(self._loss, self._replica, batch)
         if not self._checked:
             checked(returned)
             self._checked = True
         return returned
 
     def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
-        mean = mean_of(returned)
-        torch.autograd.backward(self._scaled(mean))
+        mean, count = mean_and_count(returned, samples)
+        torch.autograd.backward(mean if self._scaler is None else self._scaler.scale(mean))
         mean = mean.detach()
-        self._only = mean, count_of(returned, samples)
+        self._only = mean, count
         return mean
 
     def _differentiate_total(self, returned: Loss | Tensor, samples: int) -> Tensor:
@@ -147,7 +146,7 @@ class Step:
         if self._scaler is not None:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
-        gradients = gradient.present(self._parameters)
+        gradients = [each.grad for each in self._parameters if each.grad is not None]
         non_finite = self._is_finite(gradients)
         if self._clips:
             non_finite = self._clip(gradients, non_finite)
@@ -222,7 +221,3 @@ def decides_on_device(device: torch.device, optimizers: Sequence[Optimizer]) -> 
     """True where every optimizer takes the finite check's answer on an accelerator, so that the host need not wait."""
     fused = all(group.get("fused") for optimizer in optimizers for group in optimizer.param_groups)
     return device.type == "cuda" and fused
-
-
-def autocast_of(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
