@@ -38,7 +38,7 @@ class Gather:
         self._unit = math.lcm(*(ALIGNMENT // math.gcd(ALIGNMENT, each) for each in row_bytes))
 
     def __call__(self, rows: np.ndarray) -> Any:
-        return self._formed(self._taken(rows))
+        return self._formed(self._taken(torch.tensor(rows)))
 
     def each(self, batches: Iterable[np.ndarray]) -> Iterator[Any]:
         """For the rows of each batch what a call would give; reads ahead where batches are small."""
@@ -47,7 +47,7 @@ class Gather:
                 yield self(together[0])
                 continue
             sizes = [len(rows) for rows in together]
-            columns = [taken.split(sizes) for taken in self._taken(np.concatenate(together))]
+            columns = [taken.split(sizes) for taken in self._taken(torch.from_numpy(np.concatenate(together)))]
             yield from map(self._formed, zip(*columns, strict=True))
 
     def _groups(self, batches: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
@@ -61,8 +61,7 @@ class Gather:
         if group:
             yield group
 
-    def _taken(self, rows: np.ndarray) -> list[Tensor]:
-        index = torch.tensor(rows)
+    def _taken(self, index: Tensor) -> list[Tensor]:
         return [column.index_select(0, index.to(column.device)) for column in self._columns]
 
     def _formed(self, taken: Sequence[Tensor]) -> Any:

@@ -92,25 +92,24 @@ class Step:
             self.skips.settle()
         self._closed = last
         if last and self._alone and self._sums is None:
-            return self._differentiate_mean(self._forward(batch), samples)
+            return self._differentiate_mean(batch, samples)
         with nullcontext() if last else without_sync(self._replica):
-            return self._differentiate_total(self._forward(batch), samples)
+            return self._differentiate_total(batch, samples)
 
-    def _forward(self, batch: Any) -> Loss | Tensor:
+    def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
         returned = self._call_loss(self._loss, self._replica, batch)
         if not self._checked:
-            checked(returned)
-            self._checked = True
-        return returned
-
-    def _differentiate_mean(self, returned: Loss | Tensor, samples: int) -> Tensor:
+            self._check(returned)
         mean, count = mean_and_count(returned, samples)
         torch.autograd.backward(mean if self._scaler is None else self._scaler.scale(mean))
         mean = mean.detach()
         self._only = mean, count
         return mean
 
-    def _differentiate_total(self, returned: Loss | Tensor, samples: int) -> Tensor:
+    def _differentiate_total(self, batch: Any, samples: int) -> Tensor:
+        returned = self._call_loss(self._loss, self._replica, batch)
+        if not self._checked:
+            self._check(returned)
         sums = self._sums or WindowSums()
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
@@ -126,6 +125,10 @@ class Step:
         parts = torch.autograd.grad(scaled, parameters, retain_graph=True, allow_unused=True)
         sums.add_auxiliary(auxiliary, samples, self._masters.replace(parameters), parts)
 
+    def _check(self, returned: Any) -> None:
+        checked(returned)
+        self._checked = True
+
     def _scaled(self, objective: Tensor) -> Tensor:
         return objective if self._scaler is None else self._scaler.scale(objective)
 
@@ -136,7 +139,8 @@ class Step:
 
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
-        self.skips.settle()
+        if self.skips.deferred:
+            self.skips.settle()
         if self._only is not None:  # a window of one is a mean already
             self.losses.append(*self._only)
         elif self._sums is not None:
@@ -146,7 +150,7 @@ class Step:
         if self._scaler is not None:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
-        gradients = [each.grad for each in self._parameters if each.grad is not None]
+        gradients = [found for each in self._parameters if (found := each.grad) is not None]
         non_finite = self._is_finite(gradients)
         if self._clips:
             non_finite = self._clip(gradients, non_finite)
