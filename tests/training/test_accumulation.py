@@ -80,11 +80,14 @@ def test_nothing_of_one_window_is_left_for_the_next():
     model = classifier()
     optimizer = Recording(model.parameters())
     step = Step(model, token_loss, [optimizer])
-    for pieces in (cut(rows(6), [2, 2, 2]), cut(rows(5, seed=2), [2, 3]), [rows(2, seed=3)]):
-        for position, piece in enumerate(pieces):
-            step.accumulate(piece, len(piece[1]), last=position == len(pieces) - 1)
+    batches = [rows(6), rows(5, seed=2), rows(2, seed=3), rows(4, seed=4)]
+    for batch, sizes in zip(batches, ([2, 2, 2], [2, 3], [2], [3, 1]), strict=True):
+        for position, piece in enumerate(cut(batch, sizes)):
+            step.accumulate(piece, len(piece[1]), last=position == len(sizes) - 1)
         step.update()
-    for seen, batch in zip(optimizer.seen, (rows(6), rows(5, seed=2), rows(2, seed=3)), strict=True):
+    with pytest.raises(RuntimeError, match="before any accumulate"):
+        step.update()
+    for seen, batch in zip(optimizer.seen, batches, strict=True):
         wanted = reference_gradients(lambda model, batch=batch: mean_loss_function(model, batch))
         assert relative_error(seen, wanted) < 1e-12
 

@@ -147,6 +147,14 @@ def test_whole_epochs_are_counted_and_evaluations_know_theirs():
     assert [(event.step, event.epoch) for event in of_kind(events, Evaluated)] == [(5, 0), (10, 1), (12, 2)]
 
 
+@pytest.mark.parametrize("log_every", [1, 2, 1000])
+def test_a_run_ends_and_evaluates_where_it_should_however_seldom_it_logs(log_every):
+    result, events = events_of(judged_job(epochs=3, max_steps=13, evaluate_every=4, log_every=log_every))
+    assert result.steps == 13
+    assert [event.step for event in of_kind(events, Evaluated)] == [4, 8, 12, 13]
+    assert of_kind(events, Trained)[-1].step == 13
+
+
 def test_an_evaluation_batch_that_had_to_shrink_is_told():
     plain = supervised(functional.cross_entropy)
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hasten.entry import prepare
 from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
@@ -268,3 +269,18 @@ def test_an_evaluation_judges_the_averaged_weights_and_training_goes_on_from_its
             own = functional.cross_entropy(copy.deepcopy(run.model).eval()(features), labels).item()
     assert found == pytest.approx(averaged, rel=1e-5)
     assert found != pytest.approx(own, rel=1e-3)
+
+
+@pytest.mark.trap(32)
+def test_every_update_of_a_run_moves_its_schedule_and_its_average():
+    rates, wanted = [], None
+    with prepare(rich_job(average=ExponentialAverage(0.9), epochs=1)) as run:
+        for batch in run.batches():
+            rates.append(run.schedule.rates()[0])
+            run.step(batch)
+            wanted = wanted or AveragedModel(run.model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+            wanted.update_parameters(run.model)
+        kept = run.weights()
+    assert len(set(rates)) == len(rates) > 1
+    for key, parameter in wanted.module.named_parameters():
+        torch.testing.assert_close(kept[key], parameter, rtol=1e-6, atol=1e-7)

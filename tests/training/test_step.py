@@ -206,6 +206,23 @@ def test_a_closed_window_takes_no_further_microbatch():
         step.accumulate(rows(4), 4)
 
 
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("kind", ["of another dtype", "sparse"])
+def test_a_gradient_unlike_the_others_is_looked_at_too(kind):
+    table = nn.Embedding(10, 4, sparse=kind == "sparse", dtype=torch.float32 if kind == "sparse" else torch.float64)
+    model = nn.ModuleDict({"linear": nn.Linear(4, 4), "table": table})
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        return model["linear"](torch.ones(1, 4)).mean() + (model["table"](batch) * math.inf).float().mean()
+
+    before = copy.deepcopy(model.state_dict())
+    step = Step(model, loss, [torch.optim.SGD(model.parameters(), lr=0.1)])
+    step.accumulate(torch.tensor([3]), 1)
+    with pytest.raises(NonFinite, match=r"table\.weight"):
+        step.update()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
 def test_sparse_gradients_train_and_are_refused_where_they_would_be_clipped():
     def step_of(**options):
         model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 4))
@@ -251,7 +268,7 @@ def test_an_answer_that_comes_one_step_late_gives_the_same_run(monkeypatch):
 
 
 @pytest.mark.trap(13)
-def test_the_backward_pass_runs_outside_autocast():
+def test_forward_and_loss_run_under_autocast_and_the_backward_pass_outside():
     inside: list[bool] = []
 
     class Watched(torch.autograd.Function):
@@ -264,15 +281,19 @@ def test_the_backward_pass_runs_outside_autocast():
             inside.append(torch.is_autocast_enabled("cpu"))
             return gradient
 
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        inside.append(torch.is_autocast_enabled("cpu"))
+        return Watched.apply(mean_loss_function(model, batch))
+
     model = classifier(torch.float32)
     step = Step(
         model,
-        lambda model, batch: Watched.apply(mean_loss_function(model, batch)),
+        loss,
         [Recording(model.parameters())],
         StepOptions(autocast=torch.bfloat16),
     )
     step.accumulate((rows(4)[0].float(), rows(4)[1]), 4)
-    assert inside == [False]
+    assert inside == [True, False]
 
 
 @pytest.mark.trap(13)
