@@ -59,9 +59,12 @@ def _dense_by_dtype(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
     """The gradients, sparse ones by their values, grouped as the fused pass needs them."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for gradient in gradients:
-        dense = gradient.coalesce().values() if gradient.is_sparse else gradient
-        groups.setdefault(gradient.dtype, []).append(dense)
+        groups.setdefault(gradient.dtype, []).append(_dense(gradient))
     return groups.values()
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def clip(
@@ -86,6 +89,6 @@ def clip(
 def first_non_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
     """The name of the first parameter whose gradient is not finite. Syncs with the device."""
     for name, parameter in named:
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+        if parameter.grad is not None and not torch.isfinite(_dense(parameter.grad)).all():
             return name
     return None
