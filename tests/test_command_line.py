@@ -204,7 +204,9 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here:
 
 
 def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
-    program = "from hasten.cli import main; main()"
+    # A process in the background of a shell is born deaf to this signal.
+    hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{hearing}; from hasten.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "train", "jobs_of_tests.py:endless"],
         capture_output=True,

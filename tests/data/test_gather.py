@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.gather import ALIGNMENT, TOGETHER_BYTES, Gather
+from hasten.data.gather import HOST_ALIGNMENT, TOGETHER_BYTES, Gather
 
 DTYPES = [
     torch.float32,
@@ -46,7 +46,7 @@ def starts_of(column: torch.Tensor, size: int, many: int) -> list[int]:
 @pytest.mark.parametrize(("width", "together"), [(16, True), (8, True), (5, False), (1, False)])
 def test_batches_are_read_together_only_where_each_begins_as_torch_would_let_it(width, together):
     starts = starts_of(torch.zeros(100, width), 32 if together else 31, 4)
-    assert all(start % ALIGNMENT == 0 for start in starts)
+    assert all(start % HOST_ALIGNMENT == 0 for start in starts)
     assert any(starts) == together
 
 
@@ -62,6 +62,22 @@ def test_a_batch_can_be_changed_without_changing_its_neighbours_or_the_data():
     first.zero_()
     assert second.sum() == 32 * 16
     assert column.sum() == 64 * 16
+
+
+def test_batches_read_together_do_not_know_of_each_other():
+    first, second = Gather(torch.ones(64, 16)).each([np.arange(32), np.arange(32)])
+    weight = torch.ones(16, requires_grad=True)
+    (first * weight).sum().backward()
+    kept = (first * weight).sum()
+    second += weight  # a trained offset, added in place
+    kept.backward()
+    assert weight.grad.eq(64).all()
+
+
+def test_a_sparse_column_is_read_batch_by_batch():
+    column = torch.eye(8).to_sparse()
+    batches = list(Gather((column, torch.arange(8))).each([np.arange(4), np.arange(4, 8)]))
+    assert [batch[0].to_dense().argmax(dim=1).tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_no_more_is_asked_for_than_is_read_together():

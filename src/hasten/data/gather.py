@@ -1,8 +1,9 @@
 """Rows of columns by their index, copied, without any Python for each of them.
 
 A small batch is copied in less time than it takes to set the copy up. So where several are asked for, they are gathered
-at once and cut into views. Each view begins at an address that torch itself would have chosen, a multiple of 64 bytes:
-sums inside a matrix product may be rounded otherwise elsewhere, and a batch must not depend on what is read with it.
+at once and cut into tensors of their own, which share memory and nothing else. Each begins at an address that torch
+itself would have chosen: sums inside a matrix product may be rounded otherwise elsewhere, and a batch must not depend
+on what is read with it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from torch import Tensor
 Columns = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
 
 TOGETHER_BYTES = 3 << 15  # below 128 KiB: glibc asks the kernel for every larger block, and the kernel clears it
-ALIGNMENT = 64
+HOST_ALIGNMENT, DEVICE_ALIGNMENT = 64, 512  # bytes; of torch's allocators on a CPU and on an accelerator
 
 
 class Gather:
     """Called with rows (int64, shape (n,)), gives those rows of every column in the form that the columns have: n first
-    in every shape, in newly allocated memory, so that a batch can be changed in place."""
+    in every shape. They are copies of the batch's own, so that it can be changed in place."""
 
     def __init__(self, columns: Columns) -> None:
         self._form = type(columns)
@@ -33,9 +34,8 @@ class Gather:
             if isinstance(columns, Tensor)
             else [*(columns.values() if isinstance(columns, dict) else columns)]
         )
-        row_bytes = [column.nbytes // max(len(column), 1) for column in self._columns]
-        self._enough = TOGETHER_BYTES // max(*row_bytes, 1)
-        self._unit = math.lcm(*(ALIGNMENT // math.gcd(ALIGNMENT, each) for each in row_bytes))
+        self._most_rows = min(TOGETHER_BYTES // max(_row_bytes(column), 1) for column in self._columns)
+        self._aligned_rows = math.lcm(*map(_aligned_rows, self._columns))
 
     def __call__(self, rows: np.ndarray) -> Any:
         return self._formed(self._taken(torch.tensor(rows)))
@@ -47,7 +47,10 @@ class Gather:
                 yield self(together[0])
                 continue
             sizes = [len(rows) for rows in together]
-            columns = [taken.split(sizes) for taken in self._taken(torch.from_numpy(np.concatenate(together)))]
+            index = torch.from_numpy(np.concatenate(together))
+            # Not split(), whose views are bound to each other: changing one in place would be refused, or end the
+            # backward pass of its neighbour.
+            columns = [torch.unsafe_split_with_sizes(taken, sizes) for taken in self._taken(index)]
             yield from map(self._formed, zip(*columns, strict=True))
 
     def _groups(self, batches: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
@@ -55,7 +58,7 @@ class Gather:
         for rows in batches:
             group.append(rows)
             count += len(rows)
-            if count + len(rows) > self._enough or count % self._unit:
+            if count + len(rows) > self._most_rows or count % self._aligned_rows:
                 yield group
                 group, count = [], 0
         if group:
@@ -70,3 +73,14 @@ class Gather:
         if self._form is list:
             return list(taken)
         return dict(zip(self._names, taken, strict=True)) if self._form is dict else taken[0]
+
+
+def _row_bytes(column: Tensor) -> int:
+    """Bytes of one row; more than are ever read together where it is not known, as of a sparse column."""
+    return column.nbytes // max(len(column), 1) if column.layout is torch.strided else TOGETHER_BYTES + 1
+
+
+def _aligned_rows(column: Tensor) -> int:
+    """The least number of rows after which a row begins at an address that the allocator would choose."""
+    alignment = HOST_ALIGNMENT if column.is_cpu else DEVICE_ALIGNMENT
+    return alignment // math.gcd(alignment, _row_bytes(column))
