@@ -284,3 +284,18 @@ def test_every_update_of_a_run_moves_its_schedule_and_its_average():
     assert len(set(rates)) == len(rates) > 1
     for key, parameter in wanted.module.named_parameters():
         torch.testing.assert_close(kept[key], parameter, rtol=1e-6, atol=1e-7)
+
+
+def test_a_window_that_was_left_in_its_middle_begins_anew():
+    finals = []
+    for leaves in (False, True):
+        with prepare(small_job(max_steps=3, batch_size=8), make_plan(microbatch=2)) as run:
+            if leaves:
+                for position, batch in enumerate(run.epoch_batches()):
+                    run.step(batch)
+                    if position == 5:  # the second window's second microbatch
+                        break
+            for batch in run.batches():
+                run.step(batch)
+            finals.append(run.weights())
+    assert all(torch.equal(finals[0][key], finals[1][key]) for key in finals[0])

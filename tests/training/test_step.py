@@ -241,9 +241,10 @@ def test_sparse_gradients_train_and_are_refused_where_they_would_be_clipped():
 
 @pytest.mark.trap(10)
 @pytest.mark.trap(12)
-def test_an_answer_that_comes_one_step_late_gives_the_same_run(monkeypatch):
+@pytest.mark.parametrize("poisoned_steps", [(1, 2), (0,), (0, 1, 4)])
+def test_an_answer_that_comes_one_step_late_gives_the_same_run(poisoned_steps, monkeypatch):
     """Where the device decides, schedule and averages move later in time but on the same updates."""
-    runs = []
+    runs, applied = [], 5 - len(poisoned_steps)
     for late in (False, True):
         monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers, late=late: late)
         model = classifier(torch.float32)
@@ -253,15 +254,50 @@ def test_an_answer_that_comes_one_step_late_gives_the_same_run(monkeypatch):
             model, poisoned(math.inf), [optimizer], StepOptions(scale_gradients=True), after_update=schedule.step
         )
         batch = rows(4)[0].float(), rows(4)[1]
-        for piece in (batch, with_mark(batch), with_mark(batch), batch, batch):
-            step.accumulate(piece, 4)
+        for position in range(5):
+            step.accumulate(with_mark(batch) if position in poisoned_steps else batch, 4)
             step.update()
         assert step.skips.attempted == 5
         state = step.state_dict()
-        assert (state["applied"], state["skipped"]) == (3, 2)
+        assert (state["applied"], state["skipped"]) == (applied, len(poisoned_steps))
         runs.append(([parameter.detach() for parameter in model.parameters()], optimizer.param_groups[0]["lr"]))
     assert all(torch.equal(a, b) for a, b in zip(runs[0][0], runs[1][0], strict=True))
-    assert runs[0][1] == runs[1][1] == 0.5 * 0.5**3
+    assert runs[0][1] == runs[1][1] == 0.5 * 0.5**applied
+
+
+def test_what_raises_in_the_middle_of_a_window_leaves_nothing_of_it():
+    model, failing = classifier(), [True]
+    optimizer = Recording(model.parameters())
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        if len(batch[1]) == 3 and failing:
+            failing.pop()
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return mean_loss_function(model, batch)
+
+    step = Step(model, loss, [optimizer])
+    for attempt in range(2):
+        step.accumulate(cut(rows(5), [2, 3])[0], 2, last=False)
+        if attempt == 0:
+            with pytest.raises(torch.OutOfMemoryError):
+                step.accumulate(cut(rows(5), [2, 3])[1], 3)
+        else:
+            step.accumulate(cut(rows(5), [2, 3])[1], 3)
+            step.update()
+    plain = Step(wanted_model := classifier(), mean_loss_function, [wanted := Recording(wanted_model.parameters())])
+    plain.accumulate(rows(5), 5)
+    plain.update()
+    for found, gradient in zip(optimizer.seen[0], wanted.seen[0], strict=True):
+        torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-12)
+
+
+def test_a_microbatch_of_no_samples_weighs_nothing_even_alone():
+    model = classifier()
+    before = copy.deepcopy(model.state_dict())
+    step = Step(model, mean_loss_function, [torch.optim.SGD(model.parameters(), lr=0.1)])
+    step.accumulate(rows(4), 0)
+    step.update()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
 # ── precision ───────────────────────────────────────────────────────────────────────────────────────────────────────

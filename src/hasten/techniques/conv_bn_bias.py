@@ -87,7 +87,7 @@ def _cancels(convolution: Convolution, norm: nn.Module) -> bool:
     """Whether what the convolution adds to a channel the batch norm subtracts again in training."""
     matching = type(convolution) in NORM_OF and type(norm) in (NORM_OF[type(convolution)], nn.SyncBatchNorm)
     frozen = not norm.training or not all(parameter.requires_grad for parameter in norm.parameters())
-    watched = convolution._forward_hooks or norm._forward_pre_hooks
+    watched = convolution._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks
     return convolution.bias is not None and matching and not frozen and not watched
 
 

@@ -21,7 +21,7 @@ _find_non_finite = torch._amp_foreach_non_finite_check_and_unscale_  # pyright: 
 
 def present(parameters: Iterable[Tensor]) -> list[Tensor]:
     """The gradients that exist: the parameters' own tensors, not copies."""
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
 
 
 def multiply(gradients: Sequence[Tensor], factor: Tensor) -> None:

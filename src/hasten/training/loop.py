@@ -124,19 +124,18 @@ class _Loop:
 
     def _read(self) -> None:
         """Fetch the losses of all windows so far and send out the lines that waited for them."""
-        windows = self._run.losses.drain()
-        for covered, line in self._due:
+        windows, skips = self._run.losses.drain(), self._run.settled_skips()
+        explained, self._skips_told = skips > self._skips_told, skips
+        due, self._due = self._due, []
+        for covered, line in due:
             mine, windows = windows[:covered], windows[covered:]
-            self._check_finite(mine, line)
             self._receiver.log(replace(line, loss=mean_loss(mine)))
-        self._due = []
+            if not explained:
+                self._check_finite(mine, line)
 
     def _check_finite(self, windows: list[WindowLoss], line: Trained) -> None:
         """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,
         would be silent."""
-        if line.skipped_updates > self._skips_told:
-            self._skips_told = line.skipped_updates
-            return
         for offset, window in enumerate(windows):
             if not abs(window.mean) < float("inf"):
                 raise NonFinite(

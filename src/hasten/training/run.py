@@ -190,7 +190,9 @@ class Run:
                     break
 
     def epoch_batches(self) -> Iterator[Any]:
-        """The microbatches that are left of the present epoch, on the device; the epoch is over when they are."""
+        """The microbatches that are left of the present epoch, on the device; the epoch is over when they are. A window
+        that was left in its middle begins anew."""
+        self._step.abandon_window()
         clock = time.perf_counter
         microbatches = self.loader.epoch(self.epoch, self._window)
         while True:
@@ -261,6 +263,11 @@ class Run:
     @property
     def skipped_updates(self) -> int:
         return self._step.skips.skipped
+
+    def settled_skips(self) -> int:
+        """Skipped updates, the latest included; waits for the device."""
+        self._step.skips.settle()
+        return self.skipped_updates
 
     @property
     def window_closed(self) -> bool:

@@ -76,7 +76,7 @@ class Step:
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
         self._settles_first = after_update_reads_buffers
         self._checked = False
-        self._open_window()
+        self.abandon_window()
 
     # ── one microbatch ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -84,22 +84,31 @@ class Step:
         """Forward and backward of one microbatch of `samples` samples; its mean loss, detached, on the device.
 
         last: no other microbatch follows before update(). A microbatch of 0 samples weighs nothing; it is there so that
-            a rank without data takes part in the reduction.
+            a rank without data takes part in the reduction. What raises here or in update() leaves no window open.
         """
         if self._closed:
             raise RuntimeError("the window's last microbatch is in: update() comes before the next accumulate()")
         if self._settles_first and self._sums is None:
             self.skips.settle()
         self._closed = last
-        if last and self._alone and self._sums is None:
-            return self._differentiate_mean(batch, samples)
-        with nullcontext() if last else without_sync(self._replica):
-            return self._differentiate_total(batch, samples)
+        try:
+            if last and samples and self._alone and self._sums is None:
+                return self._differentiate_mean(batch, samples)
+            with nullcontext() if last else without_sync(self._replica):
+                return self._differentiate_total(batch, samples)
+        except BaseException:
+            self.abandon_window()
+            raise
 
-    def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
+    def _forward(self, batch: Any) -> Loss | Tensor:
         returned = self._call_loss(self._loss, self._replica, batch)
         if not self._checked:
-            self._check(returned)
+            checked(returned)
+            self._checked = True
+        return returned
+
+    def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
+        returned = self._forward(batch)
         mean, count = mean_and_count(returned, samples)
         torch.autograd.backward(mean if self._scaler is None else self._scaler.scale(mean))
         mean = mean.detach()
@@ -107,9 +116,7 @@ class Step:
         return mean
 
     def _differentiate_total(self, batch: Any, samples: int) -> Tensor:
-        returned = self._call_loss(self._loss, self._replica, batch)
-        if not self._checked:
-            self._check(returned)
+        returned = self._forward(batch)
         sums = self._sums or WindowSums()
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
@@ -125,10 +132,6 @@ class Step:
         parts = torch.autograd.grad(scaled, parameters, retain_graph=True, allow_unused=True)
         sums.add_auxiliary(auxiliary, samples, self._masters.replace(parameters), parts)
 
-    def _check(self, returned: Any) -> None:
-        checked(returned)
-        self._checked = True
-
     def _scaled(self, objective: Tensor) -> Tensor:
         return objective if self._scaler is None else self._scaler.scale(objective)
 
@@ -139,6 +142,15 @@ class Step:
 
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
+        try:
+            self._update()
+        except BaseException:
+            self._is_finite.clear()
+            raise
+        finally:
+            self.abandon_window()
+
+    def _update(self) -> None:
         if self.skips.deferred:
             self.skips.settle()
         if self._only is not None:  # a window of one is a mean already
@@ -150,14 +162,13 @@ class Step:
         if self._scaler is not None:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
-        gradients = [found for each in self._parameters if (found := each.grad) is not None]
+        gradients = gradient.present(self._parameters)
         non_finite = self._is_finite(gradients)
         if self._clips:
             non_finite = self._clip(gradients, non_finite)
         self._move(non_finite)
         if self._scaler is not None:
             self._scaler.update()
-        self._open_window()
 
     def _close_sums(self, sums: WindowSums) -> None:
         self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
@@ -175,7 +186,9 @@ class Step:
 
     def _move(self, non_finite: Tensor) -> None:
         scaling = self._scaler is not None
-        if self.skips.deferred:
+        # Until one update has applied the host decides: a fused optimizer that skips its first one makes its state and
+        # leaves it unwritten.
+        if self.skips.deferred and self.skips.applied:
             for optimizer in self.optimizers:
                 optimizer.grad_scale, optimizer.found_inf = None, non_finite  # pyright: ignore[reportAttributeAccessIssue]
                 optimizer.step()
@@ -192,8 +205,8 @@ class Step:
             self._masters.write_back()
             self.skips.apply()
 
-    def _open_window(self) -> None:
-        """Forget gradients and sums."""
+    def abandon_window(self) -> None:
+        """Forget gradients and sums: the next microbatch is the first of a window."""
         for parameter in self._parameters:
             parameter.grad = None
         self._closed = False  # the last microbatch is not in
