@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -84,6 +85,30 @@ class PartlyUsed(nn.Module):
         if self.use == "for some rows" and (chosen := rows[:, 0] > 0).any():
             return out.index_add(0, chosen.nonzero()[:, 0], self.spare(rows[chosen])), None
         return out, None
+
+
+class InAnObject(nn.Module):
+    """Returns what torch's own replica cannot look into."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, rows: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(scores=self.linear(rows))
+
+
+def trained_through_an_object(calls: int) -> list[torch.Tensor]:
+    """The weights after a run whose loss calls the model so often, on a part of the batch each time."""
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        scores = torch.cat([model(part).scores for part in batch[0].chunk(calls)])
+        return functional.cross_entropy(scores, batch[1])
+
+    with prepare(small_job(model=InAnObject, loss=loss, shuffle=False)) as run:
+        for batch in run.batches():
+            run.step(batch)
+        return [parameter.detach().clone() for parameter in run.model.parameters()]
 
 
 def trained_with_a_part_unused(use: str, microbatch: int | None = None) -> list[torch.Tensor]:

@@ -1,6 +1,7 @@
 """The whole run, seen through its events and its result."""
 
 import math
+from itertools import count
 
 import pytest
 import torch
@@ -137,6 +138,27 @@ def test_a_skipped_update_does_not_hide_a_later_loss_that_is_not_finite():
         run._step._scaler = torch.amp.GradScaler("cpu")
         with pytest.raises(NonFinite, match="every gradient was finite"):
             train_run(run, Collected())
+
+
+@pytest.mark.trap(10)
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("at", [4, 5])
+def test_a_skip_explains_a_loss_that_is_not_finite_also_on_the_step_that_is_logged(at, late, monkeypatch):
+    monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers: late)
+    calls = count(1)
+
+    def loss(model, batch):
+        mean = functional.cross_entropy(model(batch[0]), batch[1])
+        return mean * float("inf") if next(calls) == at else mean
+
+    job = small_job(
+        loss=loss, optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, fused=True), log_every=5
+    )
+    with prepare(job) as run:
+        run._step._scaler = torch.amp.GradScaler("cpu")  # fp16 itself takes minutes a step on a CPU
+        result = train_run(run, Collected())
+    assert (result.steps, result.skipped_updates) == (10, 1)
+    assert all(weight.isfinite().all() for weight in result.weights.values())
 
 
 def test_whole_epochs_are_counted_and_evaluations_know_theirs():

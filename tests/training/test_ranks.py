@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rank_jobs import skipping_on_one_rank, trained, trained_with_a_part_unused
+from rank_jobs import skipping_on_one_rank, trained, trained_through_an_object, trained_with_a_part_unused
 from ranks import on_ranks
 
 
@@ -60,5 +60,14 @@ def test_an_infinity_on_one_rank_skips_the_update_on_all(tmp_path):
 def test_parameters_that_a_step_does_not_use_train_over_ranks_as_they_do_alone(use, microbatch, tmp_path):
     wanted = trained_with_a_part_unused(use)
     for found in on_ranks(2, tmp_path, trained_with_a_part_unused, use, microbatch):
+        for mine, alone in zip(found, wanted, strict=True):
+            torch.testing.assert_close(mine, alone)
+
+
+@pytest.mark.trap(28)
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_model_may_return_any_object_and_be_called_more_than_once(calls, tmp_path):
+    wanted = trained_through_an_object(calls)
+    for found in on_ranks(2, tmp_path, trained_through_an_object, calls):
         for mine, alone in zip(found, wanted, strict=True):
             torch.testing.assert_close(mine, alone)

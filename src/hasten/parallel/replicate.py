@@ -14,8 +14,10 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.Distrib
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -49,14 +51,32 @@ def present_ranks() -> Ranks:
     return Ranks()
 
 
-def replicate(model: nn.Module, ranks: Ranks) -> nn.Module:
-    """What the loss function is to call: the model itself on one rank, else its replica with reduced gradients."""
-    return DistributedDataParallel(model, find_unused_parameters=True) if ranks.many else model
+class Replica:
+    """A loss function that sees to it that backward passes of what it returns reduce gradients over the ranks.
+
+    It is the loss that is replicated, with the model inside: the search for unused parameters begins at what a replica
+    returns, and only a loss is sure to be a tensor or a Loss, however the model is called and whatever it returns.
+    """
+
+    def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
+        self._parallel = DistributedDataParallel(_LossOfModel(loss, model), find_unused_parameters=True)
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        """`model` is the one that is replicated; there is no other."""
+        return self._parallel(batch)
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        """Keep a microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
+        return self._parallel.no_sync()
 
 
-def without_sync(replica: nn.Module) -> AbstractContextManager[None]:
-    """Keep this microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
-    return replica.no_sync() if isinstance(replica, DistributedDataParallel) else nullcontext()
+class _LossOfModel(nn.Module):
+    def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
+        super().__init__()
+        self._loss, self.model = loss, model
+
+    def forward(self, batch: Any) -> Any:
+        return self._loss(self.model, batch)
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.facts.loss import Loss
-from hasten.parallel.replicate import ALONE, Ranks, replicate, without_sync
+from hasten.parallel.replicate import ALONE, Ranks, Replica
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.loss_record import LossRecord
@@ -60,8 +60,8 @@ class Step:
         """
         options = options or StepOptions()
         self.model, self.optimizers = model, list(optimizers)
-        self._replica = replicate(model, ranks)
-        self._loss, self._options, self._ranks, self._reference = loss, options, ranks, reference
+        self._replica = Replica(loss, model) if ranks.many else None
+        self._loss, self._options, self._ranks, self._reference = self._replica or loss, options, ranks, reference
         self._alone = not ranks.many
         self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
@@ -94,14 +94,14 @@ class Step:
         try:
             if last and samples and self._alone and self._sums is None:
                 return self._differentiate_mean(batch, samples)
-            with nullcontext() if last else without_sync(self._replica):
+            with nullcontext() if last or self._replica is None else self._replica.without_sync():
                 return self._differentiate_total(batch, samples)
         except BaseException:
             self.abandon_window()
             raise
 
     def _forward(self, batch: Any) -> Loss | Tensor:
-        returned = self._call_loss(self._loss, self._replica, batch)
+        returned = self._call_loss(self._loss, self.model, batch)
         if not self._checked:
             checked(returned)
             self._checked = True
