@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from rank_jobs import skipping_on_one_rank, trained, trained_through_an_object, trained_with_a_part_unused
+from rank_jobs import (
+    skipping_on_one_rank,
+    trained,
+    trained_through_an_object,
+    trained_with_a_part_unused,
+    trained_with_balance,
+)
 from ranks import on_ranks
 
 
@@ -69,5 +75,14 @@ def test_parameters_that_a_step_does_not_use_train_over_ranks_as_they_do_alone(u
 def test_a_model_may_return_any_object_and_be_called_more_than_once(calls, tmp_path):
     wanted = trained_through_an_object(calls)
     for found in on_ranks(2, tmp_path, trained_through_an_object, calls):
+        for mine, alone in zip(found, wanted, strict=True):
+            torch.testing.assert_close(mine, alone)
+
+
+@pytest.mark.trap(5)
+@pytest.mark.trap(28)
+def test_an_auxiliary_term_that_reaches_other_parameters_on_each_rank_trains_as_it_does_alone(tmp_path):
+    wanted = trained_with_balance()
+    for found in on_ranks(2, tmp_path, trained_with_balance):
         for mine, alone in zip(found, wanted, strict=True):
             torch.testing.assert_close(mine, alone)

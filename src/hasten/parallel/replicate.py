@@ -6,7 +6,7 @@ which ranks need not share equally.
 
 A parameter may be used by some steps or by some ranks only, an expert of a mixture for instance, or never. So what each
 step left unused is looked for: without that torch stops at the second step, or, where ranks differ, takes one bucket of
-gradients for another. It costs a walk over the graph, a copy of the model's outputs and a small reduction a step; where
+gradients for another. It costs a walk over the graph and a small reduction a step; where
 everything is used, torch says once on its error stream that it was not needed.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from hasten.facts.loss import Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,9 @@ def present_ranks() -> Ranks:
 class Replica:
     """A loss function that sees to it that backward passes of what it returns reduce gradients over the ranks.
 
-    It is the loss that is replicated, with the model inside: the search for unused parameters begins at what a replica
-    returns, and only a loss is sure to be a tensor or a Loss, however the model is called and whatever it returns.
+    It is the loss that is replicated, with the model inside. For the search for unused parameters begins at what a
+    replica returns, and must begin at what the backward pass begins at: the mean or the total. A prediction and an
+    auxiliary term, which is differentiated by itself, may reach other parameters, so the search does not see them.
     """
 
     def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
@@ -63,7 +66,8 @@ class Replica:
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is replicated; there is no other."""
-        return self._parallel(batch)
+        differentiated, unseen = self._parallel(batch)
+        return replace(unseen.loss, total=differentiated) if isinstance(unseen.loss, Loss) else differentiated
 
     def without_sync(self) -> AbstractContextManager[None]:
         """Keep a microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
@@ -75,8 +79,16 @@ class _LossOfModel(nn.Module):
         super().__init__()
         self._loss, self.model = loss, model
 
-    def forward(self, batch: Any) -> Any:
-        return self._loss(self.model, batch)
+    def forward(self, batch: Any) -> tuple[Any, _Unseen]:
+        returned = self._loss(self.model, batch)
+        return returned.total if isinstance(returned, Loss) else returned, _Unseen(returned)
+
+
+class _Unseen:
+    """Neither a tensor nor a container that torch would look for tensors in."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:

@@ -27,6 +27,7 @@ class WindowSums:
         self._total = torch.zeros(())
         self._auxiliary_total: Tensor | float = 0.0
         self._auxiliary_gradients: dict[Tensor, Tensor] = {}
+        self._has_auxiliary = False
 
     def add(self, total: Tensor, count: Count, samples: int) -> None:
         """Count one microbatch, once its backward pass is done; see weighed()."""
@@ -38,7 +39,7 @@ class WindowSums:
     ) -> None:
         """Count a microbatch's auxiliary mean, and the gradients of its product with the samples, None where it has
         none; in the order of the parameters that they are to be added to."""
-        sums = self._auxiliary_gradients
+        sums, self._has_auxiliary = self._auxiliary_gradients, True
         for parameter, part in zip(parameters, gradients, strict=True):
             if part is not None:
                 sums[parameter] = sums[parameter] + part if parameter in sums else part.to(parameter.dtype)
@@ -61,14 +62,23 @@ class WindowSums:
         count = sum_over_ranks(count, ranks)
         # The replica divides by the number of ranks; the only true denominator is the global count.
         multiply(present(parameters), reference * ranks.size / (count + (count == 0)))
-        if not self._auxiliary_gradients:
-            return
+        if self._has_auxiliary:
+            self._add_auxiliary(parameters, ranks, device)
+
+    def _add_auxiliary(self, parameters: Sequence[Tensor], ranks: Ranks, device: torch.device) -> None:
         samples = sum_over_ranks(torch.tensor(float(self.samples), dtype=torch.float64, device=device), ranks)
-        owners, sums = zip(*self._auxiliary_gradients.items(), strict=True)
-        mean_over_ranks(list(sums), ranks)
+        owners = self._reached_on_any_rank(parameters, ranks, device)
+        sums = [self._auxiliary_gradients.get(owner, torch.zeros_like(owner)) for owner in owners]
+        mean_over_ranks(sums, ranks)
         multiply(sums, ranks.size / samples.clamp(min=1))
         for parameter, part in zip(owners, sums, strict=True):
             parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
+
+    def _reached_on_any_rank(self, parameters: Sequence[Tensor], ranks: Ranks, device: torch.device) -> list[Tensor]:
+        """Those that the auxiliary term has a gradient for here or elsewhere: ranks must reduce the same ones."""
+        here = torch.tensor([each in self._auxiliary_gradients for each in parameters], dtype=torch.float32)
+        anywhere = sum_over_ranks(here.to(device), ranks) if ranks.many else here
+        return [each for each, reached in zip(parameters, anywhere.tolist(), strict=True) if reached]
 
 
 def weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
