@@ -80,8 +80,7 @@ def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
         raise InvalidMeasurement("two arms have the same name", fix="give each arm its own name")
     windows, one_off = list[Window](), list[OneOff]()
     for start in range(protocol.starts):
-        # The order of the arms turns round with every start, as it does with every round inside one.
-        found = _one_start(arms if start % 2 == 0 else arms[::-1], protocol)
+        found = _one_start(_rotated(arms, start), protocol)
         windows += [replace(window, start=start) for window in found.windows]
         one_off += found.one_off
     for window in windows:
@@ -92,6 +91,12 @@ def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
                 fix=f"run at least {LEAST_STEPS} steps or {LEAST_SECONDS:.0f} s a window",
             )
     return Measured(windows=tuple(windows), one_off=tuple(_middle(arm.name, one_off) for arm in arms))
+
+
+def _rotated(arms: Sequence[Arm], start: int) -> list[Arm]:
+    """Another arm first in every start: where the order turns round, an arm follows itself and finds warm caches."""
+    first = start % len(arms)
+    return [*arms[first:], *arms[:first]]
 
 
 def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:

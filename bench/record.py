@@ -160,7 +160,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         "",
         f"* Machine: {machine.summary}",
         f"* Versions: Python {surroundings['python']}, {versions}",
-        f"* Threads inside one operation: {', '.join(threads) or 'none used'}",
+        f"* Threads inside one operation: {', '.join(threads) or 'none used'}{_bound(record.protocol)}",
         f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
         f"* Baseline: {baseline}",
         f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns",
@@ -178,6 +178,14 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         ]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
     return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
+
+
+def _bound(protocol: Protocol) -> str:
+    return (
+        ""
+        if protocol.threads is None
+        else f"; every arm bound to {protocol.threads} of the cores, where the system can"
+    )
 
 
 def _windows(protocol: Protocol) -> str:

@@ -44,7 +44,7 @@ def test_no_window_of_one_arm_begins_inside_one_of_another(tmp_path):
 def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
     protocol = Protocol(starts=3, rounds=2, steps=50, warmup_steps=5, limit_seconds=60)
     measured = run_arms([arm("additions", name) for name in "ab"], protocol)
-    expected = ["abba", "baab", "abba"]
+    expected = ["abba", "baab", "abba"]  # another one first in every start
     assert [(window.arm, window.start) for window in measured.windows] == [
         (name, start) for start, turns in enumerate(expected) for name in turns
     ]

@@ -37,7 +37,7 @@ class Trained:
     seconds: float  # since the run began
     samples_per_second: float
     data_wait_share: float  # 0 to 1: of the time, spent waiting for the loader
-    memory_bytes: int  # at most so far: on the accelerator, or of this process on a CPU
+    memory_bytes: int  # at most since the process began: on the accelerator, or of this process on a CPU
     skipped_updates: int  # since the run began
 
 

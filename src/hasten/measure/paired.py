@@ -12,7 +12,8 @@ too often.
 
 Two processes of the same code can differ by a few per cent for as long as they live, because their memory lies
 differently. Where that matters the arms are started several times, and a pair is what is independent then: of the
-processes that were started together, the middle window of either side.
+processes that were started together, the middle window of either side. These two need not have been neighbours, so
+drift within a start is not cancelled but widens the interval.
 
 What was given up: with fewer than twelve pairs the interval of a median is too coarse to be believed, so none is given.
 Nothing is ever filtered: one window without a step or with an impossible duration makes the whole comparison invalid.

@@ -1,4 +1,7 @@
-"""The most memory that a run has held, read in a microsecond: a log line must not slow down what it reports on."""
+"""The most memory that has been held, read in a microsecond: a log line must not slow down what it reports on.
+
+What was given up: the most is since the process began, so a second run in one process begins with the first one's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, by the manual p
 
 
 def peak_memory(device: torch.device) -> Callable[[], int]:
-    """Reads bytes: those that torch held at most on an accelerator, or this process, without its workers, on a CPU.
+    """Reads bytes, the most since the process began: those that torch held on an accelerator, or those that the process
+    held, without its workers, on a CPU.
 
     On Windows, which does not count the latter, it is what the process holds at the moment.
     """
