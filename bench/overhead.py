@@ -1,7 +1,7 @@
 """What a trainer costs a step, beyond a plain loop: hasten, Lightning and Accelerate on one tiny job (goal G5).
 
     pip install -e ".[bench]"
-    python -m bench.overhead            # some minutes; nothing else may run meanwhile; writes a record
+    python -m bench.overhead            # a quarter of an hour; nothing else may run meanwhile; writes a record
     python -m bench.overhead --quick    # seconds; shows that it works, and judges nothing
 
 A three-layer network on batches of 32 rows, momentum, the loss written down every 50 steps. Peers run as their

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hasten.entry import prepare
 from hasten.errors import Misconfigured, PlanError
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.job import Job
 from hasten.facts.plan import make_plan
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.conv_bn_bias import (
@@ -325,18 +326,21 @@ def the_first_bias_alone(model: Network) -> list[dict[str, Any]]:
     return [{"params": others}, {"params": bias, "lr": 0.01}]
 
 
+def image_job(pairs: list[tuple[bool, bool]], images: int, parameters: Callable[[Any], Any]) -> Job:
+    return small_job(
+        model=lambda: Network(pairs),
+        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]).mean((2, 3)), batch[1]),
+        optimizer=lambda params: torch.optim.AdamW(params, lr=0.1),
+        parameters=parameters,
+        train=(torch.randn(images, 4, 5, 5), torch.randint(0, 4, (images,))),
+    )
+
+
 @pytest.mark.trap(33)
 @pytest.mark.parametrize("value", ["fused", "foreach", None])
 @pytest.mark.parametrize("parameters", [every_bias_by_name, pairs_of_name_and_parameter, the_first_bias_alone])
 def test_groups_that_name_a_removed_bias_go_on_without_it(parameters: Callable[[Any], Any], value: str | None):
-    images = torch.randn(8, 4, 5, 5), torch.randint(0, 4, (8,))
-    job = small_job(
-        model=lambda: Network([(True, False), (True, False)]),
-        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]).mean((2, 3)), batch[1]),
-        optimizer=lambda params: torch.optim.AdamW(params, lr=0.1),
-        parameters=parameters,
-        train=images,
-    )
+    job = image_job([(True, False), (True, False)], 8, parameters)
     choices = {"conv_bn_bias": True} | ({"fused_optimizer": value} if value else {})
     with prepare(job, make_plan(**choices)) as run:
         (optimizer,) = run.optimizers
@@ -353,14 +357,7 @@ def test_groups_that_name_a_removed_bias_go_on_without_it(parameters: Callable[[
 
 @pytest.mark.trap(33)
 def test_a_state_saved_without_the_biases_goes_on_to_the_bit():
-    images = torch.randn(24, 4, 5, 5), torch.randint(0, 4, (24,))
-    job = small_job(
-        model=lambda: Network([(True, False), (False, False)]),
-        loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]).mean((2, 3)), batch[1]),
-        optimizer=lambda params: torch.optim.AdamW(params, lr=0.1),
-        parameters=every_bias_by_name,
-        train=images,
-    )
+    job = image_job([(True, False), (False, False)], 24, every_bias_by_name)
     plan = make_plan(conv_bn_bias=True)
     with prepare(job, plan) as whole:
         for batch in whole.batches():

@@ -68,7 +68,8 @@ class WindowSums:
     def _add_auxiliary(self, parameters: Sequence[Tensor], ranks: Ranks, device: torch.device) -> None:
         samples = sum_over_ranks(torch.tensor(float(self.samples), dtype=torch.float64, device=device), ranks)
         owners = self._reached_on_any_rank(parameters, ranks, device)
-        sums = [self._auxiliary_gradients.get(owner, torch.zeros_like(owner)) for owner in owners]
+        mine = self._auxiliary_gradients
+        sums = [mine[owner] if owner in mine else torch.zeros_like(owner) for owner in owners]
         mean_over_ranks(sums, ranks)
         multiply(sums, ranks.size / samples.clamp(min=1))
         for parameter, part in zip(owners, sums, strict=True):
