@@ -153,7 +153,7 @@ def test_an_infinite_gradient_under_clipping_leaves_the_weights_alone():
     assert all(torch.equal(before[key], value) for key, value in step.model.state_dict().items())
 
 
-def test_a_norm_that_overflows_is_treated_as_not_finite():
+def test_a_norm_that_overflows_is_treated_as_not_finite_and_told_as_what_it_is():
     model = nn.Linear(64, 64, bias=False)
     step = Step(
         model,
@@ -163,9 +163,45 @@ def test_a_norm_that_overflows_is_treated_as_not_finite():
     )
     before = model.weight.clone()
     step.accumulate(None, 1)
-    with pytest.raises(NonFinite):
+    with pytest.raises(NonFinite, match="the norm of the gradients is not finite, although every gradient is"):
         step.update()
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clip_norm": 1.0},
+        {"clip_norm": 1.0, "clip_norm_type": math.inf},
+        {"clip_norm": 1.0, "clip_norm_type": 0.5},
+        {"clip_value": 1.0},
+        {"clip_norm": 1.0, "clip_value": 1.0},
+    ],
+    ids=str,
+)
+def test_the_parameter_whose_gradient_is_not_finite_is_named_under_any_clipping(options, value):
+    model = nn.ModuleDict({"body": nn.Linear(4, 4), "head": nn.Linear(4, 4)})
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        return model["body"](batch).mean() + (model["head"].bias * value).mean()
+
+    before = copy.deepcopy(model.state_dict())
+    step = Step(model, loss, [torch.optim.SGD(model.parameters(), lr=0.1)], StepOptions(**options))
+    step.accumulate(torch.ones(1, 4), 1)
+    with pytest.raises(NonFinite, match=r"a gradient of head\.bias is not finite"):
+        step.update()
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_values_are_clipped_before_the_norm_is_measured():
+    found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_value=0.01, clip_norm=0.02))
+    wanted = reference_gradients(lambda model: mean_loss_function(model, rows(4)))
+    cut_off = [gradient.clamp(-0.01, 0.01) for gradient in wanted]
+    norm = torch.cat([gradient.flatten() for gradient in cut_off]).norm()
+    assert norm > 0.02
+    assert relative_error(found, [gradient * 0.02 / (norm + 1e-6) for gradient in cut_off]) < 1e-12
 
 
 def test_clipping_by_value_bounds_every_element():

@@ -1,7 +1,7 @@
 """What happens to gradients between the last backward pass and the update, in the only order that is right.
 
-divide by the true count → unscale → finite? → clip. A non-finite value is noticed on the device, in one fused pass over
-all gradients that needs no host sync.
+divide by the true count → unscale → finite? → clip. A non-finite value is noticed on the device, in one pass over all
+gradients that needs no host sync: the norm's where it is asked for, else a fused one of its own.
 """
 
 from __future__ import annotations
@@ -67,28 +67,35 @@ def _dense(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def clip(
-    parameters: Sequence[Tensor], gradients: Sequence[Tensor], norm: float | None, kind: float, value: float | None
-) -> Tensor | None:
-    """Clip by value, then by norm, in place; the norm before norm-clipping, or None when none was asked for."""
-    if any(gradient.is_sparse for gradient in gradients):
+def norm(gradients: Sequence[Tensor], kind: float) -> Tensor:
+    """The norm of all gradients as one vector: not finite where one of them is not, or where it overflows."""
+    _refuse_sparse(gradients)
+    return get_total_norm(gradients, kind)
+
+
+def clip_norm(parameters: Sequence[Tensor], most: float, present: Tensor) -> None:
+    """Scale all gradients, in place, so that their norm, which is `present`, becomes `most` where it is more."""
+    clip_grads_with_norm_(parameters, most, present)
+
+
+def clip_value(parameters: Sequence[Tensor], gradients: Sequence[Tensor], most: float) -> None:
+    """Cut every element, in place, to the range from -most to most."""
+    _refuse_sparse(gradients)
+    clip_grad_value_(parameters, most)
+
+
+def _refuse_sparse(gradients: Sequence[Tensor]) -> None:
+    if any(map(_IS_SPARSE, gradients)):
         raise Misconfigured(
             "a gradient is sparse, and torch cannot clip those",
             where="clipping",
             fix="build the embedding with sparse=False, or leave clip_norm and clip_value out",
         )
-    if value is not None:
-        clip_grad_value_(parameters, value)
-    if norm is None:
-        return None
-    total = get_total_norm(gradients, kind)
-    clip_grads_with_norm_(parameters, norm, total)
-    return total
 
 
-def first_non_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The name of the first parameter whose gradient is not finite. Syncs with the device."""
+def what_is_not_finite(named: Iterable[tuple[str, Tensor]]) -> str:
+    """In words: the first parameter whose gradient is not finite, or else their norm. Syncs with the device."""
     for name, parameter in named:
         if parameter.grad is not None and not torch.isfinite(_dense(parameter.grad)).all():
-            return name
-    return None
+            return f"a gradient of {name} is not finite"
+    return "the norm of the gradients is not finite, although every gradient is"

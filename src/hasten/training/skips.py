@@ -45,16 +45,16 @@ class Skips:
         self._in_a_row = 0
         self._after_update()
 
-    def skip(self, *, scaling: bool, parameter: str | None) -> None:
-        """Count a skip. Under loss scaling it is how the scale is found; without, or without end, it is an error."""
+    def skip(self, what: str, *, scaling: bool) -> None:
+        """Count a skip, for what is not finite. Under loss scaling it is how the scale is found; without, or without
+        end, it is an error."""
         self.skipped += 1
         self._in_a_row += 1
         if scaling and self._in_a_row < TOO_MANY_IN_A_ROW:
             return
-        whose = f" of {parameter}" if parameter else ""
         often = f", {self._in_a_row} times in a row" if self._in_a_row > 1 else ""
         raise NonFinite(
-            f"a gradient{whose} is not finite{often}; the update was not applied and the weights are unharmed",
+            f"{what}{often}; the update was not applied and the weights are unharmed",
             where=f"optimizer step {self.attempted}",
             fix="look at this step's batch and loss; a lower learning rate or clip_norm=1.0 is the usual remedy",
         )
@@ -76,6 +76,6 @@ class Skips:
             self._copied.synchronize()
         answer, self._answer = self._answer.item(), None
         if answer:
-            self.skip(scaling=self._scaling, parameter=None)
+            self.skip("a gradient, or their norm, is not finite", scaling=self._scaling)
         else:
             self.apply()

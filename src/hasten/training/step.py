@@ -163,10 +163,7 @@ class Step:
             for optimizer in self.optimizers:
                 self._scaler.unscale_(optimizer)
         gradients = gradient.present(self._parameters)
-        non_finite = self._is_finite(gradients)
-        if self._clips:
-            non_finite = self._clip(gradients, non_finite)
-        self._move(non_finite)
+        self._move(gradients, self._non_finite(gradients))
         if self._scaler is not None:
             self._scaler.update()
 
@@ -174,35 +171,47 @@ class Step:
         self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
         sums.divide_gradients(self._parameters, self._reference, self._ranks, self._device)
 
-    def _clip(self, gradients: list[Tensor], non_finite: Tensor) -> Tensor:
+    def _non_finite(self, gradients: list[Tensor]) -> Tensor:
+        """1.0 where a gradient, or the norm to be bounded, is not finite, and 0.0 where all is well; on the device."""
         options = self._options
-        self.gradient_norm = gradient.clip(
-            self._parameters, gradients, options.clip_norm, options.clip_norm_type, options.clip_value
-        )
-        if self.gradient_norm is None:
-            return non_finite
-        # A norm can overflow where every gradient is finite; clipping by it would move nothing but the momentum.
-        return torch.maximum(non_finite, (~self.gradient_norm.isfinite()).float())
+        if options.clip_norm is None or options.clip_value is not None:
+            return self._is_finite(gradients)
+        # A norm reads all gradients, so it tells by itself. It can also overflow where each of them is finite: clipping
+        # by it would move nothing but the momentum.
+        self.gradient_norm = gradient.norm(gradients, options.clip_norm_type)
+        return (~self.gradient_norm.isfinite()).float()
 
-    def _move(self, non_finite: Tensor) -> None:
+    def _clip(self, gradients: list[Tensor]) -> None:
+        options = self._options
+        if options.clip_value is not None:
+            gradient.clip_value(self._parameters, gradients, options.clip_value)
+            if options.clip_norm is not None:
+                self.gradient_norm = gradient.norm(gradients, options.clip_norm_type)
+        if options.clip_norm is not None and self.gradient_norm is not None:
+            gradient.clip_norm(self._parameters, options.clip_norm, self.gradient_norm)
+
+    def _move(self, gradients: list[Tensor], non_finite: Tensor) -> None:
         scaling = self._scaler is not None
         # Until one update has applied the host decides: a fused optimizer that skips its first one makes its state and
         # leaves it unwritten.
-        if self.skips.deferred and self.skips.applied:
-            for optimizer in self.optimizers:
+        on_device = self.skips.deferred and self.skips.applied > 0
+        if not on_device and non_finite.item():
+            self._is_finite.clear()
+            self.skips.skip(
+                gradient.what_is_not_finite(zip(self._names, self._parameters, strict=True)), scaling=scaling
+            )
+            return
+        if self._clips:
+            self._clip(gradients)
+        for optimizer in self.optimizers:
+            if on_device:
                 optimizer.grad_scale, optimizer.found_inf = None, non_finite  # pyright: ignore[reportAttributeAccessIssue]
-                optimizer.step()
-            self._masters.write_back()
+            optimizer.step()
+        self._masters.write_back()
+        if on_device:
             self.skips.defer(non_finite, scaling=scaling)
             self._is_finite.clear()
-        elif non_finite.item():
-            self._is_finite.clear()
-            names = zip(self._names, self._parameters, strict=True)
-            self.skips.skip(scaling=scaling, parameter=gradient.first_non_finite(names))
         else:
-            for optimizer in self.optimizers:
-                optimizer.step()
-            self._masters.write_back()
             self.skips.apply()
 
     def abandon_window(self) -> None:
