@@ -22,7 +22,7 @@ from statistics import median
 from typing import IO, Any
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
-from hasten.measure.paired import Comparison, Window, compare, interleaved
+from hasten.measure.paired import LEAST_PAIRS, Comparison, Window, compare, interleaved
 
 CHILD = Path(__file__).resolve().with_name("child.py")
 LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
@@ -71,6 +71,10 @@ class Protocol:
     warmup_steps: int = 200
     threads: int | None = None
     limit_seconds: float = 900.0
+
+    @property
+    def pairs(self) -> int:
+        return self.rounds if self.starts == 1 else self.starts
 
 
 def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
@@ -122,6 +126,10 @@ def _middle(name: str, one_off: Sequence[OneOff]) -> OneOff:
 def control(arm: Arm, protocol: Protocol) -> Comparison:
     """The same arm against itself, in two processes. Where it finds a difference, this machine cannot judge now: the
     caller refuses to go on, or publishes the failed control with the result."""
+    if protocol.pairs < LEAST_PAIRS:
+        raise InvalidMeasurement(
+            f"the protocol gives {protocol.pairs} pairs", fix=f"let it have at least {LEAST_PAIRS} rounds, or starts"
+        )
     again = replace(arm, name=f"{arm.name} again")
     measured = run_arms([arm, again], protocol)
     return compare(measured.windows, baseline=arm.name, challenger=again.name)

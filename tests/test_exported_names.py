@@ -33,6 +33,10 @@ def test_the_public_names_are_these_and_no_others():
     assert sorted(hasten.__all__) == NAMES
 
 
+def test_every_public_name_has_a_home_and_nothing_else_has_one():
+    assert sorted(hasten._HOMES) == sorted(hasten.__all__)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_can_be_reached_and_tells_what_it_is(name):
     assert getattr(hasten, name).__doc__

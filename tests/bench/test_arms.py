@@ -51,6 +51,11 @@ def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
     assert [cost.arm for cost in measured.one_off] == ["a", "b"]
 
 
+def test_a_protocol_of_too_few_pairs_is_refused_before_anything_is_measured():
+    with pytest.raises(InvalidMeasurement, match="gives 3 pairs"):
+        control(arm("cannot_be_built"), Protocol(starts=3, rounds=12))
+
+
 def test_what_an_arm_prints_is_never_taken_for_an_answer():
     found = control(arm("talkative"), SHORT)
     assert all(window.seconds > 0 for pair in found.pairs for window in pair)

@@ -20,16 +20,18 @@ SOME_VALUES = (
 
 
 def test_two_ways_to_split_a_batch_exclude_each_other():
-    (sentence,) = conflicts([chosen("microbatch", 4), chosen("precision", "bf16"), chosen("accumulation", 2)])
-    assert sentence == (
+    (found,) = conflicts([chosen("microbatch", 4), chosen("precision", "bf16"), chosen("accumulation", 2)])
+    assert found.choices == (chosen("microbatch", 4), chosen("accumulation", 2))
+    assert found.reason == (
         "microbatch = 4 and accumulation = 2 exclude each other: "
         "both say how many samples one forward and backward pass takes"
     )
 
 
 def test_a_technique_chosen_twice_is_named_with_both_values():
-    (sentence,) = conflicts([chosen("threads", 2), chosen("precision", "bf16"), chosen("threads", 4)])
-    assert sentence == "threads is chosen 2 times (2, 4); only one value can hold"
+    (found,) = conflicts([chosen("threads", 2), chosen("precision", "bf16"), chosen("threads", 4)])
+    assert found.choices == (chosen("threads", 2), chosen("threads", 4))
+    assert found.reason == "threads is chosen 2 times (2, 4); only one value can hold"
 
 
 def test_choices_that_go_together_have_no_conflict():

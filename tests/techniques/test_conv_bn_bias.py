@@ -372,3 +372,18 @@ def test_a_state_saved_without_the_biases_goes_on_to_the_bit():
             second.step(batch)
         assert whole.weights().keys() == second.weights().keys()
         assert all(torch.equal(weight, second.weights()[name]) for name, weight in whole.weights().items())
+
+
+@pytest.mark.parametrize(
+    "biases",
+    [
+        lambda model: [convolution.bias for convolution in model.convolutions],
+        lambda model: [{"params": [convolution.bias for convolution in model.convolutions], "lr": 0.01}],
+    ],
+    ids=["parameters", "a group"],
+)
+def test_a_job_that_trains_removed_biases_alone_is_told_so_with_the_choice(biases: Callable[[Any], Any]):
+    job = image_job([(True, False), (True, False)], 8, biases)
+    with pytest.raises(PlanError, match="trains nothing but biases that this takes away") as caught:
+        prepare(job, make_plan(threads=1, conv_bn_bias=True))
+    assert caught.value.where == "choice 2 (conv_bn_bias = True)"

@@ -60,6 +60,26 @@ def test_a_choice_made_in_code_is_refused_with_its_number_and_what_it_says():
     assert caught.value.where == "choice 2 (microbatch = 100)"
 
 
+def test_what_turns_out_wrong_only_after_every_choice_is_applied_is_refused_with_its_line_too():
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield torch.zeros(6), torch.tensor(0)
+
+    plan = plan_from_toml(WRONG % ("schedule", '"CosineAnnealingLR"') + 'options = { unit = "epoch" }\n', "mine.toml")
+    with pytest.raises(PlanError, match="needs T_max") as caught:
+        prepare(small_job(train=Endless(), epochs=None, max_steps=5), plan)
+    assert caught.value.where == "mine.toml:6: schedule"
+
+
+def test_choices_that_exclude_each_other_are_refused_with_both_lines():
+    text = "".join(
+        f'[[choice]]\ntechnique = "{name}"\nvalue = 2\n' for name in ("accumulation", "threads", "microbatch")
+    )
+    with pytest.raises(PlanError, match="accumulation = 2 and microbatch = 2 exclude each other") as caught:
+        in_order(plan_from_toml(text, "mine.toml"))
+    assert caught.value.where == "mine.toml:1: accumulation and mine.toml:7: microbatch"
+
+
 def test_an_unknown_technique_is_refused_with_its_line():
     with pytest.raises(PlanError, match=r"no technique named 'presicion'(.|\n)*precision") as caught:
         in_order(plan_from_toml(WRONG % ("presicion", 1), "mine.toml"))

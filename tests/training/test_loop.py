@@ -124,6 +124,21 @@ def test_a_loss_that_is_not_finite_under_finite_gradients_is_an_error():
     assert "step 1" in failure.value.where
 
 
+def test_log_lines_that_wait_for_their_loss_are_sent_when_the_run_fails():
+    steps = count(1)
+
+    def loss(model, batch):
+        mean = functional.cross_entropy(model(batch[0]), batch[1])
+        return mean * math.nan if next(steps) == 8 else mean
+
+    collected = Collected()
+    with pytest.raises(NonFinite, match="step 8"):
+        train(small_job(loss=loss, log_every=2), make_plan(device_metrics=50), receivers=[collected])
+    lines = of_kind(collected.events, Trained)
+    assert [line.step for line in lines] == [2, 4, 6]
+    assert all(math.isfinite(line.loss) for line in lines)
+
+
 @pytest.mark.trap(51)
 def test_a_skipped_update_does_not_hide_a_later_loss_that_is_not_finite():
     calls = 0

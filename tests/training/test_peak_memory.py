@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import psutil
 import pytest
 import torch
@@ -22,3 +26,17 @@ def test_the_peak_of_a_device_keeps_what_was_freed():
     before = read()
     torch.ones(before + (64 << 20), dtype=torch.uint8, device="cuda")
     assert read() >= before + (64 << 20)
+
+
+READS_ITS_PEAK = """
+import torch
+from hasten.training.peak_memory import peak_memory
+print(peak_memory(torch.device("cpu"))(), flush=True)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere a process begins with its parent's peak")
+def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
+    held = torch.ones(1 << 30, dtype=torch.uint8)
+    said = subprocess.run([sys.executable, "-c", READS_ITS_PEAK], capture_output=True, text=True, check=True).stdout
+    assert int(said) < held.nbytes

@@ -36,6 +36,14 @@ class Illegal:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conflict:
+    """Choices that one plan cannot make together, and why, in a sentence."""
+
+    choices: tuple[Choice, ...]
+    reason: str
+
+
 TABLE = (
     Illegal(
         first="accumulation",
@@ -45,20 +53,23 @@ TABLE = (
 )
 
 
-def conflicts(choices: Sequence[Choice], table: Sequence[Illegal] = TABLE) -> list[str]:
-    """One sentence for each technique that is chosen twice and each pair that a row forbids; empty when all is well."""
+def conflicts(choices: Sequence[Choice], table: Sequence[Illegal] = TABLE) -> list[Conflict]:
+    """One for each technique that is chosen twice and each pair that a row forbids; empty when all is well."""
     return [*_repeated(choices), *_forbidden(choices, table)]
 
 
-def _repeated(choices: Sequence[Choice]) -> Iterator[str]:
+def _repeated(choices: Sequence[Choice]) -> Iterator[Conflict]:
     for technique, times in Counter(choice.technique for choice in choices).items():
         if times > 1:
-            chosen = ", ".join(str(choice.value) for choice in choices if choice.technique == technique)
-            yield f"{technique} is chosen {times} times ({chosen}); only one value can hold"
+            same = tuple(choice for choice in choices if choice.technique == technique)
+            values = ", ".join(str(choice.value) for choice in same)
+            yield Conflict(
+                choices=same, reason=f"{technique} is chosen {times} times ({values}); only one value can hold"
+            )
 
 
-def _forbidden(choices: Sequence[Choice], table: Sequence[Illegal]) -> Iterator[str]:
+def _forbidden(choices: Sequence[Choice], table: Sequence[Illegal]) -> Iterator[Conflict]:
     for one, other in combinations(choices, 2):
         for row in table:
             if row.forbids(one, other):
-                yield f"{one} and {other} exclude each other: {row.reason}"
+                yield Conflict(choices=(one, other), reason=f"{one} and {other} exclude each other: {row.reason}")

@@ -58,6 +58,14 @@ def refusal(optimizer: Optimizer, implementation: Implementation, device: torch.
     return None
 
 
+def refusals(optimizers: Sequence[Optimizer], implementation: Implementation, device: torch.device) -> list[str | None]:
+    """The refusal of each optimizer. Raises PlanError when not one of them can be made so."""
+    reasons = [refusal(optimizer, implementation, device) for optimizer in optimizers]
+    if all(reasons):
+        raise PlanError(str(reasons[0]), where="fused_optimizer", fix="leave this choice out of the plan")
+    return reasons
+
+
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     if candidates(setup, machine):
         return Yes()
@@ -85,13 +93,9 @@ def apply(setup: Setup, choice: Choice) -> None:
     if value not in get_args(Implementation):
         known = ", ".join(f'"{name}"' for name in get_args(Implementation))
         raise PlanError(f"is {value!r}", where="fused_optimizer", fix=f"write one of {known}")
-    optimizers = present_optimizers(setup)
-    reasons = [refusal(optimizer, value, setup.device) for optimizer in optimizers]
-    refused = [reason for reason in reasons if reason]
-    if len(refused) == len(optimizers):
-        raise PlanError(refused[0], where="fused_optimizer", fix="leave this choice out of the plan")
+    reasons = refusals(present_optimizers(setup), value, setup.device)
     setup.optimizer.implementation = value
-    setup.notices += [f"{reason}; this optimizer keeps its own form" for reason in refused]
+    setup.notices += [f"{reason}; this optimizer keeps its own form" for reason in reasons if reason]
 
 
 def _present(optimizer: Optimizer, device: torch.device) -> Implementation:

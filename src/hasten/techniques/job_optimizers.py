@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.errors import HastenError, JobError, UserCodeFailed
+from hasten.errors import HastenError, JobError, PlanError, UserCodeFailed
 from hasten.facts.job import Job, describe
 from hasten.techniques.setup import Setup
 
@@ -22,7 +22,8 @@ def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parame
     removed: parameters that a technique took from the model, by name. Job.parameters is written for the model as the
         job makes it, so it is shown that one, and they are left out of what it returns. A group may become empty.
 
-    Raises JobError when Job.parameters returns no parameters or groups.
+    Raises JobError when Job.parameters returns no parameters or groups, and PlanError when it returns none but those
+    that were removed.
     """
     if job.parameters is None:
         return list(model.parameters())
@@ -35,7 +36,14 @@ def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parame
         items = [_with_a_list(item) for item in given]
     gone = {id(parameter) for parameter in removed.values()}
     kept = [item for item in items if isinstance(item, dict) or id(_parameter_of(item)) not in gone]
-    return [_without(item, gone) if isinstance(item, dict) else item for item in kept]
+    left = [_without(item, gone) if isinstance(item, dict) else item for item in kept]
+    if removed and not any(item["params"] if isinstance(item, dict) else True for item in left):
+        raise PlanError(
+            "Job.parameters trains nothing but biases that this takes away",
+            where="conv_bn_bias",
+            fix="leave this choice out of the plan",
+        )
+    return left
 
 
 def make_optimizers(job: Job, given: list[Any]) -> list[Optimizer]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hasten.errors import PlanError
@@ -27,9 +28,9 @@ class Planned:
 def in_order(plan: Plan) -> list[Planned]:
     """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
     planned = [_planned(item, number) for number, item in enumerate(plan.choices, start=1)]
-    problems = conflicts([item.choice for item in planned])
-    if problems:
-        raise PlanError("; ".join(problems), where="plan", fix="leave one of the two out")
+    for conflict in conflicts([item.choice for item in planned]):
+        places = [item.place for item in planned if any(item.choice is choice for choice in conflict.choices)]
+        raise PlanError(conflict.reason, where=" and ".join(places), fix="leave all of them but one out")
     return sorted(planned, key=lambda item: item.technique.stage)
 
 
@@ -53,6 +54,18 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
     return claims
 
 
+@contextmanager
+def with_places(plan: Plan) -> Iterator[None]:
+    """Where a PlanError names a technique, it names the place of that choice in the plan instead."""
+    try:
+        yield
+    except PlanError as error:
+        for number, item in enumerate(plan.choices, start=1):
+            if item.choice.technique == error.where:
+                raise PlanError(error.what, where=_place(item, number), fix=error.fix) from error
+        raise
+
+
 def with_claims(plan: Plan, claims: Mapping[str, Preserves]) -> Plan:
     """The plan with what `apply_choices` found that its choices preserve."""
     choices = (
@@ -63,11 +76,14 @@ def with_claims(plan: Plan, claims: Mapping[str, Preserves]) -> Plan:
 
 def _planned(item: PlannedChoice, number: int) -> Planned:
     choice = item.choice
-    place = f"{item.place}: {choice.technique}" if item.place else f"choice {number} ({choice})"
     if choice.technique not in TECHNIQUES:
         fix = f"{did_you_mean(choice.technique, TECHNIQUES)} (hasten techniques lists them)"
         raise PlanError(f"there is no technique named {choice.technique!r}", where=item.place or "plan", fix=fix)
-    return Planned(technique=TECHNIQUES[choice.technique], choice=choice, place=place)
+    return Planned(technique=TECHNIQUES[choice.technique], choice=choice, place=_place(item, number))
+
+
+def _place(item: PlannedChoice, number: int) -> str:
+    return f"{item.place}: {item.choice.technique}" if item.place else f"choice {number} ({item.choice})"
 
 
 def _claim(setup: Setup, item: Planned, answer: Yes | No) -> Preserves:

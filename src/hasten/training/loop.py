@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from hasten.errors import NonFinite
+from hasten.errors import HastenError, NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
 from hasten.facts.job import Job
 from hasten.training.loss_record import WindowLoss, mean_loss
@@ -62,14 +63,24 @@ class _Loop:
         self._skips_told = self._epoch = 0
 
     def train(self) -> Result:
-        run = self._run
         self._announce()
+        try:
+            self._train_epochs()
+        except BaseException:
+            # What waits is sent. A device that has failed cannot tell its losses any more, and a receiver that has
+            # failed takes none; the error itself says so.
+            with suppress(RuntimeError, HastenError):
+                self._send_lines()
+            raise
+        return self._finish()
+
+    def _train_epochs(self) -> None:
+        run = self._run
         while not run.finished:
             self._epoch = run.epoch
             self._train_epoch()
             if run.job.evaluate_every is None:
                 self._evaluate(self._epoch)
-        return self._finish()
 
     def _train_epoch(self) -> None:
         run, job, due = self._run, self._run.job, self._next_due()
@@ -123,15 +134,23 @@ class _Loop:
             self._read()
 
     def _read(self) -> None:
-        """Fetch the losses of all windows so far and send out the lines that waited for them."""
-        windows, skips = self._run.losses.drain(), self._run.settled_skips()
+        """Send out the lines that wait, and look at every loss in them."""
+        skips = self._run.settled_skips()
         explained, self._skips_told = skips > self._skips_told, skips
+        sent = self._send_lines()
+        if not explained:
+            for windows, line in sent:
+                self._check_finite(windows, line)
+
+    def _send_lines(self) -> list[tuple[list[WindowLoss], Trained]]:
+        """Fetch the losses of all windows so far and send out the lines that waited for them; each with its windows."""
+        windows, sent = self._run.losses.drain(), list[tuple[list[WindowLoss], Trained]]()
         due, self._due = self._due, []
         for covered, line in due:
             mine, windows = windows[:covered], windows[covered:]
             self._receiver.log(replace(line, loss=mean_loss(mine)))
-            if not explained:
-                self._check_finite(mine, line)
+            sent.append((mine, line))
+        return sent
 
     def _check_finite(self, windows: list[WindowLoss], line: Trained) -> None:
         """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,

@@ -14,9 +14,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.errors import JobError, PlanError
+from hasten.errors import JobError
 from hasten.facts.job import Job
-from hasten.techniques.fused_optimizer import Implementation, refusal, with_implementation
+from hasten.techniques.fused_optimizer import Implementation, refusals, with_implementation
 from hasten.techniques.job_optimizers import make_optimizers, parameters_given
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.techniques.setup import OptimizerOptions
@@ -86,11 +86,7 @@ def _check_ownership(model: nn.Module, given: Iterable[Any], optimizers: Sequenc
 
 
 def _implemented(optimizers: Sequence[Optimizer], implementation: Implementation) -> list[Optimizer]:
-    devices = [next(iter(_held([optimizer]))).device for optimizer in optimizers]
-    reasons = [refusal(each, implementation, device) for each, device in zip(optimizers, devices, strict=True)]
-    refused = [reason for reason in reasons if reason]
-    if len(refused) == len(optimizers):
-        raise PlanError(refused[0], where="fused_optimizer", fix="leave this choice out of the plan")
+    reasons = refusals(optimizers, implementation, next(_held(optimizers)).device)
     return [
         optimizer if reason else with_implementation(optimizer, implementation)
         for optimizer, reason in zip(optimizers, reasons, strict=True)

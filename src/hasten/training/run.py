@@ -27,6 +27,7 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques.setup import ProcessOptions
+from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
 from hasten.training.build import Built, build, seed_everything
 from hasten.training.evaluate import Evaluation, Evaluator
@@ -49,7 +50,8 @@ class Run:
         self.job, self.plan, self.name = job, plan or Plan(), name
         self._open = ExitStack()
         try:
-            self._assemble(build(job, self.plan, self._enter_process, name=name))
+            with with_places(self.plan):
+                self._assemble(build(job, self.plan, self._enter_process, name=name))
         except BaseException:
             self._open.close()
             raise
