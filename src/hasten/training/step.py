@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,14 +69,14 @@ class Step:
         self._names, trained = zip(*model.named_parameters(), strict=True)
         self._parameters = self._masters.replace(trained)
         self._clips = options.clip_norm is not None or options.clip_value is not None
-        self._call_loss = calling(self._device, options.autocast)
+        self._norm_tells = options.clip_norm is not None and options.clip_value is None
+        self._forward = self._first_forward
         self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
         self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
         self._settles_first = after_update_reads_buffers
-        self._checked = False
         self.abandon_window()
 
     # ── one microbatch ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,11 +101,10 @@ class Step:
             self.abandon_window()
             raise
 
-    def _forward(self, batch: Any) -> Loss | Tensor:
-        returned = self._call_loss(self._loss, self.model, batch)
-        if not self._checked:
-            checked(returned)
-            self._checked = True
+    def _first_forward(self, batch: Any) -> Loss | Tensor:
+        forward = partial(calling(self._device, self._options.autocast), self._loss, self.model)
+        returned = checked(forward(batch))
+        self._forward = forward
         return returned
 
     def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
@@ -143,42 +143,36 @@ class Step:
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
         try:
-            self._update()
+            if self.skips.deferred:
+                self.skips.settle()
+            if self._only is not None:  # a window of one is a mean already
+                self.losses.append(*self._only)
+            elif self._sums is not None:
+                self._close_sums(self._sums)
+            else:
+                raise RuntimeError("update() was called before any accumulate()")
+            if self._scaler is not None:
+                for optimizer in self.optimizers:
+                    self._scaler.unscale_(optimizer)
+            gradients = gradient.present(self._parameters)
+            non_finite = self._norm_is_not_finite(gradients) if self._norm_tells else self._is_finite(gradients)
+            self._move(gradients, non_finite)
+            if self._scaler is not None:
+                self._scaler.update()
         except BaseException:
             self._is_finite.clear()
             raise
         finally:
             self.abandon_window()
 
-    def _update(self) -> None:
-        if self.skips.deferred:
-            self.skips.settle()
-        if self._only is not None:  # a window of one is a mean already
-            self.losses.append(*self._only)
-        elif self._sums is not None:
-            self._close_sums(self._sums)
-        else:
-            raise RuntimeError("update() was called before any accumulate()")
-        if self._scaler is not None:
-            for optimizer in self.optimizers:
-                self._scaler.unscale_(optimizer)
-        gradients = gradient.present(self._parameters)
-        self._move(gradients, self._non_finite(gradients))
-        if self._scaler is not None:
-            self._scaler.update()
-
     def _close_sums(self, sums: WindowSums) -> None:
         self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
         sums.divide_gradients(self._parameters, self._reference, self._ranks, self._device)
 
-    def _non_finite(self, gradients: list[Tensor]) -> Tensor:
-        """1.0 where a gradient, or the norm to be bounded, is not finite, and 0.0 where all is well; on the device."""
-        options = self._options
-        if options.clip_norm is None or options.clip_value is not None:
-            return self._is_finite(gradients)
-        # A norm reads all gradients, so it tells by itself. It can also overflow where each of them is finite: clipping
-        # by it would move nothing but the momentum.
-        self.gradient_norm = gradient.norm(gradients, options.clip_norm_type)
+    def _norm_is_not_finite(self, gradients: list[Tensor]) -> Tensor:
+        """What the finite check says, without its pass: the norm reads every gradient anyhow. It can also overflow
+        where each of them is finite, and clipping by it would then move nothing but the momentum."""
+        self.gradient_norm = gradient.norm(gradients, self._options.clip_norm_type)
         return (~self.gradient_norm.isfinite()).float()
 
     def _clip(self, gradients: list[Tensor]) -> None:
