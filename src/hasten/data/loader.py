@@ -120,8 +120,8 @@ class TrainLoader:
     def _requests(self, number: int, start_step: int) -> Iterator[Request]:
         for first, parts in self._windows(start_step):
             for piece in parts:
-                start, stop = (piece.start, piece.stop) if piece.samples else (0, 1)
-                yield Request(number, self._order.indices(number, first + start, first + stop))
+                start, samples = (first + piece.start, piece.samples) if piece.samples else (first, 1)
+                yield Request(number, self._order.indices(number, start, start + samples))
 
     def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """First position and this rank's pieces of every global batch of an epoch."""

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Positions start to stop (exclusive) within a global batch; `last` marks the final piece of an optimizer step."""
+    """So many samples from position `start` of a global batch on; `last` marks the final piece of an optimizer step."""
 
     start: int
-    stop: int
+    samples: int
     last: bool
 
     @property
-    def samples(self) -> int:
-        return self.stop - self.start
+    def stop(self) -> int:
+        return self.start + self.samples
 
 
 def share(size: int, part: int, parts: int) -> tuple[int, int]:
@@ -37,5 +37,5 @@ def pieces(size: int, microbatch_size: int | None, rank: int = 0, world_size: in
     for part in range(parts):
         # Empty shares come first, so the last piece, where ranks add up gradients, is real if any is.
         low, high = share(stop - start, part, parts)
-        found.append(Piece(start + low, start + high, part == parts - 1))
+        found.append(Piece(start + low, high - low, part == parts - 1))
     return tuple(found)

@@ -83,10 +83,13 @@ class _Loop:
                 self._evaluate(self._epoch)
 
     def _train_epoch(self) -> None:
-        run, job, due = self._run, self._run.job, self._next_due()
+        run, job, steps_left = self._run, self._run.job, self._steps_until_due()
         for batch in run.epoch_batches():
             run.step(batch)
-            if run.steps < due or not run.window_closed:
+            if not run.window_closed:
+                continue
+            steps_left -= 1
+            if steps_left:
                 continue
             if run.steps % job.log_every == 0:
                 self._log(self._epoch)
@@ -94,15 +97,15 @@ class _Loop:
                 self._evaluate(self._epoch)
             if run.finished:
                 return
-            due = self._next_due()
+            steps_left = self._steps_until_due()
 
-    def _next_due(self) -> int:
-        """The next step after which anything but training is to be done: until then the loop only counts."""
+    def _steps_until_due(self) -> int:
+        """How many steps lie before anything but training is to be done: until then the loop only counts."""
         steps, job = self._run.steps, self._run.job
         marks = [steps - steps % every + every for every in (job.log_every, job.evaluate_every) if every is not None]
         if job.max_steps is not None:
             marks.append(max(job.max_steps, steps + 1))  # updates that were skipped make a run longer
-        return min(marks)
+        return min(marks) - steps
 
     def _announce(self) -> None:
         run, setup = self._run, self._run.setup

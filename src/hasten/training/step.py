@@ -28,6 +28,7 @@ from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, Replica
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
+from hasten.training.backward import backward
 from hasten.training.loss_record import LossRecord
 from hasten.training.losses import Count, LossFunction, calling, checked, mean_and_count, never_zero
 from hasten.training.master_weights import MasterWeights
@@ -110,7 +111,7 @@ class Step:
     def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
         returned = self._forward(batch)
         mean, count = mean_and_count(returned, samples)
-        torch.autograd.backward(mean if self._scaler is None else self._scaler.scale(mean))
+        backward(mean if self._scaler is None else self._scaler.scale(mean))
         mean = mean.detach()
         self._only = mean, count
         return mean
@@ -121,7 +122,7 @@ class Step:
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             self._differentiate_auxiliary(returned.auxiliary, samples, sums)
-        torch.autograd.backward(self._scaled(total / self._reference))
+        backward(self._scaled(total / self._reference))
         sums.add(total, count, samples)
         self._sums = sums
         return total.detach() / never_zero(count)
