@@ -1,6 +1,6 @@
 """What a hand-written plan makes of the example jobs: their speed side by side, and their quality over seeds.
 
-    python -m bench.before_after                  # about half an hour; nothing else may run meanwhile; writes records
+    python -m bench.before_after                  # an hour, in which nothing else may run; writes records
     python -m bench.before_after --jobs digits    # one job
     python -m bench.before_after --quick          # shows that it works, and judges nothing
 
@@ -49,7 +49,7 @@ class Example:
 
 EXAMPLES = {
     "digits": Example(name="digits", metric="accuracy", at_least=2.0, steps=50, seeds=5),
-    "text": Example(name="text", metric="loss", at_least=2.0, steps=25, seeds=3),
+    "text": Example(name="text", metric="loss", at_least=2.0, steps=25, seeds=8),
     "photos": Example(name="photos", metric="accuracy", at_least=1.0, steps=40, seeds=3),
 }
 

@@ -173,7 +173,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         lines += ["", "| target, fixed before the run | bound | measured | outcome |", "|---|---|---|---|"]
         lines += [
             f"| {target.name} | {'≤' if target.at_most else '≥'} {target.bound:g} "
-            f"| {target.value:.3g} ({target.low:.3g}–{target.high:.3g}) | {target.outcome} |"
+            f"| {target.value:.3g} ({target.low:.3g} to {target.high:.3g}) | {target.outcome} |"
             for target in record.targets
         ]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
