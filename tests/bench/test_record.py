@@ -54,7 +54,7 @@ def test_a_record_holds_the_result_the_samples_the_environment_and_a_page(tmp_pa
         "Threads inside one operation: 1",
         "2.00× (2.00–2.00, 12 pairs)",
         "`python -m bench.nothing`",
-        "| ratio | ≥ 3 | 2 (2–2) | missed |",
+        "| ratio | ≥ 3 | 2 (2 to 2) | missed |",
         "held",
     ):
         assert said in page
