@@ -63,6 +63,21 @@ def test_the_parameter_whose_gradient_is_not_finite_is_named_under_any_clipping(
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+def test_a_norm_that_would_overflow_is_none_once_values_are_clipped():
+    model = nn.Linear(64, 64, bias=False)
+    before = model.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    step = Step(
+        model,
+        lambda model, batch: (model.weight * 1e30).sum(),
+        [optimizer],
+        StepOptions(clip_norm=64.0, clip_value=1.0),
+    )
+    step.accumulate(None, 1)
+    step.update()
+    assert torch.allclose(model.weight, before - 1)
+
+
 def test_values_are_clipped_before_the_norm_is_measured():
     found, _ = gradients_of(mean_loss_function, [rows(4)], options=StepOptions(clip_value=0.01, clip_norm=0.02))
     wanted = reference_gradients(lambda model: mean_loss_function(model, rows(4)))
@@ -105,7 +120,8 @@ def test_sparse_gradients_train_and_are_refused_where_they_would_be_clipped():
     plain.accumulate(torch.tensor([1, 1, 2]), 3)
     plain.update()
     assert plain.skips.applied == 1
-    clipped = step_of(clip_norm=1.0)
-    clipped.accumulate(torch.tensor([1, 1, 2]), 3)
-    with pytest.raises(Misconfigured, match="sparse"):
-        clipped.update()
+    for options in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
+        clipped = step_of(**options)
+        clipped.accumulate(torch.tensor([1, 1, 2]), 3)
+        with pytest.raises(Misconfigured, match="sparse"):
+            clipped.update()

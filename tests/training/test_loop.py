@@ -10,7 +10,7 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.entry import prepare, train
-from hasten.errors import NonFinite
+from hasten.errors import NonFinite, StorageFailed
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
@@ -137,6 +137,41 @@ def test_log_lines_that_wait_for_their_loss_are_sent_when_the_run_fails():
     lines = of_kind(collected.events, Trained)
     assert [line.step for line in lines] == [2, 4, 6]
     assert all(math.isfinite(line.loss) for line in lines)
+
+
+def test_a_receiver_that_cannot_take_them_does_not_hide_why_the_run_failed():
+    class Full(Collected):
+        def log(self, event):
+            if isinstance(event, Trained):
+                raise StorageFailed("the disk is full")
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1]) * (math.nan if next(steps) == 8 else 1.0)
+
+    steps = count(1)
+    with pytest.raises(NonFinite, match="step 8"):
+        train(small_job(loss=loss, log_every=2), make_plan(device_metrics=50), receivers=[Full()])
+
+
+def test_updates_that_were_skipped_are_made_up_for_and_no_more():
+    calls = count(1)
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1]) * (math.inf if next(calls) in (1, 3) else 1.0)
+
+    collected = Collected()
+    with prepare(small_job(loss=loss, epochs=None, max_steps=4)) as run:
+        run._step._scaler = torch.amp.GradScaler("cpu")
+        result = train_run(run, collected)
+    assert (result.steps, result.skipped_updates) == (6, 2)
+
+
+def test_nothing_is_logged_or_evaluated_in_the_middle_of_a_window():
+    job = judged_job(log_every=1, evaluate_every=1)
+    _, events = events_of(job, make_plan(microbatch=2))
+    assert [(type(event), event.step) for event in events[1:-1]] == [
+        (kind, step) for step in range(1, 11) for kind in (Trained, Evaluated)
+    ]
 
 
 @pytest.mark.trap(51)

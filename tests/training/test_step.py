@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -201,6 +202,31 @@ def test_an_answer_that_comes_one_step_late_gives_the_same_run(poisoned_steps, m
         runs.append(([parameter.detach() for parameter in model.parameters()], optimizer.param_groups[0]["lr"]))
     assert all(torch.equal(a, b) for a, b in zip(runs[0][0], runs[1][0], strict=True))
     assert runs[0][1] == runs[1][1] == 0.5 * 0.5**applied
+
+
+def test_an_update_that_raises_leaves_no_answer_behind_for_the_next_one(monkeypatch):
+    class Interrupted(torch.optim.SGD):
+        def step(self, closure=None):
+            if interrupt:
+                raise KeyboardInterrupt
+            return super().step(closure)
+
+    monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers: True)
+    model = classifier(torch.float32)
+    step = Step(
+        model,
+        poisoned(math.inf),
+        [Interrupted(model.parameters(), lr=0.5, fused=True)],
+        StepOptions(scale_gradients=True),
+    )
+    batch = rows(4)[0].float(), rows(4)[1]
+    for position in range(3):
+        interrupt = position == 1
+        step.accumulate(with_mark(batch) if interrupt else batch, 4)
+        with pytest.raises(KeyboardInterrupt) if interrupt else nullcontext():
+            step.update()
+    step.skips.settle()
+    assert (step.skips.applied, step.skips.skipped) == (2, 0)
 
 
 def test_what_raises_in_the_middle_of_a_window_leaves_nothing_of_it():

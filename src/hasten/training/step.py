@@ -143,6 +143,8 @@ class Step:
 
         Raises NonFinite for a skip that is not part of finding a loss scale; the weights are then unharmed.
         """
+        if self._only is None and self._sums is None:
+            raise RuntimeError("update() was called before any accumulate()")
         try:
             if self.skips.deferred:
                 self.skips.settle()
@@ -150,8 +152,6 @@ class Step:
                 self.losses.append(*self._only)
             elif self._sums is not None:
                 self._close_sums(self._sums)
-            else:
-                raise RuntimeError("update() was called before any accumulate()")
             if self._scaler is not None:
                 for optimizer in self.optimizers:
                     self._scaler.unscale_(optimizer)
@@ -162,6 +162,8 @@ class Step:
                 self._scaler.update()
         except BaseException:
             self._is_finite.clear()
+            if self._scaler is not None:  # it would refuse to unscale the next window
+                self._scaler.update(self._scaler.get_scale())
             raise
         finally:
             self.abandon_window()
