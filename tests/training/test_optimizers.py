@@ -95,6 +95,12 @@ def test_a_group_without_parameters_is_refused():
         made(model(), lambda params: SGD(params, lr=0.1), parameters=lambda network: [{"lr": 0.1}])
 
 
+@pytest.mark.parametrize("returned", [[], [{"params": []}, {"params": [], "lr": 0.01}]], ids=["none", "empty groups"])
+def test_parameters_that_hold_nothing_to_train_are_refused(returned):
+    with pytest.raises(JobError, match=r"Job\.parameters: returns nothing to train"):
+        made(model(), lambda params: SGD(params, lr=0.1), parameters=lambda network: returned)
+
+
 @pytest.mark.trap(12)
 def test_an_optimizer_whose_step_needs_a_closure_is_refused_with_the_reason():
     with pytest.raises(JobError, match=r"is LBFGS, whose step computes the loss as often as it likes"):

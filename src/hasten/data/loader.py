@@ -120,7 +120,7 @@ class TrainLoader:
     def _requests(self, number: int, start_step: int) -> Iterator[Request]:
         for first, parts in self._windows(start_step):
             for piece in parts:
-                start, samples = (first + piece.start, piece.samples) if piece.samples else (first, 1)
+                start, samples = first + piece.start, piece.samples or 1  # of an empty piece one, which weighs nothing
                 yield Request(number, self._order.indices(number, start, start + samples))
 
     def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:

@@ -22,8 +22,8 @@ def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parame
     removed: parameters that a technique took from the model, by name. Job.parameters is written for the model as the
         job makes it, so it is shown that one, and they are left out of what it returns. A group may become empty.
 
-    Raises JobError when Job.parameters returns no parameters or groups, and PlanError when it returns none but those
-    that were removed.
+    Raises JobError when Job.parameters returns no parameters, in groups or not, and PlanError when it returns none but
+    those that were removed.
     """
     if job.parameters is None:
         return list(model.parameters())
@@ -34,10 +34,12 @@ def parameters_given(job: Job, model: nn.Module, removed: Mapping[str, nn.Parame
             fix = "return parameters, or a list of parameter groups"
             raise JobError("parameters", f"returns {describe(given)}", fix)
         items = [_with_a_list(item) for item in given]
+    if not _holds_any(items):
+        raise JobError("parameters", "returns nothing to train", "return parameters, or groups that hold some")
     gone = {id(parameter) for parameter in removed.values()}
     kept = [item for item in items if isinstance(item, dict) or id(_parameter_of(item)) not in gone]
     left = [_without(item, gone) if isinstance(item, dict) else item for item in kept]
-    if removed and not any(item["params"] if isinstance(item, dict) else True for item in left):
+    if not _holds_any(left):
         raise PlanError(
             "Job.parameters trains nothing but biases that this takes away",
             where="conv_bn_bias",
@@ -79,6 +81,10 @@ def _put_back(model: nn.Module, removed: Mapping[str, nn.Parameter]) -> Iterator
     finally:
         for owner, name in owners:
             owner.register_parameter(name, None)
+
+
+def _holds_any(items: Iterable[Any]) -> bool:
+    return any(item["params"] if isinstance(item, dict) else True for item in items)
 
 
 def _parameter_of(item: Any) -> Any:
