@@ -47,7 +47,7 @@ def test_applying_sets_the_option():
     assert target.optimizer.learning_rate == 1.0
 
 
-@pytest.mark.parametrize("value", [0, -0.1, True, "high", float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0, -0.1, True, "high", float("nan"), float("inf"), 1e300])
 def test_what_is_no_rate_is_refused(value):
     with pytest.raises(PlanError, match="write a number above 0"):
         TECHNIQUE.apply(setup(), choice(value))

@@ -73,6 +73,11 @@ def test_a_count_that_fits_is_obeyed_without_a_word():
     assert (setup.process.threads, setup.notices) == (2, [])
 
 
+def test_a_count_that_can_only_be_a_slip_is_refused():
+    with pytest.raises(PlanError, match="1000000 compute threads are more than 16 for each of the 2 cores"):
+        TECHNIQUE.apply(setup_with(cores=2), chosen(1_000_000))
+
+
 @pytest.mark.parametrize("value", [0, -1, True, 2.0, "2", "all"])
 def test_what_is_no_count_is_refused(value):
     with pytest.raises(PlanError, match="whole number of 1 or more"):

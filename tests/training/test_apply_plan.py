@@ -77,7 +77,7 @@ def test_choices_that_exclude_each_other_are_refused_with_both_lines():
     )
     with pytest.raises(PlanError, match="accumulation = 2 and microbatch = 2 exclude each other") as caught:
         in_order(plan_from_toml(text, "mine.toml"))
-    assert caught.value.where == "mine.toml:1: accumulation and mine.toml:7: microbatch"
+    assert caught.value.where == "mine.toml:1: accumulation, mine.toml:7: microbatch"
 
 
 def test_an_unknown_technique_is_refused_with_its_line():

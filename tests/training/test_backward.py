@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hasten.training.backward import backward
 
@@ -60,6 +61,27 @@ def test_a_gradient_changed_in_place_does_not_reach_the_next_backward_pass():
         assert weight.grad is not None
         assert weight.grad.item() == 1.0
         weight.grad.mul_(5)
+
+
+def test_a_mode_that_watches_what_is_called_sees_it():
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            seen.append(getattr(function, "__name__", str(function)))
+            return function(*arguments, **(named or {}))
+
+    seen: list[str] = []
+    objective = torch.ones(3, requires_grad=True).sum()
+    with Watching():
+        backward(objective)
+    assert "backward" in seen
+
+
+def test_a_torch_without_the_short_way_goes_its_own(monkeypatch):
+    monkeypatch.setattr("hasten.training.backward._enter", None)
+    weight = torch.ones(3, requires_grad=True)
+    backward(weight.sum())
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_tensor_of_another_kind_is_asked_how_it_wants_to_be_differentiated():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hasten.errors import Misconfigured, NonFinite
+from hasten.errors import JobError, Misconfigured, NonFinite
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from steps import gradients_of, mean_loss_function, reference_gradients, relative_error, rows
@@ -21,19 +21,72 @@ def test_a_maximal_norm_of_zero_stops_all_movement():
     assert all(gradient.eq(0).all() for gradient in found)
 
 
-def test_a_norm_that_overflows_is_treated_as_not_finite_and_told_as_what_it_is():
+@pytest.mark.parametrize("scale_gradients", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"clip_norm": 1.0}, {"clip_norm": math.inf, "clip_value": math.inf}, {"clip_norm": 1.0, "clip_value": 1e30}],
+    ids=str,
+)
+def test_a_norm_that_overflows_is_treated_as_not_finite_and_told_as_what_it_is(options, scale_gradients):
     model = nn.Linear(64, 64, bias=False)
     step = Step(
         model,
         lambda model, batch: (model.weight * 1e30).sum(),
         [torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)],
-        StepOptions(clip_norm=1.0),
+        StepOptions(**options, scale_gradients=scale_gradients),
     )
     before = model.weight.clone()
     step.accumulate(None, 1)
     with pytest.raises(NonFinite, match="the norm of the gradients is not finite, although every gradient is"):
         step.update()
     assert torch.equal(model.weight, before)
+
+
+def test_the_norm_of_an_earlier_window_is_not_told_for_one_that_was_skipped():
+    model = nn.Linear(4, 4)
+    step = Step(
+        model,
+        lambda model, factor: model(torch.ones(1, 4)).mean() * factor,
+        [torch.optim.SGD(model.parameters(), lr=0.1)],
+        StepOptions(clip_norm=1.0, clip_value=1.0, scale_gradients=True),
+    )
+    for factor in (1.0, math.inf):
+        step.accumulate(factor, 1)
+        step.update()
+        assert (step.gradient_norm is None) == (factor == math.inf)
+
+
+@pytest.mark.trap(8)
+def test_a_parameter_that_no_optimizer_holds_counts_in_the_norm_unscaled():
+    norms = []
+    for scale_gradients in (False, True):
+        torch.manual_seed(0)
+        model = nn.ModuleDict({"body": nn.Linear(4, 4), "other": nn.Linear(4, 4)})
+        step = Step(
+            model,
+            lambda model, batch: model["other"](model["body"](batch)).square().mean(),
+            [torch.optim.SGD(model["body"].parameters(), lr=0.1)],
+            StepOptions(clip_norm=1.0, scale_gradients=scale_gradients),
+        )
+        step.accumulate(torch.ones(2, 4), 2)
+        step.update()
+        assert step.gradient_norm is not None
+        norms.append(step.gradient_norm.item())
+    assert norms[1] == pytest.approx(norms[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"clip_value": 1.0}, {"clip_norm": 1.0}, {"scale_gradients": True}], ids=str)
+def test_a_loss_that_reaches_no_parameter_is_refused(options):
+    model, another = nn.Linear(4, 4), nn.Linear(4, 4)
+    step = Step(
+        model,
+        lambda model, batch: another(batch).mean(),
+        [torch.optim.SGD(model.parameters(), lr=0.1)],
+        StepOptions(**options),
+    )
+    step.accumulate(torch.ones(2, 4), 2)
+    with pytest.raises(JobError, match="reaches no parameter of the model"):
+        step.update()
 
 
 @pytest.mark.trap(51)
@@ -44,6 +97,10 @@ def test_a_norm_that_overflows_is_treated_as_not_finite_and_told_as_what_it_is()
         {"clip_norm": 1.0},
         {"clip_norm": 1.0, "clip_norm_type": math.inf},
         {"clip_norm": 1.0, "clip_norm_type": 0.5},
+        {"clip_norm": 1.0, "clip_norm_type": 0.0},
+        {"clip_norm": 1.0, "clip_norm_type": -1.0},
+        {"clip_norm": 1.0, "clip_norm_type": 1e39},
+        {"clip_norm": math.inf},
         {"clip_value": 1.0},
         {"clip_norm": 1.0, "clip_value": 1.0},
     ],

@@ -10,12 +10,14 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.entry import prepare, train
-from hasten.errors import NonFinite, StorageFailed
+from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
+from hasten.parallel.replicate import Ranks
 from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.loss_record import LossRecord
 from hasten.training.supervised import supervised
 from support import small_job
 
@@ -143,14 +145,45 @@ def test_a_receiver_that_cannot_take_them_does_not_hide_why_the_run_failed():
     class Full(Collected):
         def log(self, event):
             if isinstance(event, Trained):
-                raise StorageFailed("the disk is full")
+                raise OSError("the disk is full")
 
     def loss(model, batch):
         return functional.cross_entropy(model(batch[0]), batch[1]) * (math.nan if next(steps) == 8 else 1.0)
 
     steps = count(1)
-    with pytest.raises(NonFinite, match="step 8"):
+    with pytest.raises(NonFinite, match="step 8") as failure:
         train(small_job(loss=loss, log_every=2), make_plan(device_metrics=50), receivers=[Full()])
+    assert failure.value.__notes__ == ["log lines that waited for their loss are lost: OSError: the disk is full"]
+
+
+def test_losses_whose_read_is_cut_short_are_not_forgotten(monkeypatch):
+    read, cut_short = LossRecord._numbers, count(1)
+
+    def interrupted(self, column):
+        if next(cut_short) == 1:
+            raise KeyboardInterrupt
+        return read(self, column)
+
+    monkeypatch.setattr(LossRecord, "_numbers", interrupted)
+    collected = Collected()
+    with pytest.raises(KeyboardInterrupt):
+        train(small_job(log_every=2), make_plan(device_metrics=4), receivers=[collected])
+    lines = of_kind(collected.events, Trained)
+    assert [line.step for line in lines] == [2, 4]
+    assert all(math.isfinite(line.loss) for line in lines)
+
+
+def test_a_rank_that_fails_does_not_wait_for_the_losses_of_the_others():
+    steps, collected = count(1), Collected()
+
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0]), batch[1]) * (math.nan if next(steps) == 8 else 1.0)
+
+    with prepare(small_job(loss=loss, log_every=2), make_plan(device_metrics=50)) as run:
+        run.ranks = Ranks(rank=0, size=2)  # the second of which is not there to be asked
+        with pytest.raises(NonFinite, match="step 8"):
+            train_run(run, collected)
+    assert of_kind(collected.events, Trained) == []
 
 
 def test_updates_that_were_skipped_are_made_up_for_and_no_more():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,11 @@ def test_the_peak_of_a_device_keeps_what_was_freed():
     before = read()
     torch.ones(before + (64 << 20), dtype=torch.uint8, device="cuda")
     assert read() >= before + (64 << 20)
+
+
+def test_where_the_kernel_does_not_tell_it_the_usage_does(monkeypatch):
+    monkeypatch.setattr("hasten.training.peak_memory._PEAK", re.compile(b"nowhere"))
+    assert peak_memory(torch.device("cpu"))() > 1 << 20
 
 
 READS_ITS_PEAK = """

@@ -35,8 +35,8 @@ EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all ali
 class Microbatch(NamedTuple):
     """What one forward and backward pass is given, on the host.
 
-    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets the batch's first
-        sample, so that it takes part in every collective, and its loss weighs nothing.
+    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets one sample of the
+        batch, so that it takes part in every collective, and its loss weighs nothing.
     last: it is the final one of its optimizer step (of the evaluation's data, in an evaluation).
     """
 

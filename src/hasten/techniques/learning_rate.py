@@ -15,7 +15,6 @@ rate are proposed; a learning-rate range test suggests better values, and a plan
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -30,6 +29,7 @@ from hasten.techniques.job_optimizers import present_optimizers
 from hasten.techniques.setup import Setup
 
 NEIGHBOURS = (2.0, 0.5)
+LEAST_TOO_LARGE = 2.0**128  # for float32, in which weights move
 
 
 def set_learning_rate(optimizers: Sequence[Optimizer], rate: float) -> None:
@@ -61,8 +61,10 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     rate = choice.value
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not (math.isfinite(rate) and rate > 0):
-        raise PlanError(f"is {rate!r}", where="learning_rate", fix="write a number above 0, such as 0.1")
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < LEAST_TOO_LARGE:
+        raise PlanError(
+            f"is {rate!r}", where="learning_rate", fix="write a number above 0 that float32 can hold, such as 0.1"
+        )
     setup.optimizer.learning_rate = float(rate)
 
 

@@ -23,6 +23,8 @@ from hasten.facts.machine import Machine
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
+MOST_A_CORE = 16  # more can only be a slip; from some thousands on, starting them ends the process
+
 
 def thread_counts(cores: int, workers: int) -> list[int]:
     """Counts worth trying, largest first: the cores that loader workers leave free, then each half of that."""
@@ -52,6 +54,12 @@ def apply(setup: Setup, choice: Choice) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 1 or choice.options:
         raise PlanError(
             f"the plan asks for {choice}", where="threads", fix="write a whole number of 1 or more, without options"
+        )
+    if count > MOST_A_CORE * setup.machine.cores:
+        raise PlanError(
+            f"{count} compute threads are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here",
+            where="threads",
+            fix=f"write {setup.machine.cores}, or leave the choice out",
         )
     if count > setup.machine.cores:
         setup.notices.append(f"{count} compute threads take turns on {setup.machine.cores} cores; fewer may be faster")

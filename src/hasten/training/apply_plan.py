@@ -28,9 +28,12 @@ class Planned:
 def in_order(plan: Plan) -> list[Planned]:
     """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
     planned = [_planned(item, number) for number, item in enumerate(plan.choices, start=1)]
-    for conflict in conflicts([item.choice for item in planned]):
-        places = [item.place for item in planned if any(item.choice is choice for choice in conflict.choices)]
-        raise PlanError(conflict.reason, where=" and ".join(places), fix="leave all of them but one out")
+    found = conflicts([item.choice for item in planned])
+    if found:
+        involved = [choice for conflict in found for choice in conflict.choices]
+        places = [item.place for item in planned if any(item.choice is choice for choice in involved)]
+        reasons = "; ".join(conflict.reason for conflict in found)
+        raise PlanError(reasons, where=", ".join(places), fix="leave out all but one of those that exclude each other")
     return sorted(planned, key=lambda item: item.technique.stage)
 
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import _engine_run_backward  # pyright: ignore[reportPrivateUsage]
+from torch.overrides import has_torch_function_unary
+
+_enter = getattr(
+    torch.autograd.graph, "_engine_run_backward", None
+)  # not a public name: a torch without it keeps to its own
 
 
 def backward(objective: Tensor) -> None:
-    """What objective.backward() does, errors included; objective is meant to be a scalar."""
-    if type(objective) is not Tensor or objective.dim() or not objective.dtype.is_floating_point:
+    """What objective.backward() does; objective is meant to be a scalar. Not for use inside torch.func."""
+    plain = type(objective) is Tensor and not objective.dim() and objective.dtype.is_floating_point
+    if _enter is None or not plain or has_torch_function_unary(objective):
         torch.autograd.backward(objective)
         return
     # A new one each time: a node may hand what it is given on, and the optimizer may then change it in place.
-    _engine_run_backward(
-        (objective,), (torch.ones_like(objective),), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )
+    _enter((objective,), (torch.ones_like(objective),), False, False, (), allow_unreachable=True, accumulate_grad=True)

@@ -6,6 +6,7 @@ gradients that needs no host sync: the norm's where it is asked for, else a fuse
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
@@ -70,15 +71,20 @@ def _dense(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
+NORMS_THAT_TELL = (1.0, 2.0, math.inf)
+"""Kinds of norm that are not finite wherever an element is not; with an extreme power others may be finite all the
+same."""
+
+
 def norm(gradients: Sequence[Tensor], kind: float) -> Tensor:
-    """The norm of all gradients as one vector: not finite where one of them is not, or where it overflows."""
+    """The norm of all gradients as one vector; it may overflow where each of them is finite."""
     _refuse_sparse(gradients)
     return get_total_norm(gradients, kind)
 
 
-def clip_norm(parameters: Sequence[Tensor], most: float, present: Tensor) -> None:
-    """Scale all gradients, in place, so that their norm, which is `present`, becomes `most` where it is more."""
-    clip_grads_with_norm_(parameters, most, present)
+def clip_norm(parameters: Sequence[Tensor], most: float, measured: Tensor) -> None:
+    """Scale all gradients, in place, so that their norm, as it was measured, becomes `most` where it is more."""
+    clip_grads_with_norm_(parameters, most, measured)
 
 
 def clip_value(parameters: Sequence[Tensor], gradients: Sequence[Tensor], most: float) -> None:
@@ -96,9 +102,9 @@ def _refuse_sparse(gradients: Sequence[Tensor]) -> None:
         )
 
 
-def what_is_not_finite(named: Iterable[tuple[str, Tensor]]) -> str:
-    """In words: the first parameter whose gradient is not finite, or else their norm. Syncs with the device."""
+def first_non_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The name of the first parameter whose gradient is not finite. Syncs with the device."""
     for name, parameter in named:
         if parameter.grad is not None and not torch.isfinite(_dense(parameter.grad)).all():
-            return f"a gradient of {name} is not finite"
-    return "the norm of the gradients is not finite, although every gradient is"
+            return name
+    return None

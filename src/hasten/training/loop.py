@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from hasten.errors import HastenError, NonFinite
+from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
 from hasten.facts.job import Job
 from hasten.training.loss_record import WindowLoss, mean_loss
@@ -66,13 +65,20 @@ class _Loop:
         self._announce()
         try:
             self._train_epochs()
-        except BaseException:
-            # What waits is sent. A device that has failed cannot tell its losses any more, and a receiver that has
-            # failed takes none; the error itself says so.
-            with suppress(RuntimeError, HastenError):
-                self._send_lines()
+        except BaseException as error:
+            self._send_what_waits(error)
             raise
         return self._finish()
+
+    def _send_what_waits(self, error: BaseException) -> None:
+        """The log lines that wait for their loss, before `error` ends the run; it stays the one that is told."""
+        # Losses of many ranks are added up by all of them, and the others are elsewhere.
+        if not self._due or self._run.ranks.many:
+            return
+        try:
+            self._send_lines()
+        except Exception as second:
+            error.add_note(f"log lines that waited for their loss are lost: {type(second).__name__}: {second}")
 
     def _train_epochs(self) -> None:
         run = self._run

@@ -43,11 +43,11 @@ class LossRecord:
         if not self._rows:
             return []
         columns = list(zip(*self._rows, strict=True))
-        self._rows = []
         if self._ranks.many:
             means, counts, auxiliary, samples = map(self._tensor, columns)
             columns = *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
         means, counts, auxiliary, _ = map(self._numbers, columns)
+        self._rows = []  # only now: where the device fails or the wait is cut short, all are kept
         return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
 
     def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:

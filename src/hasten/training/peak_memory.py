@@ -5,12 +5,14 @@ What was given up: the most is since the process began, so a second run in one p
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 
 import psutil
 import torch
 
+_PEAK = re.compile(rb"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
 _UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, by the manual page getrusage(2) of either system
 
 
@@ -22,9 +24,14 @@ def peak_memory(device: torch.device) -> Callable[[], int]:
     """
     if device.type == "cuda":
         return lambda: torch.cuda.max_memory_allocated(device)
-    # Not by getrusage where this is known: Linux hands its figure on from the process that started this one.
-    if sys.platform == "linux" and _linux_peak() is not None:
-        return lambda: _linux_peak() or 0
+    of_usage = _by_usage()
+    if sys.platform != "linux":
+        return of_usage
+    # Linux hands the figure of getrusage on from the process that started this one.
+    return lambda: _linux_peak() or of_usage()
+
+
+def _by_usage() -> Callable[[], int]:
     try:
         from resource import RUSAGE_SELF, getrusage
     except ImportError:
@@ -37,7 +44,7 @@ def _linux_peak() -> int | None:
     """VmHWM of proc_pid_status(5), in bytes; None where the kernel does not tell it."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as status:
-            _, _, found = status.read(1 << 14).partition(b"\nVmHWM:")
+            found = _PEAK.search(status.read(1 << 16))
     except OSError:
         return None
-    return int(found[: found.index(b"kB")]) * 1024 if found else None
+    return int(found[1]) * 1024 if found else None

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, Replica
 from hasten.techniques.setup import StepOptions
@@ -69,14 +70,23 @@ class Step:
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
         self._parameters = self._masters.replace(trained)
-        self._clips = options.clip_norm is not None or options.clip_value is not None
-        self._norm_tells = options.clip_norm is not None and options.clip_value is None
+        held = {
+            id(each) for optimizer in self.optimizers for group in optimizer.param_groups for each in group["params"]
+        }
+        self._left_out = [each for each in self._parameters if id(each) not in held]
+        self._norm_tells = (
+            options.clip_norm is not None
+            and options.clip_value is None
+            and options.clip_norm_type in gradient.NORMS_THAT_TELL
+        )
         self._forward = self._first_forward
         self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
         self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
         self.losses = LossRecord(self._device, ranks)
-        self.gradient_norm: Tensor | None = None  # of the last window, before clipping; on the device
+        self.gradient_norm: Tensor | None = (
+            None  # of the last window, where it was measured: before it was clipped, on the device
+        )
         self._settles_first = after_update_reads_buffers
         self.abandon_window()
 
@@ -145,6 +155,7 @@ class Step:
         """
         if self._only is None and self._sums is None:
             raise RuntimeError("update() was called before any accumulate()")
+        self.gradient_norm = None
         try:
             if self.skips.deferred:
                 self.skips.settle()
@@ -153,17 +164,17 @@ class Step:
             elif self._sums is not None:
                 self._close_sums(self._sums)
             if self._scaler is not None:
-                for optimizer in self.optimizers:
-                    self._scaler.unscale_(optimizer)
+                self._unscale(self._scaler)
             gradients = gradient.present(self._parameters)
-            non_finite = self._norm_is_not_finite(gradients) if self._norm_tells else self._is_finite(gradients)
-            self._move(gradients, non_finite)
+            if not gradients:
+                raise JobError("loss", "reaches no parameter of the model", "compute it from the model it is given")
+            self._move(gradients, self._overflow(gradients) if self._norm_tells else self._is_finite(gradients))
             if self._scaler is not None:
                 self._scaler.update()
         except BaseException:
             self._is_finite.clear()
-            if self._scaler is not None:  # it would refuse to unscale the next window
-                self._scaler.update(self._scaler.get_scale())
+            if self._scaler is not None:  # else it would refuse to unscale the next window
+                self._scaler._per_optimizer_states.clear()
             raise
         finally:
             self.abandon_window()
@@ -172,44 +183,57 @@ class Step:
         self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
         sums.divide_gradients(self._parameters, self._reference, self._ranks, self._device)
 
-    def _norm_is_not_finite(self, gradients: list[Tensor]) -> Tensor:
-        """What the finite check says, without its pass: the norm reads every gradient anyhow. It can also overflow
-        where each of them is finite, and clipping by it would then move nothing but the momentum."""
+    def _unscale(self, scaler: torch.amp.GradScaler) -> None:
+        for optimizer in self.optimizers:
+            scaler.unscale_(optimizer)
+        if self._left_out:  # what no optimizer holds counts in a norm as well
+            scale = scaler.scale(torch.ones((), device=self._device))
+            gradient.multiply(gradient.present(self._left_out), 1 / scale)
+
+    def _overflow(self, gradients: list[Tensor]) -> Tensor:
+        """Measure the norm: 1.0 where it is not finite. It reads every gradient, so it tells what the finite check
+        does; and it can overflow where each is finite: clipping by it would then move nothing but the momentum."""
         self.gradient_norm = gradient.norm(gradients, self._options.clip_norm_type)
         return (~self.gradient_norm.isfinite()).float()
 
-    def _clip(self, gradients: list[Tensor]) -> None:
-        options = self._options
-        if options.clip_value is not None:
-            gradient.clip_value(self._parameters, gradients, options.clip_value)
-            if options.clip_norm is not None:
-                self.gradient_norm = gradient.norm(gradients, options.clip_norm_type)
-        if options.clip_norm is not None and self.gradient_norm is not None:
-            gradient.clip_norm(self._parameters, options.clip_norm, self.gradient_norm)
-
     def _move(self, gradients: list[Tensor], non_finite: Tensor) -> None:
-        scaling = self._scaler is not None
+        """Clip, by value and then by norm, and let the optimizers move; nothing moves where something is not finite."""
+        options = self._options
         # Until one update has applied the host decides: a fused optimizer that skips its first one makes its state and
         # leaves it unwritten.
         on_device = self.skips.deferred and self.skips.applied > 0
         if not on_device and non_finite.item():
-            self._is_finite.clear()
-            self.skips.skip(
-                gradient.what_is_not_finite(zip(self._names, self._parameters, strict=True)), scaling=scaling
-            )
+            self._skip()
             return
-        if self._clips:
-            self._clip(gradients)
+        if options.clip_value is not None:
+            gradient.clip_value(self._parameters, gradients, options.clip_value)
+        if options.clip_norm is not None:
+            if not self._norm_tells:
+                overflow = self._overflow(gradients)
+                if not on_device and overflow.item():
+                    self._skip()
+                    return
+                non_finite = torch.maximum(non_finite, overflow)
+            assert self.gradient_norm is not None  # measured here, or before it was judged
+            gradient.clip_norm(self._parameters, options.clip_norm, self.gradient_norm)
         for optimizer in self.optimizers:
             if on_device:
                 optimizer.grad_scale, optimizer.found_inf = None, non_finite  # pyright: ignore[reportAttributeAccessIssue]
             optimizer.step()
         self._masters.write_back()
         if on_device:
-            self.skips.defer(non_finite, scaling=scaling)
+            self.skips.defer(non_finite, scaling=self._scaler is not None)
             self._is_finite.clear()
         else:
             self.skips.apply()
+
+    def _skip(self) -> None:
+        self._is_finite.clear()
+        name = gradient.first_non_finite(zip(self._names, self._parameters, strict=True))
+        if name is None:  # no loss scale brings that down: gradients are unscaled before they are measured
+            self.skips.skip("the norm of the gradients is not finite, although every gradient is", scaling=False)
+        else:
+            self.skips.skip(f"a gradient of {name} is not finite", scaling=self._scaler is not None)
 
     def abandon_window(self) -> None:
         """Forget gradients and sums: the next microbatch is the first of a window."""
