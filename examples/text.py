@@ -6,7 +6,8 @@
 The text is every module on the top level of the standard library: about 4.7 MB. Every tenth module is held out whole,
 so that no half of a file is judged by the other half. Of a single file, the last tenth is held out.
 
-In its 300 steps it comes to a loss of about 2.06 nats a byte on the modules that were held out.
+In its 300 steps it comes to a loss of about 2.08 nats a byte on the modules that were held out: from 2.00 to 2.15 over
+eight seeds.
 """
 
 from __future__ import annotations
