@@ -84,7 +84,8 @@ def test_the_environment_tells_versions_and_no_secrets(monkeypatch, tmp_path):
         assert hidden not in text
     told = json.loads(text)
     assert told["processor_features"] == ["amx_bf16", "avx512f"]
-    assert told["packages"]["torch"] == machine.torch
+    # torch itself also tells its build: 2.13.0+cpu, whose package may be called 2.13.0
+    assert machine.torch.startswith(told["packages"]["torch"])
     assert told["thread_variables"]["OMP_NUM_THREADS"] is None
 
 

@@ -248,7 +248,7 @@ def test_kept_memory_is_not_faulted_in_again():
     (without, mapped), (kept, mapped_inside), (after, mapped_after) = (line.split() for line in lines)
     assert notices == "[]"
     assert int(kept) < int(without) / 20
-    assert int(after) > int(without) / 2
+    assert int(after) > int(without) / 4
     assert (mapped, mapped_inside, mapped_after) == ("True", "False", "True")
 
 
