@@ -80,7 +80,7 @@ def _tell_allocator(name: str, settings: str, undo: ExitStack) -> Iterator[str]:
     if tell is None:
         yield f"{name} may have no effect: torch {torch.__version__} cannot be told it after it was imported"
         return
-    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # torch 2.9 can be told but not asked
+    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)  # torch 2.9 to 2.11 can be told but not asked
     undo.callback(tell, ask() if ask else os.environ.get(name, ""))
     tell(settings)
 
