@@ -7,7 +7,7 @@ Without a folder of your own, the first run cuts one from the two photographs th
 does a crop of 64×64 pixels show: leaves, a lake, petals, the sky, a tower or trees? Valid crops come from areas that
 share no pixel with an area that is learned from, such as the right side of the same tower.
 
-In its 8 epochs it comes to an accuracy of about 0.997 on them.
+In its 8 epochs it comes to an accuracy of 0.997 on them; of one seed, on a processor.
 """
 
 from __future__ import annotations

@@ -84,9 +84,7 @@ class Step:
         self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
         self.losses = LossRecord(self._device, ranks)
-        self.gradient_norm: Tensor | None = (
-            None  # of the last window, where it was measured: before it was clipped, on the device
-        )
+        self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
         self._settles_first = after_update_reads_buffers
         self.abandon_window()
 
