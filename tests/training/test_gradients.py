@@ -42,6 +42,26 @@ def test_a_norm_that_overflows_is_treated_as_not_finite_and_told_as_what_it_is(o
     assert torch.equal(model.weight, before)
 
 
+@pytest.mark.trap(51)
+def test_a_norm_that_overflows_moves_nothing_where_the_device_decides_either(monkeypatch):
+    monkeypatch.setattr("hasten.training.step.decides_on_device", lambda device, optimizers: True)
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+    step = Step(
+        model,
+        lambda model, factor: (model.weight * factor).sum(),
+        [optimizer],
+        StepOptions(clip_norm=1.0, clip_value=1e30),
+    )
+    for factor in (1.0, 1e30):
+        before = model.weight.detach().clone()
+        step.accumulate(factor, 1)
+        step.update()
+        assert torch.equal(model.weight, before) == (factor == 1e30)
+    with pytest.raises(NonFinite, match="or their norm, is not finite"):
+        step.skips.settle()
+
+
 def test_the_norm_of_an_earlier_window_is_not_told_for_one_that_was_skipped():
     model = nn.Linear(4, 4)
     step = Step(

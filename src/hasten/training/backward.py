@@ -20,7 +20,7 @@ _enter = getattr(
 
 def backward(objective: Tensor) -> None:
     """What objective.backward() does; objective is meant to be a scalar. Not for use inside torch.func."""
-    plain = type(objective) is Tensor and not objective.dim() and objective.dtype.is_floating_point
+    plain = not objective.dim() and objective.dtype.is_floating_point
     if _enter is None or not plain or has_torch_function_unary(objective):
         torch.autograd.backward(objective)
         return
