@@ -3,7 +3,7 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo test check bench docs format clean
+.PHONY: help demo test proof check bench docs format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
@@ -13,6 +13,9 @@ demo: .venv/.installed  ## train a real data set plainly and hastened, and compa
 
 test: .venv/.installed  ## run every test
 	@$(PY) -m pytest
+
+proof: .venv/.installed  ## run the whole of every proof that `make test` takes a sample of; minutes
+	@$(PY) -m pytest -m proof
 
 check: .venv/.installed  ## format, lint, types and the shape of the code
 	@$(PY) -m ruff format --check .

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "errors": frozenset[str](),
     "facts": frozenset[str](),
     "kernels": frozenset({"facts"}),
-    "data": frozenset({"facts"}),
+    "data": frozenset({"facts", "checkpoint"}),  # a cache and shards are files, and there is one door to disk
     "parallel": frozenset({"facts"}),
     "checkpoint": frozenset({"facts"}),
     "measure": frozenset({"facts"}),

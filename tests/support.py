@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hasten.data.sources import Source, source_of
+from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine, read_machine
 from hasten.techniques.setup import Setup
@@ -45,11 +47,21 @@ def laptop(**changes: Any) -> Machine:
 
 def setup_of(model: nn.Module, sample: Any, machine: Machine | None = None, **job: Any) -> Setup:
     """A Setup around a ready model, as training would hand it to a technique."""
+    made = small_job(model=lambda: model, **job)
     return Setup(
-        job=small_job(model=lambda: model, **job),
+        job=made,
         machine=machine or read_machine(),
         device=torch.device("cpu"),
         model=model,
+        train=_opened(made),
         draw_sample=lambda: sample,
         batch_size=job.get("batch_size", 8) or getattr(job.get("train"), "batch_size", None),
     )
+
+
+def _opened(job: Job) -> Source | None:
+    """The training data; None for a job of a test that could not be trained."""
+    try:
+        return source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    except JobError:
+        return None

@@ -79,6 +79,7 @@ def test_commands_and_options_change_only_on_purpose():
         "explain": ["name"],
         "schedule": ["job", "--plan", "--png", "--range-test"],
         "profile": ["job", "--plan", "--microbatch"],
+        "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
     }
 
 

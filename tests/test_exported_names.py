@@ -10,15 +10,20 @@ import pytest
 import hasten
 
 NAMES = [
+    "Augmented",
+    "CenterCrop",
     "EarlyStopping",
     "EqualAverage",
     "ExponentialAverage",
+    "ImageFolder",
     "Job",
     "Loss",
     "Plan",
+    "RandomResizedCrop",
     "Result",
     "Run",
     "Schedule",
+    "Shards",
     "Step",
     "make_plan",
     "prepare",

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hasten.checkpoint.plans import write_plan
+    from hasten.data.augmented import Augmented
+    from hasten.data.crops import CenterCrop, RandomResizedCrop
+    from hasten.data.images import ImageFolder
+    from hasten.data.shards import Shards
     from hasten.entry import prepare, train
     from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
     from hasten.facts.loss import Loss
@@ -21,15 +25,20 @@ if TYPE_CHECKING:
     from hasten.training.supervised import supervised
 
 _HOMES = {
+    "Augmented": "hasten.data.augmented",
+    "CenterCrop": "hasten.data.crops",
     "EarlyStopping": "hasten.facts.job",
     "EqualAverage": "hasten.facts.job",
     "ExponentialAverage": "hasten.facts.job",
+    "ImageFolder": "hasten.data.images",
     "Job": "hasten.facts.job",
     "Loss": "hasten.facts.loss",
     "Plan": "hasten.facts.plan",
+    "RandomResizedCrop": "hasten.data.crops",
     "Result": "hasten.training.loop",
     "Run": "hasten.training.run",
     "Schedule": "hasten.facts.job",
+    "Shards": "hasten.data.shards",
     "Step": "hasten.training.step",
     "make_plan": "hasten.facts.plan",
     "prepare": "hasten.entry",
@@ -40,15 +49,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "Augmented",
+    "CenterCrop",
     "EarlyStopping",
     "EqualAverage",
     "ExponentialAverage",
+    "ImageFolder",
     "Job",
     "Loss",
     "Plan",
+    "RandomResizedCrop",
     "Result",
     "Run",
     "Schedule",
+    "Shards",
     "Step",
     "make_plan",
     "prepare",

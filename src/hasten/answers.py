@@ -1,4 +1,4 @@
-"""What the looking commands answer: schedule, range test, profile and microbatches, each as a block of lines.
+"""What commands answer: schedule, range test, profile, microbatches and packing, each as a block of lines.
 
 Everything heavy is imported where it is used, as in cli.py.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from hasten.data.pack import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
     from hasten.tune.microbatch import MicrobatchSearch, MicrobatchTrial
@@ -135,6 +136,62 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     typer.echo("\n" + "\n".join(f"  {line}" for line in table(header, rows)))
     show("", [("fastest", f"{found.fastest.size} samples at a time")])
     return found
+
+
+def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
+    """Pack what the source names, telling the size first and how far it has come."""
+    from hasten.data.pack import estimated, pack
+    from hasten.report.terminal import show
+    from hasten.report.text import byte_size, count
+    from hasten.report.waiting import Waiting
+
+    data = _to_pack(source)
+    guess = estimated(data, folder)
+    room = f"{byte_size(guess.free_bytes)} are free"
+    show(f"Packing {source}", [("estimate", f"{count(guess.samples)} samples, {byte_size(guess.bytes)}; {room}")])
+    waiting = Waiting("packing")
+    try:
+        done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
+    finally:
+        waiting.close()
+    form = "" if done.form is None else f", form={done.form}".replace("'", '"')
+    show(
+        f"Packed into {folder}",
+        [
+            ("samples", f"{count(done.samples)}, {'in their order' if seed is None else f'shuffled with seed {seed}'}"),
+            ("shards", f"{count(done.shards)} of {byte_size(done.bytes)} in all, with an index and checksums"),
+            ("use", f'train=hasten.Shards("{folder}"{form})'),
+        ],
+    )
+
+
+def show_verified(folder: Path) -> None:
+    """Read all shards again and compare them with what was packed."""
+    from hasten.data.shard_check import verify
+    from hasten.report.terminal import show
+    from hasten.report.text import byte_size, count
+    from hasten.report.waiting import Waiting
+
+    waiting = Waiting("verifying")
+    try:
+        found = verify(folder, waiting)
+    finally:
+        waiting.close()
+    whole = f"{count(found.samples)} samples in {count(found.shards)} shards, {byte_size(found.bytes)}"
+    show(f"{folder}", [("whole", f"{whole}: every byte is the one that was packed")])
+
+
+def _to_pack(source: str) -> Packable:
+    from hasten.data.pack import PicturesInFolders, Samples
+    from hasten.errors import Misconfigured
+    from hasten.training.locate import load_returned
+
+    if Path(source).is_dir():
+        return PicturesInFolders(Path(source))
+    if ":" not in source:
+        fix = "name a folder of class folders, or a function that returns a data set: data.py:train_data"
+        raise Misconfigured("there is no such folder", where=source, fix=fix)
+    return Samples(load_returned(source))
 
 
 def _write_picture(path: Path, figure: Any) -> None:

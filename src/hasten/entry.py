@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hasten.facts.events import Finished, Receiver
+from hasten.data.keeping import Watcher
+from hasten.facts.events import Finished, Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
@@ -38,8 +39,14 @@ def train(
     Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
     """
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
-    with prepare(job, plan, name=name) as run:
-        outward = Several(_receivers(receivers, folder))
+    shown = _receivers(receivers)
+    try:
+        prepared = prepare(job, plan, name=name, watcher=_watcher(shown))
+    except BaseException:
+        Several(shown).close()  # one may show a bar
+        raise
+    with prepared as run:
+        outward = Several([*shown, *([folder.metrics()] if folder is not None else [])])
         if folder is not None:
             folder.describe(run.built.plan, run.setup.machine)
         try:
@@ -51,21 +58,35 @@ def train(
     return result
 
 
-def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "") -> Run:
-    """A run built from a job and a plan, for a loop of one's own; see hasten.Run."""
+def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", watcher: Watcher | None = None) -> Run:
+    """A run built from a job and a plan, for a loop of one's own; see hasten.Run.
+
+    watcher: is told while samples are read to be kept; None leaves it to the run's notices.
+    """
     if isinstance(plan, str | Path):
         plan = read_plan(Path(plan))
-    return Run(job, plan, name=name)
+    return Run(job, plan, name=name, watcher=watcher)
 
 
-def _receivers(given: Sequence[Receiver] | None, folder: RunFolder | None) -> list[Receiver]:
+def _watcher(receivers: Sequence[Receiver]) -> Watcher | None:
+    """Shows at once what is done before the run begins; None where nobody looks."""
+    if not receivers:
+        return None
+    outward = Several(receivers)
+    return Watcher(
+        lambda text: outward.log(Noticed(text=text)),
+        lambda done, samples: outward.log(Preparing(done=done, samples=samples)),
+    )
+
+
+def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
     if not present_ranks().leads:
         return []
     if given is None:
         from hasten.report.terminal import Progress
 
         given = [Progress()]
-    return [*given, *([folder.metrics()] if folder is not None else [])]
+    return [*given]
 
 
 def _finished(result: Result, weights: Path | None) -> Finished:

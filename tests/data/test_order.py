@@ -27,7 +27,7 @@ def test_every_epoch_visits_every_sample_once(count, seed, epoch):
 
 @given(count=st.integers(1, 5000), key=st.integers(0, 2**64 - 1))
 def test_the_walk_is_one_to_one_for_any_count(count, key):
-    found = walked(np.arange(count, dtype=np.uint64), count, key)
+    found = walked(np.arange(count), count, key)
     assert np.array_equal(np.sort(found), np.arange(count))
 
 
@@ -124,7 +124,7 @@ def test_every_pair_of_neighbours_is_equally_frequent(count):
 
 def test_the_walk_spreads_a_large_data_set_evenly():
     count, keys = 100_003, 40
-    drawn = np.stack([walked(np.arange(4096, dtype=np.uint64), count, key * 7919) for key in range(keys)])
+    drawn = np.stack([walked(np.arange(4096), count, key * 7919) for key in range(keys)])
     cells, _ = np.histogram(drawn, bins=64, range=(0, count))
     assert abs(chi_square(cells, drawn.size / 64)) < 4
     steps = np.diff(drawn, axis=1) % count

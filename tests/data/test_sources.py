@@ -17,8 +17,10 @@ from torch.utils.data import (
     random_split,
 )
 
+import hasten
+from data.pictures import photos
 from hasten.data.gather import Gather
-from hasten.data.options import LoaderOptions
+from hasten.data.options import LoaderOptions, Placement
 from hasten.data.sources import reads_batches, source_of
 from hasten.errors import JobError, UserCodeFailed
 
@@ -272,3 +274,59 @@ def test_a_function_that_raises_is_the_users_code_and_names_its_line():
         source_of(raises, field="valid")
     assert isinstance(caught.value.__cause__, OSError)
     assert "in raises" in caught.value.where
+
+
+# Data sets that prepare their batches for where they go
+
+
+class Prepared(Squares):
+    where = None
+
+    def placed(self, where):
+        made = type(self)()
+        made.where = where
+        return made
+
+    def finished(self, batch):
+        return "finished", batch
+
+
+class NamedAlike(Squares):
+    """Has fields of the same names, for something of its own."""
+
+    placed, finished = True, 3
+
+
+def test_a_data_set_that_has_forms_for_a_device_is_asked_for_one():
+    source = source_of(Prepared(), field="train")
+    assert source.has_device_form
+    where = Placement(accelerator=True)
+    made = source.prepared(where)
+    assert made.dataset.where is where
+    assert source.dataset.where is None
+    assert made.count == source.count
+    assert made.finished([1]) == ("finished", [1])
+
+
+@pytest.mark.parametrize("data", [Squares(), NamedAlike(), (ROWS, LABELS), TensorDataset(ROWS), Stream()])
+def test_every_other_data_set_stays_as_it_is(data):
+    source = source_of(data, field="train")
+    assert not source.has_device_form
+    assert source.prepared(Placement(accelerator=True)) is source
+    batch = [1]
+    assert source.finished(batch) is batch
+
+
+def test_a_part_of_a_folder_of_pictures_is_a_folder_of_pictures(tmp_path):
+    pictures = hasten.ImageFolder(photos(tmp_path, 6), hasten.CenterCrop(8))
+    for part in (
+        Subset(pictures, [4, 0]),
+        Subset(Subset(pictures, [0, 2, 4]), [2, 0]),
+        DataLoader(Subset(pictures, [4, 0])),
+    ):
+        source = source_of(part, field="train")
+        assert type(source.dataset) is hasten.ImageFolder
+        assert source.count == 2
+        assert source.dataset._chosen.tolist() == [4, 0]
+    other = source_of(Subset(Squares(), [1]), field="train").dataset
+    assert type(other) is Subset

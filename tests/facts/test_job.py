@@ -19,6 +19,8 @@ WRONG = [
     ("parameters", ["weight"], "list", "function of the model"),
     ("schedule", 0.1, "float", "lambda optimizer, total_steps"),
     ("collate", "stack", "stack", "function"),
+    ("on_bad_sample", "ignore", "'ignore' (str)", 'write "stop" or "replace"'),
+    ("on_bad_sample", True, "True (bool)", 'write "stop" or "replace"'),
     ("train", None, "None", "data set"),
     ("batch_size", 0, "0 (int)", "1 or more"),
     ("batch_size", 8.0, "8.0 (float)", "whole number"),

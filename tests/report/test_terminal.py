@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
+from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
 from hasten.report.terminal import Progress, is_plain, seconds_left, show
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -213,3 +213,14 @@ def test_closing_twice_and_closing_early_are_harmless():
 def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.CaptureFixture[str]):
     show("", [("next", "hasten techniques")])
     assert capsys.readouterr().out == "\n  next      hasten techniques\n"
+
+
+def test_preparing_is_a_bar_that_goes_away_and_in_a_pipe_a_line_for_every_quarter():
+    events = [Preparing(done=done, samples=1000) for done in range(1, 1001)]
+    assert shown(io.StringIO(), *events).splitlines() == [
+        f"prepared {done} of 1,000 samples" for done in ("250", "500", "750", "1,000")
+    ]
+    assert "500 of 1,000 samples" in shown(Terminal(), *events)
+    assert [*shown(io.StringIO(), *(Preparing(done=done, samples=2) for done in (1, 2))).splitlines()] == [
+        *("prepared 1 of 2 samples", "prepared 2 of 2 samples")
+    ]

@@ -6,13 +6,18 @@ a place where it does belongs here.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +27,10 @@ import tomlkit
 import torch
 from torch import nn
 
+from data.pictures import photos
+from hasten.data.augmented import Augmented
+from hasten.data.crops import RandomResizedCrop
+from hasten.data.images import ImageFolder
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
@@ -56,6 +65,17 @@ class Images(nn.Module):
         return self.head(self.second(self.first(images)).mean((2, 3)))
 
 
+class Read:
+    def __init__(self, *columns: torch.Tensor) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [column[index] for column in self.columns]
+
+
 LABELS = torch.arange(16) % 3
 ROWS, IMAGES = (torch.ones(16, 6), LABELS), (torch.ones(16, 3, 8, 8), LABELS)
 PROCESSOR = frozenset({"pni", "avx512_bf16", "amx_bf16"})
@@ -79,13 +99,30 @@ class Place:
     model: Callable[[], nn.Module]
     data: tuple[torch.Tensor, torch.Tensor]
     job: dict[str, Any] = field(default_factory=dict)
+    workers: int = 0  # that read the data ahead
+    as_given: Callable[[Any], Any] = lambda data: data  # the job's train, made of these columns
 
     def setup(self) -> Setup:
         torch.manual_seed(0)
         sample = tuple(part[:8] for part in self.data)
-        setup = setup_of(self.model(), sample, self.machine, train=self.data, **self.job)
+        setup = setup_of(self.model(), sample, self.machine, train=self.as_given(self.data), **self.job)
         setup.device = torch.device(self.machine.device)
+        setup.loader.workers = self.workers
         return setup
+
+
+def in_two_parts(columns: Any) -> Augmented:
+    """A data set that is read sample by sample, and changed anew each time."""
+    return Augmented(Read(*columns), tuple)
+
+
+@cache
+def in_files(columns: Any) -> ImageFolder:
+    """Sixteen pictures in three class folders."""
+    folder = Path(mkdtemp(prefix="hasten-test-"))
+    atexit.register(rmtree, folder)
+    photos(folder, count=16)
+    return ImageFolder(folder, RandomResizedCrop(8))
 
 
 PLACES = {
@@ -96,6 +133,9 @@ PLACES = {
     "rows on an old processor": Place(laptop(processor_features=frozenset({"sse2"})), Rows, ROWS, {"valid": ROWS}),
     "rows on an old card": Place(card(6, 1), Rows, ROWS, {"valid": ROWS}),
     "images on a card": Place(card(9, 0), Images, IMAGES, {"log_every": 10}),
+    "picture files for a card": Place(card(9, 0), Images, IMAGES, as_given=in_files),
+    "images, changed anew each time": Place(laptop(), Images, IMAGES, as_given=in_two_parts),
+    "images, read by workers": Place(laptop(), Images, IMAGES, workers=2, as_given=in_two_parts),
 }
 ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
 

@@ -10,6 +10,11 @@ from torch import nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+import hasten
+from data.pictures import photos
+from hasten.data.loader import TrainLoader
+from hasten.data.options import LoaderOptions
+from hasten.data.sources import source_of
 from hasten.entry import prepare
 from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
@@ -299,3 +304,52 @@ def test_a_window_that_was_left_in_its_middle_begins_anew():
                 run.step(batch)
             finals.append(run.weights())
     assert all(torch.equal(finals[0][key], finals[1][key]) for key in finals[0])
+
+
+# Pictures
+
+
+def picture_job(folder, **changes):
+    pictures = hasten.ImageFolder(photos(folder), hasten.RandomResizedCrop(8))
+    return small_job(
+        **(
+            {
+                "model": lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.Flatten(), nn.Linear(108, 3)),
+                "loss": supervised(functional.cross_entropy),
+                "train": pictures,
+                "valid": hasten.ImageFolder(folder, hasten.CenterCrop(8)),
+                "batch_size": 5,
+            }
+            | changes
+        )
+    )
+
+
+@pytest.mark.parametrize("plan", [None, make_plan(channels_last=True)], ids=["plain", "channels last"])
+def test_a_model_is_given_float_pictures_and_labels(tmp_path, plan):
+    with prepare(picture_job(tmp_path, epochs=2), plan) as run:
+        for batch in run.batches():
+            pictures, labels = batch
+            assert (pictures.dtype, pictures.shape[1:], labels.dtype) == (torch.float32, (3, 8, 8), torch.int64)
+            if plan is not None:
+                assert pictures.is_contiguous(memory_format=torch.channels_last)
+            run.step(batch)
+        assert set(run.evaluate().results) == {"loss"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device_prefetch", [None, 2])
+@pytest.mark.parametrize("device_transform", [False, True])
+def test_an_accelerator_is_given_the_pictures_that_a_processor_is(tmp_path, device_prefetch, device_transform):
+    job = picture_job(tmp_path)
+    wanted = list(
+        TrainLoader(source_of(job.train, field="train"), batch_size=5, options=LoaderOptions(), seed=job.seed).epoch(0)
+    )
+    choices = {"device_transform": True} if device_transform else {}
+    choices |= {"device_prefetch": device_prefetch} if device_prefetch else {}
+    with prepare(job, make_plan(**choices)) as run:
+        found = [batch for batch in run.epoch_batches() if run.step(batch) is not None]
+    for (pictures, labels), one in zip(found, wanted, strict=True):
+        assert pictures.is_cuda
+        assert torch.equal(labels.cpu(), one.batch[1])
+        assert (pictures.cpu() - one.batch[0]).abs().max() < (0.03 if device_transform else 1e-5)

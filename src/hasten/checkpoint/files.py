@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hasten.errors import StorageFailed
@@ -77,6 +78,14 @@ def remove_empty_folder(path: Path) -> None:
         path.rmdir()
 
 
+def remove_file(path: Path) -> None:
+    """Remove the file. What is gone already is well."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise failure(f"could not be removed: {_reason(error)}", path, error) from error
+
+
 def check_writable(folder: Path) -> None:
     """Write a small file into the folder and remove it, so that a full or read-only disk is found before the work."""
     probe = folder / f".probe.{secrets.token_hex(4)}.tmp"
@@ -133,6 +142,114 @@ class GrowingFile:
         left = memoryview(data)
         while left:
             left = left[self._file.write(left) or 0 :]
+
+
+class NewFile:
+    """A large file that grows in pieces inside a folder of its own. After finish() it is whole and on the disk; before
+    that, the folder must not take its final name."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = open(path, "xb", buffering=1 << 20)  # noqa: SIM115  it stays open as long as the work
+        except OSError as error:
+            raise failure(f"could not be made: {_reason(error)}", path, error) from error
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+
+    def finish(self) -> None:
+        """Force everything to the disk and close the file."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        except OSError as error:
+            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+
+    def abandon(self) -> None:
+        """Close the file as it is; what was written of it may be lost."""
+        with suppress(OSError):  # a full disk refuses what is left in the buffer
+            self._file.close()
+
+
+def rename_folder(source: Path, target: Path) -> None:
+    """Give a finished folder its name, which nothing may have. Its files are forced to the disk already."""
+    try:
+        _force_folder(source)
+        os.rename(source, target)
+        _force_folder(target.parent)
+    except OSError as error:
+        raise failure(f"could not be renamed to {target.name}: {_reason(error)}", source, error) from error
+
+
+def remove_folder(path: Path) -> None:
+    """Remove the folder with all that is in it. What is gone already, or another process removes meanwhile, is well."""
+    try:
+        for item in [*path.iterdir()]:
+            if item.is_dir() and not item.is_symlink():
+                remove_folder(item)
+            else:
+                item.unlink(missing_ok=True)
+        path.rmdir()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise failure(f"could not be removed: {_reason(error)}", path, error) from error
+
+
+@contextmanager
+def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
+    """Hold the lock that is this file. The system frees it when its holder ends, however that happens, and all that
+    the holder forked while it held it.
+
+    waits: called once, when another process holds it, before waiting for that process. None: do not wait; then the
+        value is whether the lock is held. The file stays, because a lock on a removed file is no lock.
+    """
+    try:
+        # Mode 0600: whoever could open it could hold everybody up.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+    try:
+        held = _taken(descriptor, path, waits)
+        try:
+            yield held
+        finally:
+            if held:
+                _free(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int, path: Path, waits: Callable[[], None] | None) -> bool:
+    import fcntl  # not on Windows
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if waits is None:
+            return False
+    except OSError as error:
+        raise failure(f"could not be locked: {_reason(error)}", path, error) from error
+    else:
+        return True
+    waits()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        raise failure(f"could not be locked: {_reason(error)}", path, error) from error
+    return True
+
+
+def _free(descriptor: int) -> None:
+    """To close it is not enough: a process that was forked meanwhile has it open too, and would hold the lock on."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def failure(what: str, path: Path, error: OSError) -> StorageFailed:

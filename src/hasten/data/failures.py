@@ -39,14 +39,25 @@ class Failed:
 
 
 def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed: int) -> Failed:
-    """Reading one sample raised. What the system could not read is the data's fault, all else the code's."""
+    """Reading one sample raised. What the system could not read is the data's fault, all else the code's; an error of
+    hasten's own says itself whose it is."""
+    what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
+    if isinstance(error, HastenError):
+        return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_able_to_travel(error))
     return Failed(
         kind=DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed,
-        what=f"sample {index} of Job.{field} could not be read {moment(epoch)}: {type(error).__name__}: {error}",
+        what=what,
         where=their_frame(error),
         fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
         cause=_able_to_travel(error),
     )
+
+
+def reason_of(error: Exception) -> str:
+    """What was raised, in one line: of an error of hasten's own the place and what happened."""
+    if isinstance(error, HastenError):
+        return f"{error.where}: {error.what}" if error.where else error.what
+    return f"{type(error).__name__}: {error}"
 
 
 def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
@@ -68,8 +79,13 @@ def moment(epoch: int) -> str:
 def their_frame(error: Exception) -> str:
     """The deepest frame in code that is neither ours nor installed, where a user looks first; else the deepest one."""
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)] or list(frames)
+    theirs = [frame for frame in frames if is_theirs(frame.filename)] or list(frames)
     return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+
+
+def is_theirs(filename: str) -> bool:
+    """Whether a file of a traceback is the user's own: neither ours nor installed."""
+    return not filename.startswith(_NOT_THEIRS)
 
 
 def _able_to_travel(error: Exception) -> Exception:

@@ -1,70 +1,217 @@
 """torch's DataLoader, asked for microbatches by request; without workers or pinned memory, the reader itself.
 
 The DataLoader's own notions of order, batch size and collation are switched off: a reader answers each request with a
-ready batch (see reading.py). What stays is what it is good at: worker processes, prefetching and pinned memory.
+ready batch (see reading.py). What stays is what it is good at: worker processes, prefetching and pinned memory. Its
+workers are watched (watch.py), and what would stop them is looked for before they start:
+
+* Where workers do not begin as a copy of the training process, the data set must be picklable.
+* What they hold ready must fit into /dev/shm. Only where that is small is a batch measured, in a worker of its own:
+  read in the training process, a data set that opens its file with the first sample would hand the open file on to all
+  workers, which then move each other's position in it.
+
+Workers can also be threads (threads.py), for sources that threads can read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import multiprocessing
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from operator import sub
+from statistics import median
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from hasten.data.failures import Failed
+from hasten.data.limits import BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import LoaderOptions
-from hasten.data.reading import read_here
+from hasten.data.reading import Window, read_here
+from hasten.data.sending import Parcel, Sending, parcel, unsendable_part
 from hasten.data.sources import Source
-from hasten.errors import PlanError
+from hasten.data.steadiness import why_not_in_threads
+from hasten.data.threads import Threads
+from hasten.data.transfer import map_tensors
+from hasten.data.watch import RECENT_BATCHES, Crew, Patience
+from hasten.errors import JobError, PlanError
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory
 
 
 class Feed:
     """Answers requests in their order. `notices` says which of the options have no use here."""
 
-    def __init__(self, reader: Any, source: Source, options: LoaderOptions) -> None:
+    def __init__(
+        self, reader: Any, source: Source, options: LoaderOptions, *, patience: Patience | None = None
+    ) -> None:
         _check_options(options)
-        workers, pin_memory, self.notices = _usable(source, options)
-        self._reader, self._closed = reader, False
+        self._workers, self._kind, self._pin_memory, self.notices = _usable(source, options)
+        self._reader, self._source = reader, source
+        self._ahead = options.prefetch_factor or BATCHES_AHEAD
+        self._persistent = options.persistent_workers
+        self._patience = patience or Patience()
+        self._closed, self._checked = False, False
         self._requests = _Requests()
-        self._loader: DataLoader[Any] | None = None
-        if workers == 0 and not pin_memory:
-            return  # the reader answers by itself: a DataLoader would only stand between
-        self._loader = DataLoader(
-            reader,
-            batch_sampler=self._requests,
-            collate_fn=_as_read,
-            num_workers=workers,
-            prefetch_factor=options.prefetch_factor if workers else None,
-            persistent_workers=options.persistent_workers and workers > 0,
-            pin_memory=pin_memory,
-            worker_init_fn=source.worker_init,
-            # Without one of its own, it would draw a number from the training process's generator in every epoch.
-            generator=torch.Generator(),
-        )
+        self._staying: tuple[Crew, DataLoader[Any]] | None = None
+        self._threads: Threads | None = None
+        self._arrivals: deque[float] = deque(maxlen=RECENT_BATCHES)
+        self._crews: weakref.WeakSet[Crew] = weakref.WeakSet()
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """What the reader answers to each request; raises what a Failed stands for.
 
-        Persistent workers serve one such iterator at a time.
+        Raises JobError and PlanError for what cannot be read by workers, and what Crew.answers raises. Persistent
+        workers serve one such iterator at a time.
         """
         if self._closed:
             raise RuntimeError("the loader was closed")
-        self._requests.pending = requests
-        answers = read_here(self._reader, requests) if self._loader is None else iter(self._loader)
+        answers = self._answers(requests)
         try:
             for answer in answers:
                 if type(answer) is Failed:
                     raise answer.error()
                 yield answer
         finally:
-            # End the workers here. Kept alive by the traceback of an error, they would be ended by the garbage
-            # collector, which first closes the queues that tell them to: five seconds for each worker.
-            del answers
+            del answers  # ends the workers here, see Crew.answers
 
     def close(self) -> None:
-        self._closed = True
-        self._loader = None  # the last reference to persistent workers: they end
+        self._closed, self._staying = True, None  # without the last reference to them, workers that stayed end
+        for crew in list(self._crews):
+            crew.end()
+        if self._threads is not None:
+            self._threads.close()
+
+    def _answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        if self._workers and self._kind == "threads":
+            return self._read_by_threads(requests)
+        if self._workers:
+            return self._read_by_workers(requests)
+        if self._pin_memory:
+            self._requests.pending = requests
+            return iter(DataLoader(self._reader, **self._handing_on(_as_read), pin_memory=True))
+        return read_here(self._reader, requests)  # a DataLoader would only stand between
+
+    def _read_by_threads(self, requests: Iterable[Any]) -> Iterator[Any]:
+        if self._threads is None:
+            self._threads = Threads(self._read_here, self._workers, self._ahead, self._longest_wait)
+        self._arrivals.clear()
+        for answer in self._threads.answers(requests):
+            self._arrivals.append(time.monotonic())
+            yield answer
+
+    def _read_here(self, request: Any) -> Any:
+        answer = self._reader.__getitems__(request)
+        return map_tensors(answer, torch.Tensor.pin_memory) if self._pin_memory else answer
+
+    def _longest_wait(self) -> float:
+        times = list(self._arrivals)
+        return self._patience.limit(median(map(sub, times[1:], times)) if len(times) > 1 else 0.0)
+
+    def _read_by_workers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        requests = iter(requests)
+        first = next(requests, None)
+        if first is None:
+            return
+        if not self._checked:
+            self._check_before_start(first)
+            self._checked = True
+        # A stream is read from its beginning until the window that it goes on with.
+        first_takes = 1 + first.number if isinstance(first, Window) else 1
+        crew, loader = self._staying or self._new(self._workers, Sending(self._reader, self._source.field), _as_read)
+        if self._persistent:
+            self._staying = crew, loader
+        start = partial(_start, loader, self._requests)
+        answers = crew.answers(start, chain([first], requests), first_takes=first_takes)
+        del loader, start  # workers that stay end with the last reference to them
+        stays = False
+        try:
+            yield from answers
+            stays = True
+        except GeneratorExit:  # an epoch that was left early: workers that stay drop what they have read of it
+            stays = True
+            raise
+        finally:
+            if not (stays and self._persistent):
+                self._staying = None
+                crew.end()
+
+    def _new(self, workers: int, reader: Any, collate: Callable[[Any], Any]) -> tuple[Crew, DataLoader[Any]]:
+        crew = Crew(
+            what=f"Job.{self._source.field}",
+            workers=workers,
+            ahead=self._ahead,
+            users_init=self._source.worker_init,
+            patience=self._patience,
+        )
+        self._crews.add(crew)
+        loader = DataLoader(
+            reader,
+            **self._handing_on(collate),
+            num_workers=workers,
+            prefetch_factor=self._ahead,
+            persistent_workers=self._persistent,
+            pin_memory=self._pin_memory,
+            worker_init_fn=crew.begin(),
+            multiprocessing_context=crew.context(),
+        )
+        return crew, loader
+
+    def _handing_on(self, collate: Callable[[Any], Any]) -> dict[str, Any]:
+        """Arguments that make a DataLoader hand on requests and answers, without a random number of its own: it would
+        draw one from the training process's generator in every epoch."""
+        return {"batch_sampler": self._requests, "collate_fn": collate, "generator": torch.Generator()}
+
+    # ── before the workers start ────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_before_start(self, first: Any) -> None:
+        method = multiprocessing.get_start_method()
+        if method != "fork":
+            self._check_picklable(method)
+        if not is_ample(free_shared_memory(), self._workers, self._ahead):
+            self._check_shared_memory(self._measured(first))
+
+    def _check_picklable(self, method: str) -> None:
+        field, source = self._source.field, self._source
+        for what, path in (source.dataset, field), (source.collate, "collate"), (source.worker_init, "worker_init_fn"):
+            found = unsendable_part(what, path)
+            if found is not None:
+                raise JobError(
+                    field,
+                    f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
+                    f"({found.reason})",
+                    "write functions and classes at the top of a module, and open files and locks with the first "
+                    "sample; or set workers to 0",
+                )
+
+    def _measured(self, request: Any) -> Parcel | None:
+        """How large one batch is on its way; None where it could not be read, which reading it will tell."""
+        crew, loader = self._new(1, self._reader, _weighed)
+        try:
+            (found,) = crew.answers(partial(_start, loader, self._requests), [request])
+        finally:
+            del loader
+            crew.end()
+        return found
+
+    def _check_shared_memory(self, batch: Parcel | None) -> None:
+        if batch is None:
+            return
+        free = free_shared_memory() or 0
+        asked = {"workers": self._workers, "ahead": self._ahead, "batch_bytes": batch.shared_bytes}
+        if not shortage(free, **asked):
+            return
+        held = batches_held(self._workers, self._ahead)
+        raise PlanError(
+            f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
+            f"{_mib(batch.shared_bytes)} in shared memory (shm), together {_mib(held * batch.shared_bytes)}; "
+            f"{_mib(free)} are free in {SHARED_MEMORY}",
+            where="loader_workers",
+            fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
+        )
 
 
 class _Requests:
@@ -76,8 +223,21 @@ class _Requests:
         return iter(self.pending)
 
 
+def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
+    handed.pending = requests
+    return iter(loader)
+
+
 def _as_read(batch: Any) -> Any:
     return batch
+
+
+def _weighed(batch: Any) -> Parcel | None:
+    return None if type(batch) is Failed else parcel(batch)
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count >= 10 << 20 else f"{count / 2**20:.2f} MiB"
 
 
 def _check_options(options: LoaderOptions) -> None:
@@ -86,13 +246,19 @@ def _check_options(options: LoaderOptions) -> None:
         raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or leave {what} out")
 
 
-def _usable(source: Source, options: LoaderOptions) -> tuple[int, bool, tuple[str, ...]]:
-    """Workers, pin_memory, and why one of them is not as the options have it."""
+def _usable(source: Source, options: LoaderOptions) -> tuple[int, str, bool, tuple[str, ...]]:
+    """Workers, what they are, pin_memory, and why one of them is not as the options have it."""
+    workers, kind, pin_memory, notices = options.workers, options.worker_kind, options.pin_memory, list[str]()
     if source.on_accelerator:
-        if options.workers or options.pin_memory:
+        if workers or pin_memory:
             why = f"{source.field} is on the device already: loader workers and pinned memory are not used for it"
-            return 0, False, (why,)
-        return 0, False, ()
-    if options.pin_memory and not torch.accelerator.is_available():
-        return options.workers, False, ("pin_memory is not used: there is no accelerator to copy to",)
-    return options.workers, options.pin_memory, ()
+            notices.append(why)
+        return 0, kind, False, tuple(notices)
+    if pin_memory and not torch.accelerator.is_available():
+        notices.append("pin_memory is not used: there is no accelerator to copy to")
+        pin_memory = False
+    if workers and kind == "threads" and (why := why_not_in_threads(source)) is not None:
+        # Training and evaluation are read with the same options, and only one of the two may be fit for threads.
+        kind, workers = "processes", 0 if source.gathers else 1 if source.iterable else workers
+        notices.append(f"{source.field} is read by {workers} worker processes instead of threads: {why}")
+    return workers, kind, pin_memory, tuple(notices)

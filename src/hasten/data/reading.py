@@ -7,8 +7,9 @@ is read.
 | data | seeded for | with |
 |---|---|---|
 | columns | nothing: no code of the user's runs | – |
-| samples read one by one | each sample | seed, epoch, index |
+| samples read one by one | each sample; nothing where they cannot draw (steadiness.py) | seed, epoch, index |
 | a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
+| a data set that takes its random numbers (`fill`, as ImageFolder) | nothing: it is given each sample's | the same |
 | a stream | each sample | seed, epoch, position in the stream |
 
 A collate function draws on from where the last of these samples stopped.
@@ -19,18 +20,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
-from hasten.data.failures import Failed, failed_batch, failed_sample
+from hasten.data.bad_samples import Repaired, Replaced, stand_ins
+from hasten.data.failures import Failed, failed_batch, failed_sample, reason_of
 from hasten.data.gather import Gather
 from hasten.data.randomness import reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
+from hasten.data.steadiness import steady_reason, takes_draws
 
 
 class Request(NamedTuple):
@@ -55,10 +58,13 @@ class End:
     samples: int
 
 
-def reader_of(source: Source, seed: int) -> GatherReader | BatchReader | SampleReader:
+def reader_of(source: Source, seed: int, replace_bad: bool = False) -> GatherReader | BatchReader | SampleReader:
+    """replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says."""
     if source.gathers:
         return GatherReader(source)
-    return (BatchReader if reads_batches(source.dataset) else SampleReader)(source, seed)
+    if reads_batches(source.dataset):
+        return BatchReader(source, seed, replace_bad)
+    return SampleReader(source, seed, replace_bad)
 
 
 def read_here(reader: Any, requests: Iterable[Any]) -> Iterator[Any]:
@@ -83,29 +89,89 @@ class GatherReader:
 
 
 class SampleReader:
-    def __init__(self, source: Source, seed: int) -> None:
-        self._source, self._seed = source, seed
+    def __init__(self, source: Source, seed: int, replace_bad: bool = False) -> None:
+        self._source, self._seed, self._replace_bad = source, seed, replace_bad
+        given = takes_draws(source.dataset) and source.collate is default_collate
+        self._way = _GivenDraws(source) if given else _Seeded(source)
 
     def __getitems__(self, request: Request) -> Any:
         indices = request.indices.tolist()
-        seeds = sample_seed(self._seed, request.epoch, request.indices.astype(np.uint64)).tolist()
-        samples: list[Any] = []
-        with _own_randomness():
+        numbers = sample_seed(self._seed, request.epoch, request.indices.astype(np.uint64))
+        batch, draws = self._way.empty(len(indices)), self._way.draws(numbers)
+        replaced = list[Replaced]()
+        with nullcontext() if self._way.draws_nothing else _own_randomness():
+            for place, index in enumerate(indices):
+                try:
+                    self._way.fill(batch, place, index, draws[place])
+                except Exception as error:
+                    stand_in = self._stand_in(batch, place, index, draws[place], error) if self._replace_bad else None
+                    if stand_in is None:
+                        seed = int(numbers[place])
+                        return failed_sample(
+                            error, field=self._source.field, epoch=request.epoch, index=index, seed=seed
+                        )
+                    replaced.append(stand_in)
+            found = self._way.finished(batch, request, draws)
+        return Repaired(found, tuple(replaced)) if replaced and not isinstance(found, Failed) else found
+
+    def _stand_in(self, batch: Any, place: int, index: int, draws: Any, error: Exception) -> Replaced | None:
+        """Fill the place with another sample, read with the random numbers of the one that it stands for."""
+        for other in stand_ins(self._seed, index, len(self._source.dataset)):
             try:
-                for index, seed in zip(indices, seeds, strict=True):
-                    reseed(seed)
-                    samples.append(self._source.dataset[index])
-            except Exception as error:
-                at = len(samples)
-                return failed_sample(
-                    error, field=self._source.field, epoch=request.epoch, index=indices[at], seed=seeds[at]
+                self._way.fill(batch, place, other, draws)
+            except Exception as another:
+                # The first is the one that is told if none can be read.
+                error.add_note(
+                    f"sample {other}, which would stand in for it, cannot be read either: {reason_of(another)}"
                 )
-            return _collated(self._source, samples, request.epoch, indices[0])
+            else:
+                return Replaced(index, other, reason_of(error))
+        return None
+
+
+class _Seeded:
+    """Samples that draw from the global generators, which are seeded before each; not where they cannot draw."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._steady = source, steady_reason(source.dataset) is not None
+        self.draws_nothing = self._steady and source.collate is default_collate
+
+    def empty(self, samples: int) -> list[Any]:
+        return [None] * samples
+
+    def draws(self, numbers: np.ndarray) -> list[int]:
+        return numbers.tolist()
+
+    def fill(self, batch: list[Any], place: int, index: int, number: int) -> None:
+        if not self._steady:
+            reseed(number)
+        batch[place] = self._source.dataset[index]
+
+    def finished(self, batch: list[Any], request: Request, numbers: list[int]) -> Any:
+        if self._steady and not self.draws_nothing:
+            reseed(numbers[-1])  # the collate function may draw, and no sample has done it
+        return _collated(self._source, batch, request.epoch, int(request.indices[0]))
+
+
+class _GivenDraws:
+    """Samples of a data set that is given their random numbers, and puts a batch together itself."""
+
+    draws_nothing = True
+
+    def __init__(self, source: Source) -> None:
+        self.empty, self.draws, self.fill = source.dataset.filling, source.dataset.draws, source.dataset.fill
+
+    def finished(self, batch: Any, request: Request, draws: Any) -> Any:
+        return batch.batch()
 
 
 class BatchReader:
-    def __init__(self, source: Source, seed: int) -> None:
+    """Where a microbatch cannot be read as a whole and bad samples are replaced, its samples are read one by one."""
+
+    def __init__(self, source: Source, seed: int, replace_bad: bool = False) -> None:
         self._source, self._seed = source, seed
+        one_by_one = replace(source, dataset=_OneByOne(source.dataset))
+        self._one_by_one = SampleReader(one_by_one, seed, replace_bad) if replace_bad else None
 
     def __getitems__(self, request: Request) -> Any:
         indices = request.indices.tolist()
@@ -115,6 +181,8 @@ class BatchReader:
                 reseed(seed)
                 samples = self._source.dataset.__getitems__(indices)
             except Exception as error:
+                if self._one_by_one is not None:
+                    return self._one_by_one.__getitems__(request)
                 return failed_batch(
                     error,
                     field=self._source.field,
@@ -124,6 +192,17 @@ class BatchReader:
                     own_code=True,
                 )
             return _collated(self._source, samples, request.epoch, indices[0])
+
+
+class _OneByOne:
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._dataset.__getitems__([index])[0]
 
 
 class StreamReader:

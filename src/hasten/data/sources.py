@@ -39,7 +39,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from hasten.data.failures import their_frame
 from hasten.data.gather import Columns
-from hasten.data.options import LoaderOptions
+from hasten.data.images import ImageFolder
+from hasten.data.options import LoaderOptions, Placement
 from hasten.errors import JobError, UserCodeFailed
 from hasten.facts.job import describe
 
@@ -73,6 +74,22 @@ class Source:
     @property
     def on_accelerator(self) -> bool:
         return any(column.device.type != "cpu" for column in _each(self.columns))
+
+    @property
+    def has_device_form(self) -> bool:
+        """Whether its batches can be prepared for a device of their own."""
+        # Both, and callable: a data set of the user's may have a field of one of these names.
+        return not self.gathers and all(callable(getattr(self.dataset, name, None)) for name in ("placed", "finished"))
+
+    def prepared(self, where: Placement) -> Source:
+        """The same source, its batches in the form that suits where they go, where the data set has such forms."""
+        if not self.has_device_form:
+            return self
+        return replace(self, dataset=self.dataset.placed(where))
+
+    def finished(self, batch: Any) -> Any:
+        """What is left to do to a batch once it is on its device, where the data set has something of the kind."""
+        return self.dataset.finished(batch) if self.has_device_form else batch
 
 
 def source_of(
@@ -213,6 +230,7 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
         data = _as_samples(columns)
     if isinstance(data, str | bytes | set | frozenset) or not _is_data(data):
         raise JobError(field, f"is {describe(data)}, which is no data set", _WRITE)
+    data = _part(data)
     chosen = collate or default_collate
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         if iter_is_spent(data):
@@ -226,6 +244,13 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     found = _columns_within(data) if chosen is default_collate else None
     columns, rows = found if found is not None else (None, None)
     return Source(field=field, dataset=data, count=count, columns=columns, rows=rows, collate=chosen)
+
+
+def _part(data: Any) -> Any:
+    """A Subset of pictures, also of a Subset of them, as pictures; anything else as it is."""
+    if type(data) is Subset and isinstance(whole := _part(data.dataset), ImageFolder):
+        return whole.subset(data.indices)
+    return data
 
 
 def iter_is_spent(data: object) -> bool:

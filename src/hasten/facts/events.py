@@ -11,6 +11,14 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Preparing:
+    """Samples are read before the run begins, to be kept: as often as a bar of progress wants to move."""
+
+    done: int
+    samples: int  # that it will be
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
     job: str
     machine: str
@@ -70,7 +78,7 @@ class Finished:
     weights: str | None  # path of the saved weights; None when the run writes no files
 
 
-Event = Started | Trained | Evaluated | Noticed | Finished
+Event = Preparing | Started | Trained | Evaluated | Noticed | Finished
 
 
 class Receiver(Protocol):

@@ -119,6 +119,8 @@ class Job:
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
         zero; momentum and weight decay still move.
+    on_bad_sample: what happens when a training sample cannot be read: "stop", or "replace" it by another, the same one
+        in every run; the run stops all the same when more than one in a thousand are bad.
     evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
         are refused without valid, where nothing would use them.
     log_every: optimizer steps between two lines of metrics.
@@ -144,6 +146,7 @@ class Job:
     shuffle: bool = True
     drop_last: bool = False
     collate: Callable[[list[Any]], Any] | None = None
+    on_bad_sample: Literal["stop", "replace"] = "stop"
     evaluate_every: int | None = None
     log_every: int = 50
     seed: int = 0
@@ -177,6 +180,8 @@ class Job:
             )
         if self.collate is not None and not callable(self.collate):
             raise JobError("collate", f"is {describe(self.collate)}", "give a function of a list of samples, or None")
+        if self.on_bad_sample not in ("stop", "replace"):
+            raise JobError("on_bad_sample", f"is {describe(self.on_bad_sample)}", 'write "stop" or "replace"')
 
     def _check_numbers(self) -> None:
         if self.train is None:

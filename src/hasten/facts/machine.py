@@ -1,11 +1,19 @@
-"""The machine that a job runs on, as far as a technique's decision can depend on it."""
+"""The machine that a job runs on, as far as a technique's decision can depend on it.
+
+What a machine is stands in the record; what is free on it at a moment is asked by a function, and is None where the
+system does not tell.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
+
+SHARED_MEMORY = Path("/dev/shm")  # where Linux keeps the memory that processes share by name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +27,7 @@ class Machine:
     accelerator_memory_bytes: int
     compute_capability: tuple[int, int] | None  # of a CUDA device
     torch: str
+    shared_memory_bytes: int | None = None  # of /dev/shm, through which loader workers send; None where there is none
 
     @property
     def device(self) -> str:
@@ -49,6 +58,7 @@ def read_machine() -> Machine:
         accelerator_memory_bytes=properties.total_memory if properties else 0,
         compute_capability=(properties.major, properties.minor) if properties else None,
         torch=torch.__version__,
+        shared_memory_bytes=_shared_memory("f_blocks"),
     )
 
 
@@ -58,25 +68,77 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def free_memory() -> int:
+    """Bytes that can be had without pushing anything out, as far as the system tells."""
+    import psutil
+
+    return min(psutil.virtual_memory().available, _control_group_limit())
+
+
+def free_shared_memory() -> int | None:
+    """Bytes that are free in /dev/shm; None where there is none."""
+    return _shared_memory("f_bavail")
+
+
+def killed_for_memory() -> int | None:
+    """How many processes the kernel has ended because memory was full: in this process's control group where it counts
+    them, else on the whole machine. None where nothing is counted."""
+    for path in _control_group_files("memory.events", "memory.oom_control"):
+        found = _counter(path, "oom_kill")
+        if found is not None:
+            return found
+    return _counter(Path("/proc/vmstat"), "oom_kill")
+
+
+def _shared_memory(what: str) -> int | None:
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except (OSError, AttributeError):
+        return None
+    return getattr(found, what) * found.f_frsize
+
+
 def _control_group_limit() -> int:
     """The memory limit of this process's control group in bytes; a very large number without one."""
+    for path in _control_group_files("memory.max", "memory.limit_in_bytes"):
+        text = _text(path).strip()
+        if text:
+            return int(text) if text.isdigit() else 1 << 62
+    return 1 << 62
+
+
+def _control_group_files(second: str, first: str) -> Iterator[Path]:
+    """Where this process's control group may keep a file of the memory controller, by its name in either version of
+    control groups; inside a container the group is the root of what is seen."""
+    root = Path("/sys/fs/cgroup")
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        number, controllers, place = [*line.split(":", 2), "", ""][:3]
+        if number == "0" and not controllers:
+            yield root / place.lstrip("/") / second
+            yield root / second
+        elif "memory" in controllers.split(","):
+            yield root / "memory" / place.lstrip("/") / first
+            yield root / "memory" / first
+
+
+def _counter(path: Path, name: str) -> int | None:
+    for line in _text(path).splitlines():
+        key, _, number = line.partition(" ")
+        if key == name and number.strip().isdigit():
+            return int(number)
+    return None
+
+
+def _text(path: Path) -> str:
     try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            text = file.read().strip()
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 1 << 62
-    return int(text) if text.isdigit() else 1 << 62
+        return ""  # not this system, or not this version of it: the callers have their own answer for that
 
 
 def _cpuinfo(key: str) -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith(key):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not a Linux machine: the callers have their own answer for that
-    return ""
+    lines = _text(Path("/proc/cpuinfo")).splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
 def _processor_name() -> str:

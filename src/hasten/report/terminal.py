@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
+from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
 from hasten.report.text import byte_size, count, decimal, duration, per_second, percent, printable, time_left
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Progress:
 
     def log(self, event: Event) -> None:
         match event:
+            case Preparing():
+                self._screen.prepare(event)
             case Started():
                 self._started = event
                 self._screen.say(printable(event.job) or "training", about(event))
@@ -122,6 +124,11 @@ class _PlainScreen:
     def end(self) -> None:
         """Nothing to end."""
 
+    def prepare(self, event: Preparing) -> None:
+        """A line for every quarter: each would stay."""
+        if event.done * 4 // event.samples > (event.done - 1) * 4 // event.samples:
+            self._write(f"prepared {event.done:,} of {event.samples:,} samples")
+
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
         self._write(title)
         for label, text in lines:
@@ -167,6 +174,13 @@ class _LiveScreen:
 
     def end(self) -> None:
         self._live.stop()
+
+    def prepare(self, event: Preparing) -> None:
+        if event.done < event.samples:
+            self._live.start()
+            self._live.update(_indented(_bar_of_samples(event)), refresh=True)
+        else:
+            self._live.stop()
 
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
         from rich.text import Text
@@ -217,6 +231,20 @@ def _labelled(lines: list[tuple[str, str]]) -> RenderableType:
 
 def _label_width(lines: list[tuple[str, str]]) -> int:
     return max([LABEL, *(len(label) + 2 for label, _ in lines)])
+
+
+def _bar_of_samples(event: Preparing) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    row = Table.grid(padding=(0, 2), expand=True)
+    row.add_column(no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True)
+    bar = ProgressBar(event.samples, event.done, style="bright_black", complete_style="cyan", finished_style="cyan")
+    row.add_row(Text("preparing"), bar, Text(f"{event.done:,} of {event.samples:,} samples"))
+    return row
 
 
 def _bar(event: Trained, started: Started | None, remaining: str) -> RenderableType:

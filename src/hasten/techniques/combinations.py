@@ -50,6 +50,18 @@ TABLE = (
         second="microbatch",
         reason="both say how many samples one forward and backward pass takes",
     ),
+    Illegal(
+        first="loader_workers",
+        first_values=(0,),
+        second="prefetch",
+        reason="it is the workers that keep batches ready",
+    ),
+    Illegal(
+        first="loader_workers",
+        first_values=(0,),
+        second="persistent_workers",
+        reason="without workers, none can stay",
+    ),
 )
 
 

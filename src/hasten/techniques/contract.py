@@ -37,6 +37,7 @@ class Symptom(Enum):
     MANY_SMALL_OPERATIONS = "the step is many small operations"
     SLOW_OPTIMIZER = "the optimizer's update takes a visible share of the step"
     MEMORY_FULL = "the wanted batch does not fit into memory"
+    SLOW_LOADING = "the training waits for its next batch"
     DEVICE_IDLE = "the device waits for work"
     SLOW_ALLOCATION = "memory is asked for and given back all the time"
     SLOW_CONVERGENCE = "training needs many steps to its target"

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from hasten.data.options import LoaderOptions
+from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 
@@ -81,6 +82,7 @@ class Setup:
     device: torch.device
     model: nn.Module = field(default_factory=nn.Module)
     """On the host: it moves to the device when every choice has been applied. Empty during the PROCESS stage."""
+    train: Source | None = None  # what is trained on; None during the PROCESS stage
     draw_sample: Callable[[], Any] = lambda: None
     batch_size: int | None = None  # of one optimizer step, over all ranks; None during the PROCESS stage
     process: ProcessOptions = field(default_factory=ProcessOptions)

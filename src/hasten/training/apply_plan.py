@@ -34,7 +34,7 @@ def in_order(plan: Plan) -> list[Planned]:
         places = [item.place for item in planned if any(item.choice is choice for choice in involved)]
         reasons = "; ".join(conflict.reason for conflict in found)
         raise PlanError(reasons, where=", ".join(places), fix="leave out all but one of those that exclude each other")
-    return sorted(planned, key=lambda item: item.technique.stage)
+    return sorted(planned, key=lambda item: (item.technique.stage, ALL.index(item.technique)))
 
 
 def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Stage]) -> dict[str, Preserves]:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
-from hasten.errors import JobError, Misconfigured
+from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
@@ -49,11 +50,19 @@ class Built:
     proven_on: ProvenOn
 
 
-def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *, name: str = "") -> Built:
+def build(
+    job: Job,
+    plan: Plan,
+    enter: Callable[[ProcessOptions], list[str]],
+    *,
+    name: str = "",
+    watcher: Watcher | None = None,
+) -> Built:
     """Make the job concrete and apply the plan.
 
     enter: puts the plan's process-wide settings into force and returns what could not be set. It is called before the
         job's own code runs, because compute threads keep the mode in which they were started.
+    watcher: is told while a cache is built, which can take minutes; None leaves it to the notices.
 
     Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
     """
@@ -67,7 +76,7 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job)
-    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     setup.batch_size = batch_size = _batch_size(train)
     setup.draw_sample = lambda: _first_batch(job, train, batch_size)
@@ -76,15 +85,25 @@ def build(job: Job, plan: Plan, enter: Callable[[ProcessOptions], list[str]], *,
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
+    watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
     return Built(
         setup=setup,
         plan=with_claims(plan, claims),
-        train=train,
-        valid=valid,
+        train=kept(train, setup.loader, setup.device, machine, watcher),
+        valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=batch_size,
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
+
+
+def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
+    """The evaluation's data as the plan wants the training's kept; as it is, with a notice, where that does not fit."""
+    try:
+        return kept(valid, setup.loader, setup.device, setup.machine, watcher)
+    except OutOfMemory as error:
+        setup.notices.append(f"valid is not held in memory: {error.what}")
+        return valid
 
 
 def _refuse_lonely_ranks() -> None:

@@ -30,14 +30,18 @@ def load_job(name: str) -> Job:
     Raises Misconfigured when the name leads to no such function or the function gives no Job, and UserCodeFailed, with
     the place in the user's code, when importing or calling raises. Errors of hasten, such as JobError, pass unchanged.
     """
-    place, function_name = split_name(name)
-    load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
-    module = _guarded(load, name)
-    function = _function(module, function_name, name)
-    job = _guarded(function, name)
+    job = load_returned(name)
     if not isinstance(job, Job):
         raise Misconfigured(f"returned {describe(job)}", where=name, fix="return hasten.Job(…)")
     return job
+
+
+def load_returned(name: str) -> object:
+    """Import the user's module and call the function: whatever it returns. Raises as load_job does."""
+    place, function_name = split_name(name)
+    load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
+    module = _guarded(load, name)
+    return _guarded(_function(module, function_name, name), name)
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -135,6 +135,8 @@ class _Loop:
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _log(self, epoch: int) -> None:
+        for notice in self._run.loader.replaced():
+            self._receiver.log(Noticed(text=notice))
         covered = len(self._run.losses) - sum(windows for windows, _ in self._due)
         if not covered:
             return

@@ -17,10 +17,15 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
-from hasten.data.loader import EvaluationLoader, TrainLoader
+from hasten.data.ahead import copied, copied_ahead
+from hasten.data.keeping import Watcher
+from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
+from hasten.data.options import Placement
 from hasten.data.randomness import random_state, set_random_state
+from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
@@ -46,12 +51,12 @@ if TYPE_CHECKING:
 class Run:
     """Built from a job and a plan; use it as a context manager, or close() it: it holds process-wide settings."""
 
-    def __init__(self, job: Job, plan: Plan | None = None, *, name: str = "") -> None:
+    def __init__(self, job: Job, plan: Plan | None = None, *, name: str = "", watcher: Watcher | None = None) -> None:
         self.job, self.plan, self.name = job, plan or Plan(), name
         self._open = ExitStack()
         try:
             with with_places(self.plan):
-                self._assemble(build(job, self.plan, self._enter_process, name=name))
+                self._assemble(build(job, self.plan, self._enter_process, name=name, watcher=watcher))
         except BaseException:
             self._open.close()
             raise
@@ -143,8 +148,18 @@ class Run:
             seed=job.seed,
             shuffle=job.shuffle,
             drop_last=job.drop_last,
+            replace_bad=job.on_bad_sample == "replace",
+            placement=self._placement,
             rank=self.ranks.rank,
             world_size=self.ranks.size,
+        )
+
+    @property
+    def _placement(self) -> Placement:
+        return Placement(
+            accelerator=self.device.type != "cpu",
+            transforms=self.setup.loader.device_transform,
+            channels_last=self.setup.step.memory_format is torch.channels_last,
         )
 
     def _make_evaluator(self, built: Built) -> Evaluator | None:
@@ -158,6 +173,7 @@ class Run:
                 batch_size=batch_size,
                 options=valid.options or setup.loader,
                 seed=self.job.seed,
+                placement=self._placement,
                 rank=self.ranks.rank,
                 world_size=self.ranks.size,
             )
@@ -165,7 +181,7 @@ class Run:
         def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
             with closing(loader(batch_size)) as microbatches:
                 for microbatch in microbatches:
-                    yield self._placed(microbatch.batch), microbatch.samples
+                    yield self._placed(microbatch.batch, valid), microbatch.samples
 
         batch_size = setup.evaluation.batch_size or valid.batch_size or built.batch_size
         with closing(loader(batch_size)) as first:
@@ -196,7 +212,7 @@ class Run:
         that was left in its middle begins anew."""
         self._step.abandon_window()
         clock = time.perf_counter
-        microbatches = self.loader.epoch(self.epoch, self._window)
+        microbatches = self._on_device(self.loader.epoch(self.epoch, self._window))
         while True:
             asked = clock()
             microbatch = next(microbatches, None)
@@ -204,7 +220,7 @@ class Run:
             if microbatch is None:
                 break
             self._samples, self._last = microbatch.samples, microbatch.last
-            yield microbatch.batch if self._stays_on_host else self._placed(microbatch.batch)
+            yield microbatch.batch
         self.epoch, self._window = self.epoch + 1, 0
         self._step.skips.settle()
         self.schedule.after_epoch()
@@ -231,9 +247,22 @@ class Run:
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
 
-    def _placed(self, batch: Any) -> Any:
+    def _on_device(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
+        if self._stays_on_host:
+            return microbatches
+
+        def placed(batch: Any) -> Any:
+            return self._placed(batch, self.built.train)
+
+        depth = self.setup.loader.device_prefetch
+        return copied_ahead(microbatches, placed, self.device, depth) if depth else copied(microbatches, placed)
+
+    def _placed(self, batch: Any, source: Source) -> Any:
         setup = self.setup
-        return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=setup.loader.pin_memory)
+        hurry = setup.loader.pin_memory
+        if source.has_device_form:  # what is copied is no batch yet
+            batch = source.finished(place(batch, self.device, non_blocking=hurry))
+        return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=hurry)
 
     def _move_schedule_and_average(self) -> None:
         self.schedule.after_update()

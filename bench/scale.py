@@ -1,0 +1,135 @@
+"""Fifty million samples: start-up, memory, and what a batch costs at the start and at the end of an epoch.
+
+    python -m bench.scale            # ten minutes; nothing else may run meanwhile; writes records
+    python -m bench.scale --quick    # a minute; shows that it works, and judges nothing
+
+For the loader over data sets that long, shuffled and not, and for the orders alone, which are printed, not recorded.
+Start-up is from building the data set to its first batch, in a process that has loaded torch; it is taken at both ends
+of an epoch, where a resumed run may begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.arms import Arm, Protocol, control, run_arms
+from bench.record import RECORDS, ROOT, Record, Target, write_record
+from bench.scale_arms import BATCH, DATA, ORDERS, SAMPLES, STRETCH
+
+from hasten.measure.paired import Window, compare
+
+ARMS = Path(__file__).resolve().with_name("scale_arms.py")
+
+# Fixed before the first run.
+MOST_SECONDS, MOST_BYTES = 2.0, 600e6
+LEAST_SHARE = 0.9  # of the batches that a place in the epoch gives in a second, at any other
+
+PLACES = {"start": 0.0, "quarter": 0.25, "middle": 0.5, "end": 1.0}
+BASELINE = "start"
+# Every window has the same whole number of stretches: an order's chunks are paid for in all of them alike.
+FULL = Protocol(starts=12, rounds=3, steps=8 * STRETCH, warmup_steps=STRETCH, threads=1)
+QUICK = Protocol(rounds=12, steps=STRETCH, warmup_steps=STRETCH, threads=1)
+
+
+def main() -> None:
+    options = _options()
+    protocol = QUICK if options.quick else FULL
+    for shuffle in (True, False):
+        called = "shuffled" if shuffle else "in-order"
+        for order in ORDERS:
+            _measure(
+                f"order-of-{order}-{called}", "order_arm", {"order": order, "shuffle": shuffle}, protocol, {}, None
+            )
+        for data in DATA:
+            given = {"data": data, "shuffle": shuffle}
+            starts = {name: _start_up(given | {"share": PLACES[name]}) for name in ("start", "end")}
+            records = None if options.quick else options.records
+            _measure(f"{data}-{called}", "arm", given, protocol, starts, records)
+
+
+def _start_up(arguments: Mapping[str, Any]) -> dict[str, float]:
+    command = [sys.executable, str(ARMS), json.dumps(dict(arguments))]
+    path = f"{ROOT}:{ROOT / 'src'}"
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path})
+    return json.loads(found.stdout)
+
+
+def _measure(
+    what: str,
+    entry: str,
+    arguments: Mapping[str, Any],
+    protocol: Protocol,
+    starts: Mapping[str, Mapping[str, float]],
+    records: Path | None,
+) -> None:
+    arms = [Arm(name=name, entry=f"{ARMS}:{entry}", arguments={**arguments, "share": PLACES[name]}) for name in PLACES]
+    measured = run_arms(arms, protocol)
+    targets = judged(measured.windows, starts)
+    print(f"{what}: {', '.join(f'{name} {_microseconds(measured.windows, name):.2f}' for name in PLACES)} µs a batch")
+    for target in targets:
+        print(
+            f"  {target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}", flush=True
+        )
+    if records is None:
+        return
+    record = Record(
+        what=f"scale-{what}",
+        claim=f"{SAMPLES:,} samples ({what}) in batches of {BATCH}: a batch at the start of an epoch and further on",
+        command="python -m bench.scale",
+        protocol=protocol,
+        control=control(arms[0], protocol),
+        comparisons=[
+            compare(measured.windows, baseline=BASELINE, challenger=name) for name in PLACES if name != BASELINE
+        ],
+        measured=measured,
+        targets=targets,
+        packages=("psutil",),
+        findings={"start_up": starts},
+        remarks=["a batch of the data is as good as free here; its cost is that of the order and of the loader"],
+    )
+    print(f"written: {write_record(record, records)}", flush=True)
+
+
+def judged(windows: Sequence[Window], starts: Mapping[str, Mapping[str, float]]) -> list[Target]:
+    """Each start-up in seconds and bytes, and the cost of a batch at the end against that at the start."""
+    ratio = compare(windows, baseline=BASELINE, challenger="end").speedup
+    found = [
+        _once(f"seconds to the first batch, at the {name}", MOST_SECONDS, start["seconds"])
+        for name, start in starts.items()
+    ]
+    found += [
+        _once(f"bytes that the process grew by, at the {name}", MOST_BYTES, start["bytes"])
+        for name, start in starts.items()
+    ]
+    name = "batches at the end of an epoch in the time of one at its start"
+    return [
+        *found,
+        Target(name=name, bound=LEAST_SHARE, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high),
+    ]
+
+
+def _once(name: str, bound: float, value: float) -> Target:
+    return Target(name=name, bound=bound, at_most=True, low=value, value=value, high=value)
+
+
+def _microseconds(windows: Sequence[Window], arm: str) -> float:
+    seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
+    return seconds[len(seconds) // 2] * 1e6
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the records are written into")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Reading pictures, undecoded and shuffled: hasten's shards, webdataset's own reader of the same shards, plain files.
+
+    pip install -e ".[bench]" webdataset
+    python -m bench.shards            # half an hour; nothing else may run meanwhile; writes a record
+    python -m bench.shards --quick    # a minute; shows that it works, and judges nothing
+
+2,000 pictures of 500 × 375 in batches of 64, in one process and with two workers. All files are in memory by the first
+window (the page cache), so what is compared is the readers' own work; a disk that must seek would separate shuffled
+files from shards, and shards of any reader from each other, by far more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.arms import Arm, Protocol, control, run_arms
+from bench.pictures import write_pictures
+from bench.record import RECORDS, Record, Target, write_record
+from bench.shards_arms import BATCH
+
+from hasten.data.pack import Packed, PicturesInFolders, pack
+from hasten.measure.paired import Window, compare
+
+ARMS = Path(__file__).resolve().with_name("shards_arms.py")
+BASELINE = "webdataset_default, 0 workers"
+READERS = [
+    *((name, 0) for name in ("webdataset_default", "webdataset_tuned", "files", "hasten")),
+    *((name, 2) for name in ("webdataset_default", "webdataset_tuned", "files", "hasten", "hasten_threads")),
+]
+SHARD_BYTES = 10_000_000
+
+# Fixed before the first run: batches of the first in the time that the second needs for one, at least. Plain files are
+# there to be seen beside them: where all of them are in memory, a shard cannot win against an open and a read.
+LEAST = (
+    ("hasten, 0 workers", "webdataset_tuned, 0 workers", 1.0),
+    ("hasten, 2 workers", "webdataset_tuned, 2 workers", 1.0),
+)
+
+
+def main() -> None:
+    options = _options()
+    count = 256 if options.quick else 2000
+    epoch = -(-count // BATCH)
+    if options.quick:
+        protocol = Protocol(rounds=12, steps=50, warmup_steps=epoch)
+    else:
+        protocol = Protocol(rounds=16, steps=8 * epoch, warmup_steps=epoch)
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = write_pictures(Path(folder) / "pictures", count)
+        begin = time.perf_counter()
+        packed = pack(PicturesInFolders(pictures), Path(folder) / "shards", shard_bytes=SHARD_BYTES)
+        seconds = time.perf_counter() - begin
+        print(f"packed: {packed.bytes:,} bytes into {packed.shards} shards in {seconds:.2f} s", flush=True)
+        _measure(pictures, packed, seconds, protocol, None if options.quick else options.records)
+
+
+def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol, records: Path | None) -> None:
+    places = {"pictures": str(pictures), "shards": str(packed.folder)}
+    arms = [
+        Arm(
+            name=f"{name}, {workers} workers",
+            entry=f"{ARMS}:arm",
+            arguments={"loader": name, "workers": workers} | places,
+        )
+        for name, workers in READERS
+    ]
+    itself = control(next(arm for arm in arms if arm.name == LEAST[0][0]), protocol)
+    print(f"control: {itself.speedup}", flush=True)
+    if itself.differs:
+        print("the control found a difference where there is none: read what follows with doubt")
+    measured = run_arms(arms, protocol)
+    comparisons = [
+        compare(measured.windows, baseline=BASELINE, challenger=arm.name) for arm in arms if arm.name != BASELINE
+    ]
+    targets = judged(measured.windows)
+    for found in comparisons:
+        print(f"{found.challenger:30} {found.speedup}")
+    for target in targets:
+        print(f"{target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
+    if records is None:
+        print("--quick judges nothing: no record was written")
+        return
+    record = Record(
+        what="shards",
+        claim=f"{packed.samples:,} pictures of 500 × 375, read shuffled and not decoded: shards and plain files",
+        command="python -m bench.shards",
+        protocol=protocol,
+        control=itself,
+        comparisons=comparisons,
+        measured=measured,
+        targets=targets,
+        packages=("webdataset",),
+        findings={"packing": {"seconds": seconds, "bytes": packed.bytes, "shards": packed.shards}},
+        remarks=[
+            f"packing took {seconds:.2f} s, once, for {packed.bytes:,} bytes in {packed.shards} shards; all files were "
+            "in memory, so no disk was measured",
+            "hasten compares a checksum of every sample that it reads, and its epoch can be entered at any batch; the "
+            "other arms do neither",
+        ],
+    )
+    print(f"written: {write_record(record, records)}", flush=True)
+
+
+def judged(windows: Sequence[Window]) -> list[Target]:
+    """The targets, of arms that were measured."""
+    measured = {window.arm for window in windows}
+    found: list[Target] = []
+    for ours, other, bound in LEAST:
+        if {ours, other} <= measured:
+            ratio = compare(windows, baseline=other, challenger=ours).speedup
+            name = f"{ours}: batches in the time that {other} need for one"
+            target = Target(name=name, bound=bound, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high)
+            found.append(target)
+    return found
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.shards", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Batches on their device: each when it is asked for, or the next ones while the present one computes.
+
+Copying ahead needs a stream of its own, because work on one stream is done in order. What that asks for:
+
+* The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
+* The device's allocator hands freed memory out again in the order of the stream that asked for it. It is told that a
+  batch is used on another stream too, so that its memory is not taken for a later copy while it is still read.
+* The host's memory stays as it is until its copy is done: a batch on the host is held until then. Pinned memory that is
+  given out again too early is how a batch comes to hold half of the next one.
+
+Sources: torch.Tensor.record_stream; "CUDA semantics" in torch's documentation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hasten.data.loader import Microbatch
+from hasten.data.transfer import map_tensors
+
+
+class _Copy(NamedTuple):
+    microbatch: Microbatch  # on the device
+    on_host: Any
+    done: Any  # a CUDA event
+
+
+def copied(microbatches: Iterator[Microbatch], place: Callable[[Any], Any]) -> Iterator[Microbatch]:
+    """The same microbatches, each put on its device when it is asked for."""
+    for microbatch in microbatches:
+        yield microbatch._replace(batch=place(microbatch.batch))
+
+
+def copied_ahead(
+    microbatches: Iterator[Microbatch], place: Callable[[Any], Any], device: torch.device, depth: int
+) -> Iterator[Microbatch]:
+    """The same, with up to `depth` more of them copied, or on their way, while one is used. device: a CUDA device.
+
+    A batch is ready for the stream that is current when it is handed out. An error of the loader comes where it would
+    have come without copying ahead: after the batches before it.
+    """
+    stream = torch.cuda.Stream(device)
+    waiting, in_flight = deque[_Copy](), deque[_Copy]()
+    failed: Exception | None = None
+    while True:
+        while failed is None and len(waiting) <= depth:
+            try:
+                microbatch = next(microbatches, None)
+            except Exception as error:
+                failed = error
+                break
+            if microbatch is None:
+                break
+            with torch.cuda.stream(stream):
+                placed = microbatch._replace(batch=place(microbatch.batch))
+                waiting.append(_Copy(placed, microbatch.batch, stream.record_event()))
+        if not waiting:
+            if failed is not None:
+                raise failed
+            return
+        copy = waiting.popleft()
+        in_flight.append(copy)
+        while in_flight and in_flight[0].done.query():
+            in_flight.popleft()
+        yield _handed_over(copy, torch.cuda.current_stream(device))
+
+
+def _handed_over(copy: _Copy, stream: torch.cuda.Stream) -> Microbatch:
+    stream.wait_event(copy.done)
+
+    def used_on_it(tensor: Tensor) -> Tensor:
+        if tensor.is_cuda:
+            tensor.record_stream(stream)
+        return tensor
+
+    map_tensors(copy.microbatch.batch, used_on_it)
+    return copy.microbatch

@@ -1,0 +1,76 @@
+"""A data set in two parts: what is always the same, and what is done to it anew each time.
+
+Most training data is read and decoded, which gives the same sample every time, and then cropped, flipped or masked at
+random, which must not. Only the writer of the data set knows where the one ends and the other begins, so the seam is
+written down:
+
+    train=hasten.Augmented(Photos("photos/train"), random_crop_and_flip)
+
+The first part, the *steady* one, can then be kept decoded on disk (the technique `cache`) without freezing the second.
+Nothing else changes: a sample is what `transform(Photos(...)[index])` is, with the same random numbers.
+
+The seam is two members, which any map-style data set may have: the property `steady`, its steady part, which is a
+map-style data set as well, and the method `with_steady`, which gives the same data set on top of another steady part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import Subset
+
+from hasten.data.steadiness import steady_reason
+
+
+class Augmented:
+    """A map-style data set: sample i is transform(dataset[i]).
+
+    dataset: map-style; its sample i is always the same.
+    transform: may draw random numbers, from torch's, NumPy's or Python's global generator, and may change its argument
+        in place.
+    """
+
+    def __init__(self, dataset: Any, transform: Callable[[Any], Any]) -> None:
+        self.dataset, self.transform = dataset, transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(self.dataset[index])
+
+    @property
+    def steady(self) -> Any:
+        """The part whose samples are always the same."""
+        return self.dataset
+
+    def with_steady(self, replacement: Any) -> Augmented:
+        """The same transform on top of another steady part."""
+        return Augmented(replacement, self.transform)
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """Where a data set can be cut: its steady part, and the whole again on top of a replacement for it."""
+
+    steady: Any
+    rejoined: Callable[[Any], Any]
+    whole: bool = False  # nothing is done anew: every sample is always the same
+
+
+def seam_of(dataset: Any) -> Seam | None:
+    """Where this data set can be cut, also under Subset (random_split); None where nothing is known of it.
+
+    A data set without a seam that is known to draw nothing (steadiness.py) is steady as a whole.
+    """
+    if type(dataset) is Subset:
+        # The steady part is that of the whole data set: what lies around it may count on every index.
+        inner = seam_of(dataset.dataset)
+        if inner is None:
+            return None
+        return Seam(inner.steady, lambda kept: Subset(inner.rejoined(kept), dataset.indices), inner.whole)
+    if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
+        return Seam(dataset.steady, dataset.with_steady)
+    return None if steady_reason(dataset) is None else Seam(dataset, lambda kept: kept, whole=True)

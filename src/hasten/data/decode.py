@@ -1,0 +1,139 @@
+"""The bytes of a picture file, made pixels: uint8, (height, width, 3), RGB, the right way up.
+
+JPEG files go through libjpeg-turbo (simplejpeg), which answers with Pillow's own pixels, bit for bit, in two thirds of
+the time, lets other threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. What
+it has no colours for (CMYK), and every other format, goes through Pillow.
+
+A picture file comes from outside. Its size is read from the header and refused before memory is asked for; so are
+files with more scans than any encoder writes, which take minutes to decode. A file that is cut off is refused too:
+libjpeg would fill the rest with grey. What is only unusual is read, as every viewer does.
+
+Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow, whose turning is followed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import numpy as np
+import simplejpeg
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from hasten.data.jpeg_header import AS_STORED, stated, swaps_sides, turned
+from hasten.errors import DataFailed
+
+DENOMINATORS = (1, 2, 4, 8)  # a JPEG decodes at one over these for less than at full size
+MOST_PIXELS = 1 << 26  # 200 MB decoded
+MOST_SCANS = 100  # encoders write about ten
+# Bytes that belong to no pixel, as cameras and editors leave them. Before a restart marker they are lost pixels.
+_HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS parameters")
+OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
+
+
+class Encoded:
+    """A picture whose header was read and whose pixels were not.
+
+    height, width: in pixels, as it is to be shown.
+    denominators: at which parts of its size it can be decoded.
+
+    Raises DataFailed, naming the file, when it is no picture, is damaged, or has more than `most_pixels`.
+    """
+
+    def __init__(self, data: bytes, name: str, most_pixels: int = MOST_PIXELS) -> None:
+        self._data, self._name, self._turbo, self._way = data, name, False, AS_STORED
+        self.height, self.width, self._most_pixels = 0, 0, most_pixels
+        self.denominators: tuple[int, ...] = (1,)
+        if not data:
+            raise refused(name, "is empty: zero bytes")
+        with _told(name):
+            if data[:3] == b"\xff\xd8\xff":
+                self._read_jpeg_header()
+            else:
+                self._read_header(OTHER_FORMATS)
+
+    def at(self, denominator: int) -> np.ndarray:
+        """The pixels at one over a denominator of the size, rounded up."""
+        with _told(self._name):
+            if not self._turbo:
+                return self._decoded_by_pillow()
+            try:
+                stored = simplejpeg.decode_jpeg(
+                    self._data,
+                    min_height=-(-self._stored[0] // denominator),
+                    min_width=-(-self._stored[1] // denominator),
+                    min_factor=denominator,
+                )
+            except ValueError as warning:
+                if not _HARMLESS.search(str(warning)):
+                    raise
+                stored = self._stored_by_pillow(denominator)
+        return stored if self._way == AS_STORED else np.ascontiguousarray(turned(stored, self._way))
+
+    def _read_jpeg_header(self) -> None:
+        self._way, one_scan = stated(self._data)
+        if not one_scan and self._data.count(b"\xff\xda") > MOST_SCANS:
+            raise refused(self._name, f"has more than {MOST_SCANS} scans")
+        try:
+            header = simplejpeg.decode_jpeg_header(self._data, strict=False)
+        except KeyError:  # its name for "nothing found"
+            raise ValueError("its header is not whole") from None
+        height, width, colours, _ = cast("tuple[int, int, str, str]", header)
+        if colours not in ("YCbCr", "Gray", "RGB"):
+            self._read_header(("JPEG",))
+            return
+        self._check_size(height, width)
+        self._turbo, self._stored, self.denominators = True, (height, width), DENOMINATORS
+        self.height, self.width = (width, height) if swaps_sides(self._way) else (height, width)
+
+    def _read_header(self, formats: tuple[str, ...]) -> None:
+        self._image = image = self._opened(formats)
+        width, height = image.size
+        self._check_size(height, width)
+        # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
+        # file is decoded to find its tag, which may stand at its end.
+        way = AS_STORED if image.format == "TIFF" else image.getexif().get(0x0112, AS_STORED)
+        self.height, self.width = (width, height) if swaps_sides(way) else (height, width)
+
+    def _check_size(self, height: int, width: int) -> None:
+        if height * width > self._most_pixels:
+            raise refused(self._name, f"has {height} × {width} pixels; {self._most_pixels} in all are allowed")
+
+    def _decoded_by_pillow(self) -> np.ndarray:
+        image = self._image
+        ImageOps.exif_transpose(image, in_place=True)
+        found = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+        if found.shape[:2] != (self.height, self.width):
+            raise refused(self._name, f"says {self.height} × {self.width} pixels and has {found.shape[:2]}")
+        return found
+
+    def _stored_by_pillow(self, denominator: int) -> np.ndarray:
+        whole = self._opened(("JPEG",)).convert("RGB")
+        return np.asarray(whole if denominator == 1 else whole.reduce(denominator))
+
+    def _opened(self, formats: tuple[str, ...]) -> Image.Image:
+        return Image.open(io.BytesIO(self._data), formats=formats)
+
+
+def refused(name: str, why: str) -> DataFailed:
+    named = os.fsencode(name).decode("utf-8", "backslashreplace")  # a file's name may be no text, and must be printed
+    return DataFailed(why, where=named, fix='take the file out, or write on_bad_sample="replace" in the job')
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Whatever a decoder raises for damaged data is one error that names the file."""
+    try:
+        yield
+    except DataFailed:
+        raise
+    except MemoryError:
+        raise refused(name, "needs more memory to decode than there is") from None
+    except UnidentifiedImageError:
+        raise refused(name, f"is no picture that can be decoded: none of {', '.join(OTHER_FORMATS)}") from None
+    except Exception as error:  # decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
+        raise refused(name, f"is no picture that can be decoded: {error or type(error).__name__}") from error

@@ -1,0 +1,146 @@
+"""Pictures in class folders, decoded as fast as the machine can and shown a part at a time.
+
+    train = hasten.ImageFolder("photos/train", hasten.RandomResizedCrop(224))
+    valid = hasten.ImageFolder("photos/valid", hasten.CenterCrop(224))
+
+Batches are (pictures, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
+The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
+within one level of 255; turned the right way up, which torchvision does not do. Where a JPEG is decoded at a part of
+its size, a crop's edge moves by less than one pixel of what is decoded.
+
+Where the time goes, and what is done about it:
+
+* Decoding lets other threads run, so loader threads do it (`loader_workers` with kind "threads"); nothing is copied
+  between processes. No random number comes from a global generator: a crop follows from (seed, epoch, index) alone.
+* A JPEG that is much larger than what is shown of it is decoded at a half, a quarter or an eighth of its size: the
+  smallest that still has a pixel for each one shown.
+* To an accelerator go bytes, a quarter of the floats, which are made there. A processor's floats are made by the loader
+  while the bytes are still in its cache.
+* The `cache` technique keeps what files decode to, which is the same every time, and never what is cropped from it.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hasten.data.crops import View, draws_of, sufficient
+from hasten.data.decode import MOST_PIXELS
+from hasten.data.fillings import Colours, Cropped, FillBytes, FillCanvas, FillChannelsLast, Filling, FillPixels, Shown
+from hasten.data.options import Placement
+from hasten.data.picture_files import KeptPictures, PictureFiles, scan
+from hasten.data.recycling import Recycler
+from hasten.data.resample import resize_together
+from hasten.errors import Misconfigured
+
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class ImageFolder(Dataset[tuple[Tensor, int]]):
+    """root: a folder with one folder of pictures for each class, as `scan` reads it.
+
+    view: what of a picture is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
+    mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
+    most_pixels: larger pictures are refused before memory is asked for.
+
+    Raises DataFailed when there is no class, or a class without pictures; reading a sample raises it for a file that
+    is damaged, empty, too large or no picture. `classes` are the names of the labels.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        view: View,
+        *,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        deviation: Sequence[float] = IMAGENET_DEVIATION,
+        most_pixels: int = MOST_PIXELS,
+    ) -> None:
+        if len(mean) != 3 or len(deviation) != 3 or min(deviation) <= 0:
+            raise Misconfigured(
+                f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
+            )
+        self.root, self.view = Path(root), view
+        self.classes, names, self._labels = scan(self.root)
+        self._steady: Any = PictureFiles(self.root, names, view, most_pixels)
+        self._pictures: PictureFiles | KeptPictures = self._steady
+        self._colours = Colours.of(mean, deviation)
+        self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
+        self._filling: type[Filling] = FillPixels
+        self._memory = Recycler()
+
+    def __len__(self) -> int:
+        return len(self._labels if self._chosen is None else self._chosen)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """One sample for any other loader: float32 (3, size, size) and its label. Draws from torch's generator."""
+        number = torch.randint(2**63 - 1, (1,)).numpy().astype(np.uint64)
+        filling = FillPixels(1, self.view.size, self._colours, Recycler())
+        self.fill(filling, 0, index, self.draws(number)[0])
+        pictures, labels = filling.batch()
+        return pictures[0], int(labels[0])
+
+    def subset(self, indices: Sequence[int]) -> Self:
+        """The samples at these indices, in this order. A torch Subset of the data set, as random_split makes it, is
+        read as this."""
+        clone, rows = copy.copy(self), np.asarray(indices, dtype=np.int64)
+        clone._chosen = rows if self._chosen is None else self._chosen[rows]
+        return clone
+
+    # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def steady(self) -> PictureFiles:
+        """What the files decode to: the same every time."""
+        return self._steady
+
+    def with_steady(self, replacement: Any) -> Self:
+        """The same data set, decoded pictures taken from `replacement`, which has them by view(index)."""
+        clone = copy.copy(self)
+        clone._pictures = KeptPictures(replacement)
+        return clone
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def placed(self, where: Placement) -> Self:
+        """The same data set, its batches prepared for where they go."""
+        clone = copy.copy(self)
+        clone._memory = Recycler()  # a loader's own: another one's workers may be forked while a thread takes from it
+        if where.accelerator:
+            clone._filling = FillCanvas if where.transforms else FillBytes
+        else:
+            clone._filling = FillChannelsLast if where.channels_last else FillPixels
+        return clone
+
+    def draws(self, numbers: np.ndarray) -> list[list[float]]:
+        """The random numbers of samples, from the one number that each of them has (uint64, shape (n,))."""
+        return draws_of(numbers, self.view.draws)
+
+    def filling(self, samples: int) -> Filling:
+        """A batch of so many samples, still empty."""
+        return self._filling(samples, self.view.size, self._colours, self._memory)
+
+    def fill(self, filling: Filling, place: int, index: int, draws: Sequence[float]) -> None:
+        """Read one sample and put it at its place in a batch."""
+        row = index if self._chosen is None else int(self._chosen[index])
+        picture = self._pictures.picture(row)
+        box = self.view.box(picture.height, picture.width, draws)
+        denominator = sufficient(box.height, box.width, self.view.size, picture.denominators)
+        filling.put(place, picture.at(denominator), box.at(denominator), int(self._labels[row]))
+
+    def finished(self, batch: Any) -> Any:
+        """A batch on its device, as the model takes it: (pictures, labels)."""
+        if isinstance(batch, Shown):
+            return self._colours.normalised(batch.pixels.float()), batch.labels
+        if isinstance(batch, Cropped):
+            shown = resize_together(batch.canvas, batch.sides, batch.mirrored, self.view.size)
+            return self._colours.normalised(shown), batch.labels
+        return batch

@@ -1,0 +1,123 @@
+"""A source as the plan wants it kept: its steady part from a cache on disk, or all of it as columns in memory.
+
+Either gives the same samples with the same random numbers in the same batches. Where the plan asks for what a source
+cannot have, the source stays as it is, with a notice that says why; what should work and fails is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch.utils.data import TensorDataset, default_collate
+
+from hasten.data.augmented import seam_of
+from hasten.data.cache import open_cache
+from hasten.data.memory import (
+    DEVICE_SHARE,
+    HOST_SHARE,
+    as_collated,
+    bytes_of,
+    check_fits,
+    moved,
+    read_columns,
+)
+from hasten.data.options import LoaderOptions
+from hasten.data.sources import Source
+from hasten.facts.machine import Machine, free_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told while samples are kept, which can take minutes."""
+
+    say: Callable[[str], None]
+    progress: Callable[[int, int], None]  # samples done, samples in all
+
+
+def kept(source: Source, options: LoaderOptions, device: torch.device, machine: Machine, watcher: Watcher) -> Source:
+    """The source to read from. Raises what open_cache and read_columns raise, and OutOfMemory."""
+    if options.cache:
+        source = _cached(source, options, watcher)
+    if options.in_memory:
+        source = _in_memory(source, options, device, machine, watcher)
+    return source
+
+
+def why_not_cached(source: Source) -> str | None:
+    """Why the samples of a source cannot come from a cache; None when they can, as far as can be told unread."""
+    if source.iterable:
+        return "it is a stream, which has no sample of a given number"
+    if source.gathers:
+        return "its samples are columns in memory already"
+    seam = seam_of(source.dataset)
+    if seam is None:
+        return (
+            "which part of its samples is the same each time is not known: write hasten.Augmented(dataset, transform)"
+        )
+    if type(seam.steady) in (list, tuple, range, TensorDataset):
+        return "its samples are in memory already"
+    return None
+
+
+def why_not_in_memory(source: Source) -> str | None:
+    """Why the samples of a source cannot become columns; None when they can, as far as can be told unread."""
+    if source.gathers:
+        return None
+    if source.iterable:
+        return "it is a stream, which cannot be gathered from"
+    if source.collate is not default_collate:
+        return "its batches are made by a collate function of the job's own"
+    if hasattr(source.dataset, "fill"):
+        return "what is shown of its samples is another part each time"
+    seam = seam_of(source.dataset)
+    if seam is None or not seam.whole:
+        return "its samples may be other ones each time, so each must be read anew"
+    return None
+
+
+def _cached(source: Source, options: LoaderOptions, watcher: Watcher) -> Source:
+    why = why_not_cached(source)
+    if why is not None:
+        return _with_notice(source, f"{source.field} is not cached: {why}")
+    seam = seam_of(source.dataset)
+    assert seam is not None
+    folder = options.cache if isinstance(options.cache, Path) else None
+    cache = open_cache(seam.steady, folder, progress=watcher.progress, say=watcher.say)
+    source = replace(source, dataset=seam.rejoined(cache))
+    if source.dataset is cache and not options.workers and source.collate is default_collate:
+        # With workers, columns would be copied to each where processes are not forked.
+        columns = cache.columns()
+        if columns is not None:
+            return replace(source, columns=as_collated(columns))
+    return source
+
+
+def _in_memory(
+    source: Source, options: LoaderOptions, device: torch.device, machine: Machine, watcher: Watcher
+) -> Source:
+    why = why_not_in_memory(source)
+    if why is None and options.in_memory == "device" and device.type == "cpu":
+        why = "this job computes on the processor, whose memory is the host's"
+    if why is not None:
+        return _with_notice(source, f"{source.field} is not held in memory as columns: {why}")
+    if not source.gathers:
+        share = HOST_SHARE if options.in_memory_share is None else options.in_memory_share
+        watcher.say(f"reading all {source.count} samples of {source.field} into memory")
+
+        def check(needed: int) -> None:
+            check_fits(needed, free_memory(), share, "the host's free memory")
+
+        source = replace(source, columns=read_columns(source.dataset, check, watcher.progress))
+    if options.in_memory == "host" or source.on_accelerator:
+        return source
+    assert source.columns is not None
+    share = DEVICE_SHARE if options.in_memory_share is None else options.in_memory_share
+    check_fits(bytes_of(source.columns), machine.accelerator_memory_bytes, share, "the device's memory")
+    return replace(source, columns=moved(source.columns, device))
+
+
+def _with_notice(source: Source, notice: str) -> Source:
+    return replace(source, notices=(*source.notices, notice))

@@ -1,0 +1,135 @@
+"""All samples of a data set as columns in memory, so that a batch is a gather by index.
+
+A steady data set of samples that are alike (rows of numbers, small pictures and their labels) is read once, and its
+samples become rows of one tensor for each part: the very tensors that collation would make of them. After that no code
+of the data set runs any more. On an accelerator the columns can lie in its memory, and a batch never crosses the bus.
+
+What it gave up: memory for all of it at once. So it is asked for beforehand, and only a share of what is there is
+taken: the model, its gradients and its activations come later and have nowhere else to go.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from hasten.data.gather import Columns
+from hasten.data.randomness import undisturbed
+from hasten.data.steady import SteadyReader
+from hasten.errors import DataFailed, OutOfMemory
+
+HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
+
+Progress = Callable[[int, int], None]
+
+
+def too_large(needed: int, there: int, share: float, whose: str) -> str | None:
+    """Why so many bytes cannot be held, with the numbers; None when they can."""
+    if needed <= there * share:
+        return None
+    return (
+        f"all samples take {_gb(needed)}, and the share of {whose} that they may take is "
+        f"{share:g} × {_gb(there)} = {_gb(int(there * share))}"
+    )
+
+
+def check_fits(needed: int, there: int, share: float, whose: str) -> None:
+    """Raises OutOfMemory."""
+    why = too_large(needed, there, share, whose)
+    if why is not None:
+        raise OutOfMemory(why, where="in_memory", fix="leave in_memory out of the plan, or give it a larger share")
+
+
+def bytes_of(columns: Columns) -> int:
+    return sum(column.nbytes for column in each_of(columns))
+
+
+def each_of(columns: Any) -> list[Tensor]:
+    """The tensors of columns, or of a batch in one of their forms; empty for a batch that holds anything else."""
+    parts = [*columns.values()] if type(columns) is dict else columns
+    parts = parts if isinstance(parts, list | tuple) else [parts]
+    return [*parts] if parts and all(type(part) is Tensor for part in parts) else []
+
+
+def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress | None = None) -> Columns:
+    """Every sample of a steady map-style data set, collated: tensors of shape (samples, …).
+
+    check: called with the bytes that all of it will take, before they are taken; raises when that is too much.
+    progress: called with samples done and in all.
+
+    Raises DataFailed, naming the sample, when it is not steady, or is not like the first one.
+    """
+    count = len(dataset)
+    with undisturbed():
+        reader = SteadyReader(dataset)
+        first = _row(reader, 0)
+        rows = each_of(first)
+        check(sum(row.nbytes for row in rows) * count)
+        reader.prove_spread()
+        columns = [torch.empty((count, *row.shape[1:]), dtype=row.dtype) for row in rows]
+        form = [(row.dtype, row.shape) for row in rows]
+        for index in range(count):
+            row = each_of(_row(reader, index))
+            if [(part.dtype, part.shape) for part in row] != form:
+                what = f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
+                raise DataFailed(what, fix="leave in_memory out of the plan")
+            for column, part in zip(columns, row, strict=True):
+                column[index] = part[0]
+            if progress is not None:
+                progress(index + 1, count)
+    return _formed(first, columns)
+
+
+def as_collated(columns: Any) -> Columns:
+    """Read-only columns of samples (see Cached.columns) as collation gives them: tensors, and a list for a tuple.
+
+    Rows are only ever copied out of them, so that nothing writes to their memory.
+    """
+    if isinstance(columns, dict):
+        return {name: _tensor(column) for name, column in columns.items()}
+    return [_tensor(column) for column in columns] if isinstance(columns, tuple | list) else _tensor(columns)
+
+
+def moved(columns: Columns, device: torch.device) -> Columns:
+    """The same columns on a device."""
+    return _formed(columns, [column.to(device) for column in each_of(columns)])
+
+
+def _row(reader: SteadyReader, index: int) -> Any:
+    """One sample as a batch of one."""
+    sample = reader.read(index)
+    try:
+        row = default_collate([sample])
+    except (TypeError, RuntimeError) as error:
+        raise DataFailed(f"sample {index} cannot become a batch: {error}", fix=_LEAVE_OUT) from None
+    if not each_of(row):
+        what = f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested"
+        raise DataFailed(what, fix=_LEAVE_OUT)
+    return row
+
+
+_LEAVE_OUT = "leave in_memory out of the plan"
+
+
+def _formed(like: Any, columns: list[Tensor]) -> Columns:
+    if isinstance(like, dict):
+        return dict(zip(like, columns, strict=True))
+    if isinstance(like, tuple):
+        return tuple(columns)
+    return columns if isinstance(like, list) else columns[0]
+
+
+def _tensor(column: np.ndarray) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(column)
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.3g} GB"

@@ -1,0 +1,118 @@
+"""What objects, code, packages and folders tell of themselves, for the key of a cache (see cache_key.py)."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def tells_all(value: Any) -> bool:
+    """Whether the attributes of an object are all of it: false for what keeps its state in C."""
+    kind = type(value)
+    if any(not base.__flags__ & _MADE_BY_A_CLASS_STATEMENT for base in kind.__mro__ if base is not object):
+        return False
+    if any(
+        getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
+    ):
+        return True  # it says how it is pickled; what it holds that cannot be told is met among its attributes
+    try:
+        value.__reduce_ex__(2)  # compares the size of the object with that of its attributes
+    except TypeError:
+        return False
+    return True
+
+
+_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE; some types written in C have it too
+
+
+def slots_of(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                yield (
+                    f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
+                )
+
+
+def cells_of(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            yield None  # not filled yet
+
+
+def names_in(code: types.CodeType, operation: str) -> set[str]:
+    """What a function's code, and that of the functions in it, loads or imports by name."""
+    found = {one.argval for one in dis.get_instructions(code) if one.opname == operation}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= names_in(constant, operation)
+    return found
+
+
+def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
+    waiting, met = [folder], set[tuple[int, int]]()
+    while waiting:
+        here = waiting.pop()
+        about = os.stat(here)
+        if (about.st_dev, about.st_ino) in met:
+            continue  # a link back
+        met.add((about.st_dev, about.st_ino))
+        with os.scandir(here) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir():
+                waiting.append(entry.path)
+                continue
+            try:
+                about = entry.stat()
+            except FileNotFoundError:
+                about = entry.stat(follow_symlinks=False)  # a link to nothing
+            yield os.path.relpath(entry.path, folder), about.st_size, about.st_mtime_ns
+
+
+@functools.cache
+def version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def identity_of_installed(module: str) -> str | None:
+    """What stands for the code of a module that is not the user's own: version and, outside Python's own library, the
+    digest of its file, since a package can be installed anew under the same version. None for the user's own."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names and module != "__main__":
+        return f"python {sys.version_info.major}.{sys.version_info.minor}"
+    file = file_of(module) or file_of(top)  # a module that another one made in memory has none
+    if file is None or (top != "hasten" and not file.startswith(_INSTALLED)):
+        return None
+    with open(file, "rb") as opened:
+        return f"{top} {version_of(top)} {hashlib.file_digest(opened, 'sha256').hexdigest()}"
+
+
+def file_of(module: str) -> str | None:
+    loaded = sys.modules.get(module)
+    if loaded is not None:
+        return getattr(loaded, "__file__", None)
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return spec.origin if spec is not None and spec.has_location else None

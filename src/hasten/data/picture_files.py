@@ -1,0 +1,185 @@
+"""A folder of class folders, and the part of its pictures that is the same every time: what the files decode to.
+
+Fifty million paths as Python objects would take six gigabytes, and a forked worker that only looks at them would come
+to own a copy of each, because looking changes their reference counts. So all names stand in one block of bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hasten.data.crops import View, sufficient
+from hasten.data.decode import DENOMINATORS, MOST_PIXELS, Encoded, refused
+from hasten.errors import DataFailed
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
+MOST_BYTES = 1 << 28  # of one file
+
+
+class Picture(Protocol):
+    """height, width: in full. denominators: at which parts of its size `at` can give it."""
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def denominators(self) -> Sequence[int]: ...
+
+    def at(self, denominator: int) -> np.ndarray: ...
+
+
+class Names:
+    """Texts by number, in one block of memory."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        encoded = [os.fsencode(text) for text in texts]
+        self._ends = np.cumsum([len(each) for each in encoded], dtype=np.int64)
+        self._block = b"".join(encoded)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> str:
+        start = 0 if index in (0, -len(self)) else int(self._ends[index - 1])
+        return os.fsdecode(self._block[start : int(self._ends[index])])
+
+
+class PictureFiles:
+    """A map-style data set of (height, width, levels): each picture in the sizes that a view of it can ask for.
+
+    levels: one uint8 array (h, w, 3) for each of the denominators 1, 2, 4 and 8, the picture at one over them of its
+        size, rounded up; one without pixels, (0, 0, 3), stands for a size that is never asked for.
+
+    Reading draws no random number.
+    """
+
+    steady_reason = "a file decodes to the same pixels every time"
+
+    def __init__(self, root: Path, names: Names, view: View, most_pixels: int = MOST_PIXELS) -> None:
+        self.root, self.names, self._view, self._most_pixels = root, names, view, most_pixels
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> tuple[int, int, tuple[np.ndarray, ...]]:
+        picture, nothing = self.picture(index), np.empty((0, 0, 3), dtype=np.uint8)
+        wanted = asked_for(self._view, picture)
+        levels = tuple(picture.at(each) if each in wanted else nothing for each in DENOMINATORS)
+        return picture.height, picture.width, levels
+
+    def picture(self, index: int) -> Encoded:
+        """One picture, read and not yet decoded. Raises DataFailed, naming the file, when it is none."""
+        path = self.path(index)
+        return Encoded(read_file(path), path, self._most_pixels)
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.root, self.names[index])
+
+    def cache_key(self) -> str:
+        """Changes with the names, sizes and times of the files, the sizes asked for, and the decoders."""
+        digest = hashlib.sha256(repr((self._view, self._most_pixels)).encode())
+        digest.update(repr([version(decoder) for decoder in ("simplejpeg", "pillow")]).encode())
+        for index in range(len(self)):
+            found = os.stat(self.path(index))
+            digest.update(f"{self.names[index]!r} {found.st_size} {found.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+
+class KeptPictures:
+    """The same pictures from a cache of PictureFiles: any data set with `view(index)` that answers alike."""
+
+    def __init__(self, kept: Any) -> None:
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def picture(self, index: int) -> KeptPicture:
+        return KeptPicture(*self._kept.view(index))
+
+
+class KeptPicture:
+    def __init__(self, height: int, width: int, levels: Sequence[np.ndarray]) -> None:
+        self.height, self.width = int(height), int(width)
+        self._levels: dict[int, np.ndarray] = dict(zip(DENOMINATORS, levels, strict=True))
+        self.denominators = tuple(each for each, level in self._levels.items() if level.size)
+
+    def at(self, denominator: int) -> np.ndarray:
+        return self._levels[denominator]
+
+
+def asked_for(view: View, picture: Picture) -> set[int]:
+    """The denominators at which a view may want parts of a picture."""
+    low = sufficient(*view.smallest(picture.height, picture.width), view.size, picture.denominators)
+    high = sufficient(picture.height, picture.width, view.size, picture.denominators)
+    return {each for each in picture.denominators if low <= each <= high}
+
+
+def read_file(path: str) -> bytes:
+    """A file's bytes, asked for at their exact size: readers that find it out ask for more, and the kernel makes
+    threads wait for each other while it hands out large blocks.
+
+    Raises OSError, and DataFailed for what is too large or no file.
+    """
+    about = os.stat(path)
+    size = about.st_size
+    if not stat.S_ISREG(about.st_mode):  # a pipe would be waited for until somebody writes
+        raise refused(path, "is no regular file")
+    if size > MOST_BYTES:
+        raise refused(path, f"has {size} bytes; {MOST_BYTES} are allowed")
+    with open(path, "rb", buffering=0) as file:
+        data = file.read(size)
+        while len(data) < size and (more := file.read(size - len(data))):
+            data += more
+    return data
+
+
+def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
+    """Classes, names of all files below the class folders, and the class number of each (int32), all in sorted order.
+
+    Every folder in `root` is a class, and pictures may lie at any depth in it. What begins with a dot is passed over,
+    and so is every file whose ending is not a picture's.
+
+    Raises DataFailed when there is no class, a class without pictures, or a link that leads back to where it lies.
+    """
+    write = "give a folder that holds one folder of pictures for each class: root/cat/1.jpg"
+    if not root.is_dir():
+        raise DataFailed("is no folder", where=str(root), fix=write)
+    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    if not classes:
+        raise DataFailed("holds no folder", where=str(root), fix=write)
+    found, labels = list[str](), list[np.ndarray]()
+    for number, name in enumerate(classes):
+        files = sorted(_pictures(root, name, ()))
+        if not files:
+            raise DataFailed(f"the class {name!r} has no picture", where=str(root / name), fix=write)
+        found += files
+        labels.append(np.full(len(files), number, dtype=np.int32))
+    return classes, Names(found), np.concatenate(labels)
+
+
+def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Iterator[str]:
+    """Names relative to root. above: the folders that this one lies in."""
+    about = os.stat(root / folder)
+    if any(os.path.samestat(about, each) for each in above):
+        raise DataFailed("links back to a folder that it lies in", where=str(root / folder), fix="remove this link")
+    with os.scandir(root / folder) as entries:
+        for entry in entries:
+            name = f"{folder}/{entry.name}"
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                yield from _pictures(root, name, (*above, about))
+            elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
+                yield name

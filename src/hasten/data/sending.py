@@ -1,0 +1,188 @@
+"""What it takes to send a value to another process, found out without sending it.
+
+A value travels between processes as a pickle. Tensors do not lie in it: their memory is put into shared memory
+(/dev/shm) and only its address travels. So a trial pickle that leaves tensors out shows at little cost whether a value
+can be sent at all, and how much shared memory that would take.
+
+What cannot be sent is looked for inside the value, because the error of the pickle names only the last thing it met,
+not the way to it.
+
+Source: https://docs.python.org/3/library/pickle.html and https://docs.pytorch.org/docs/stable/multiprocessing.html
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.reduction import ForkingPickler
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hasten.data.failures import Failed
+from hasten.errors import OutOfMemory, UserCodeFailed
+from hasten.facts.job import describe
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory
+
+BATCHES_TO_SPARE, BYTES_TO_SPARE = 16, 64 << 20  # with less of it free, shared memory is nearly full
+_SHARED_MEMORY_IS_FULL = "unable to allocate shared memory"  # torch's words
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parcel:
+    """The size of a value on its way: its tensors in shared memory, everything else in a pipe."""
+
+    shared_bytes: int
+    piped_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unsendable:
+    """The smallest part of a value that cannot be sent: the way to it, what it is, and what the pickle says."""
+
+    path: str
+    what: str
+    reason: str
+
+
+class _TrialPickler(ForkingPickler):
+    """Pickles as a worker's queue does, but only weighs the tensors."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.shared_bytes = 0
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return None
+        if obj.requires_grad and not obj.is_leaf:
+            raise TypeError("it is a tensor with a gradient's history: detach() it")
+        if obj.layout is torch.strided:
+            self.shared_bytes += obj.untyped_storage().nbytes()
+        return "tensor"
+
+
+def parcel(value: Any) -> Parcel:
+    """How large the value is when it is sent. Raises whatever pickling it raises."""
+    file = io.BytesIO()
+    pickler = _TrialPickler(file)
+    pickler.dump(value)
+    return Parcel(shared_bytes=pickler.shared_bytes, piped_bytes=file.getbuffer().nbytes)
+
+
+def unsendable_part(value: Any, path: str) -> Unsendable | None:
+    """The innermost part of the value that cannot be sent, reached by `path`; None when all of it can be sent."""
+    return _innermost(value, path, set())
+
+
+def _innermost(value: Any, path: str, met: set[int]) -> Unsendable | None:
+    if id(value) in met or (reason := _refusal(value)) is None:
+        return None
+    met.add(id(value))
+    for name, part in _parts(value, path):
+        found = _innermost(part, name, met)
+        if found is not None:
+            return found
+    return Unsendable(path=path, what=describe(value), reason=reason)
+
+
+def _refusal(value: Any) -> str | None:
+    try:
+        parcel(value)
+    except Exception as error:  # whatever a class of the user's raises when it is taken apart
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What a pickle of the value is made of, each part with the way to it."""
+    if isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"{path}[{place}]", part) for place, part in enumerate(value))
+    elif isinstance(value, dict):
+        yield from ((f"{path}[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, partial):
+        yield from ((f"{path}.func", value.func), (f"{path}.args", value.args), (f"{path}.keywords", value.keywords))
+    elif isinstance(value, MethodType):
+        yield f"{path}.__self__", value.__self__
+    elif not isinstance(value, type):
+        yield from _attributes(value, path)
+
+
+def _attributes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    try:
+        reduced = value.__reduce_ex__(4)
+    except Exception:  # it refuses by itself: no part of it is to blame
+        return
+    states = reduced[2:3] if isinstance(reduced, tuple) else ()
+    for state in states:
+        for part in state if isinstance(state, tuple) else (state,):  # slots make a second dictionary
+            if isinstance(part, dict):
+                yield from ((f"{path}.{name}", attribute) for name, attribute in part.items())
+
+
+class Sending:
+    """A reader in a worker process whose answers are known to reach the training process.
+
+    torch sends them in a thread of the worker. What fails there is printed and lost, and the training process waits for
+    ever. So a batch that holds more than tensors is tried first, once for each worker. And where shared memory nears
+    its end, tensors are moved there before, so that a full one is an error and no loss.
+    """
+
+    def __init__(self, reader: Any, field: str) -> None:
+        self._reader, self._field, self._tried = reader, field, False
+
+    def __getitems__(self, request: Any) -> Any:
+        answer = self._reader.__getitems__(request)
+        if type(answer) is Failed:
+            return _told(answer)
+        try:
+            if not self._tried:
+                parcel(answer)
+                self._tried = True
+            tensors = list(_tensors(answer))
+            if _is_nearly_full(sum(tensor.nbytes for tensor in tensors)):
+                for tensor in tensors:
+                    tensor.share_memory_()
+        except Exception as error:  # whatever a class of the user's raises when it is taken apart
+            return _told(self._unsent(answer, error))
+        return answer
+
+    def _unsent(self, answer: Any, error: Exception) -> Failed:
+        found = unsendable_part(answer, "batch")
+        part = "" if found is None else f"{found.path} is {found.what}: "
+        return Failed(
+            kind=UserCodeFailed,
+            what=f"a batch of Job.{self._field} cannot leave its loader worker: {part}{error}",
+            where=f"Job.{self._field}",
+            fix="return tensors, numbers and text from the data set and collate; or set workers to 0",
+        )
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        if value.is_cpu and value.layout is torch.strided:
+            yield value
+    elif isinstance(value, tuple | list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(part)
+
+
+def _is_nearly_full(batch_bytes: int) -> bool:
+    free = free_shared_memory()
+    return free is not None and free < max(BATCHES_TO_SPARE * batch_bytes, BYTES_TO_SPARE)
+
+
+def _told(failed: Failed) -> Failed:
+    """The same failure, or that shared memory is full where torch says so."""
+    if _SHARED_MEMORY_IS_FULL not in failed.what:
+        return failed
+    return replace(
+        failed,
+        kind=OutOfMemory,
+        what=f"{SHARED_MEMORY}, the shared memory (shm) through which loader workers send, is full: {failed.what}",
+        fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
+    )

@@ -1,0 +1,183 @@
+"""What the bytes of a shard's member mean, by its extension; and which member a value of a sample becomes.
+
+| extension | read as | written for |
+|---|---|---|
+| npy | NumPy array | arrays, and tensors on the CPU; no objects |
+| cls | int | whole numbers |
+| json | what JSON says | float, bool, None, and dictionaries and lists of these, of whole numbers and of text |
+| txt | str | text |
+| jpg, jpeg, png | bytes, as they are | bytes that begin as such a file |
+| anything else | bytes | bytes |
+
+Of an extension with dots in it, such as "left.npy", the last part counts. Nothing is unpickled: a pickle is a program.
+A shard's content is untrusted, so sizes are checked before memory is asked for, and every failure is a ValueError.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+LARGEST_TEXT = 1 << 24  # bytes of a JSON or text member: as objects they take many times their size
+PICKLES = frozenset({"pyd", "pickle", "pkl", "pth", "pt"})
+
+_BEGINNINGS = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png"}
+
+Decode = Callable[[bytes], Any]
+
+
+def decoded(extension: str, content: bytes) -> Any:
+    """The value of a member. Raises ValueError for content that is not what its extension says, and for a pickle."""
+    last = extension.rpartition(".")[2]
+    if last in PICKLES:
+        raise ValueError("it is a pickle, which would run whatever it says; pack it as .npy or .json")
+    known = _DECODERS.get(last)
+    return content if known is None else known(content)
+
+
+def encoded(sample: Any) -> dict[str, bytes]:
+    """A sample of a map-style data set as members: extension to content, in their order.
+
+    A dictionary keeps its names: {"image": array, "label": 3} becomes image.npy and label.cls; {"jpg": bytes, "cls": 3}
+    stays as it is. The parts of a tuple or list are numbered: 0.npy, 1.cls. Any other value is a tuple of one part.
+
+    Raises ValueError for a value that has no member, or would not come back equal.
+    """
+    parts = sample if isinstance(sample, Mapping) else dict(enumerate(sample if _is_row(sample) else [sample]))
+    found: dict[str, bytes] = {}
+    for name, value in parts.items():
+        if name == "__key__":  # of a sample that was read from shards: every sample is numbered anew
+            continue
+        extension, content = _member(str(name), value)
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*", extension) or len(extension) > 60:
+            raise ValueError(f"{name!r} cannot be an extension: use small letters, digits and _, 60 at most")
+        if extension in found:
+            raise ValueError(f"it has two parts {extension!r}")
+        found[extension] = content
+    if not found:
+        raise ValueError("it is empty")
+    return found
+
+
+def _is_row(sample: Any) -> bool:
+    return isinstance(sample, tuple | list)
+
+
+def _member(name: str, value: Any) -> tuple[str, bytes]:
+    kind, content = _written(value)
+    last = name.rpartition(".")[2]
+    says_it = last == kind or (last, kind) == ("jpeg", "jpg")
+    is_free = kind == "bin" and not last.isdigit() and last not in (*_DECODERS, *PICKLES)  # read as bytes all the same
+    return (name if says_it or is_free else f"{name}.{kind}"), content
+
+
+def _written(value: Any) -> tuple[str, bytes]:
+    """The extension and the content of a value."""
+    if isinstance(value, Tensor):
+        value = _as_array(value)
+    if isinstance(value, np.generic) and not isinstance(value, np.integer):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray) and type(value) in (np.ndarray, np.memmap):
+        return "npy", _as_npy(value)
+    if isinstance(value, bool | float | dict | list) or value is None:
+        return "json", _as_json(value)
+    if isinstance(value, int | np.integer):
+        if not -(10**18) < value < 10**18:
+            raise ValueError(f"{value} is too large a whole number")
+        return "cls", str(int(value)).encode()
+    if isinstance(value, str):
+        return "txt", _text(value.encode())
+    if isinstance(value, bytes):
+        return next((kind for start, kind in _BEGINNINGS.items() if value.startswith(start)), "bin"), value
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    raise ValueError(f"{kind} has no member; give arrays, tensors, numbers, text, bytes, or lists of plain values")
+
+
+def _as_array(value: Tensor) -> np.ndarray:
+    try:
+        return value.detach().numpy()
+    except (TypeError, RuntimeError) as error:  # on an accelerator, sparse, or of a type that NumPy lacks
+        raise ValueError(f"a tensor of {value.dtype} on {value.device} cannot become an array: {error}") from None
+
+
+def _as_npy(value: np.ndarray) -> bytes:
+    if value.dtype.hasobject or not value.dtype.itemsize:
+        raise ValueError(f"an array of {value.dtype} cannot be written without pickling it")
+    file = io.BytesIO()
+    np.lib.format.write_array(file, value, version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        content = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"it cannot be JSON: {error}") from None
+    if repr(json.loads(content)) != repr(_sorted(value)):
+        raise ValueError("it would not come back from JSON as it is: use lists for tuples, and text for names")
+    return _text(content)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _npy(content: bytes) -> np.ndarray:
+    """An array of its own, which may be written to."""
+    file = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        elif version == (2, 0):
+            shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
+        else:
+            raise ValueError(f"version {version} of the format is not read")
+    except Exception as error:  # NumPy takes the header for Python's own notation, and raises what its parsers raise
+        raise ValueError(f"its header cannot be read: {error}") from None
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which would have to be unpickled")
+    count, follow = math.prod(shape), len(content) - file.tell()
+    proper = all(type(length) is int and length >= 0 for length in shape) and dtype.itemsize > 0
+    if not proper or count * dtype.itemsize != follow:
+        raise ValueError(f"its header speaks of {dtype} in the shape {shape}, and {follow} bytes follow")
+    flat = np.frombuffer(content, dtype=dtype, count=count, offset=file.tell()).copy()
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+def _cls(content: bytes) -> int:
+    if not re.fullmatch(rb"\s*-?[0-9]{1,18}\s*", content):
+        raise ValueError(f"it holds {content[:40]!r}, and no whole number")
+    return int(content)
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(_text(content))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _txt(content: bytes) -> str:
+    return _text(content).decode()
+
+
+def _text(content: bytes) -> bytes:
+    if len(content) > LARGEST_TEXT:
+        raise ValueError(f"it has {len(content):,} bytes; {LARGEST_TEXT:,} are the most of a text")
+    return content
+
+
+_DECODERS: Mapping[str, Decode] = {"npy": _npy, "cls": _cls, "json": _json, "txt": _txt}

@@ -1,0 +1,60 @@
+"""Whether reading a sample draws random numbers from the process's global generators, and how that is known.
+
+A data set that draws must be seeded before every sample, about 9 µs each, and must have those generators to itself
+while it reads, which processes have and threads have not. A data set that cannot draw needs neither.
+
+It is known of types whose reading runs no code but torch's and Python's own, and of what says it of itself by an
+attribute `steady_reason`, a sentence. Everything else may draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, default_collate
+
+from hasten.data.sources import Source
+
+
+def steady_reason(dataset: Any) -> str | None:
+    """Why reading it draws no random number; None where it may."""
+    # Exact types only: a subclass may do anything when it is read.
+    if type(dataset) in (list, tuple, range):
+        return f"a {type(dataset).__name__} only holds its samples"
+    if type(dataset) in (Tensor, TensorDataset):
+        return "its samples are rows of tensors"
+    inner = _parts(dataset)
+    if inner:
+        reasons = [steady_reason(part) for part in inner]
+        return reasons[0] if all(reasons) else None
+    return getattr(dataset, "steady_reason", None)
+
+
+def takes_draws(dataset: Any) -> bool:
+    """Whether a data set is given the random numbers of its samples, as ImageFolder is, and draws none itself."""
+    # All three, and callable: many a data set has a field `fill`, for what it pads with.
+    return all(callable(getattr(dataset, name, None)) for name in ("filling", "draws", "fill"))
+
+
+def why_not_in_threads(source: Source) -> str | None:
+    """Why many threads of one process cannot read a source; None where they can."""
+    if source.gathers:
+        return "its batches are gathered from memory, without anything to wait for"
+    if source.iterable:
+        return "it is an iterable data set, which only one reader can go through"
+    if steady_reason(source.dataset) is None and not takes_draws(source.dataset):
+        return "its samples may draw from the process's random generators, which threads share"
+    if source.collate is not default_collate:
+        return "its collate function may draw from the process's random generators, which threads share"
+    return None
+
+
+def _parts(dataset: Any) -> list[Any]:
+    if type(dataset) is Subset:
+        return [dataset.dataset]
+    if type(dataset) is ConcatDataset:
+        return list(dataset.datasets)
+    if type(dataset) is StackDataset:
+        return list(dataset.datasets.values() if isinstance(dataset.datasets, dict) else dataset.datasets)
+    return []

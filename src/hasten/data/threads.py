@@ -1,0 +1,114 @@
+"""Threads that read batches ahead, for readers whose work lets other threads run: decoders, files, copies.
+
+Nothing crosses a process border: no start-up, no second copy of the data set, no shared memory. Each thread reads whole
+batches, one after the other, and computes on its own core only. Answers come in the order of the requests.
+
+The threads are daemons of this loader's own: one that hangs in a file system that went away must not keep the process
+from ending, as a thread pool of the standard library would.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+
+from hasten.errors import Hang
+
+
+class _Order:
+    """One request, and later its answer or what was raised instead."""
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.forgotten = False  # nobody waits for it any more
+        self.answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+
+class Threads:
+    """read: answers one request; called in many threads at once. ahead: batches that each thread keeps ready.
+
+    limit: seconds to wait for one answer, asked anew each time, after which Hang tells what the threads are doing.
+    """
+
+    def __init__(self, read: Callable[[Any], Any], count: int, ahead: int, limit: Callable[[], float]) -> None:
+        self._read, self._ahead, self._limit = read, count * (ahead + 1), limit
+        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
+        self._started: SimpleQueue[None] = SimpleQueue()
+        compute_threads = torch.get_num_threads()
+        self._threads = [
+            Thread(target=self._work, name=f"hasten-loader-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            self._started.get()
+        torch.set_num_threads(compute_threads)  # each loader thread set one; that is also what later threads begin with
+
+    def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """What `read` answers to each request, in order; raises what it raised. What is read ahead when the caller
+        stops asking is thrown away."""
+        following, waiting = iter(requests), deque[_Order]()
+        try:
+            while True:
+                for request in islice(following, self._ahead - len(waiting)):
+                    waiting.append(_Order(request))
+                    self._orders.put(waiting[-1])
+                if not waiting:
+                    return
+                answer, error = self._wait(waiting.popleft())
+                if error is not None:
+                    raise error
+                yield answer
+                del answer  # the batch is the caller's alone while the next one is waited for
+        finally:
+            # These and no others: an epoch that was left may be closed when the next one is being read.
+            for order in waiting:
+                order.forgotten = True
+
+    def close(self) -> None:
+        """Let the threads end after what they are at. Who still waits for an answer waits in vain: see `limit`."""
+        with suppress(Empty):
+            while True:
+                self._orders.get_nowait()
+        for _ in self._threads:
+            self._orders.put(None)
+
+    def _wait(self, order: _Order) -> tuple[Any, BaseException | None]:
+        limit = self._limit()
+        try:
+            return order.answer.get(timeout=limit)
+        except Empty:
+            raise Hang(
+                f"no batch came from {len(self._threads)} loader threads for {limit:.0f} s\n{self._stacks()}",
+                fix="look at where they stand: a file system that does not answer, or a lock that nobody gives back",
+            ) from None
+
+    def _work(self) -> None:
+        torch.set_num_threads(1)
+        torch.get_num_threads()  # a thread's first look takes over the number that anyone set last: this one, by now
+        self._started.put(None)
+        while (order := self._orders.get()) is not None:
+            if order.forgotten:
+                continue
+            try:
+                order.answer.put((self._read(order.request), None))
+            except BaseException as error:
+                order.answer.put((None, error))
+            del order  # the batch is the caller's alone
+
+    def _stacks(self) -> str:
+        frames = sys._current_frames()
+        return "\n".join(
+            f"{thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}"
+            for thread in self._threads
+            if thread.ident in frames
+        )

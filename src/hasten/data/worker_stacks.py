@@ -1,0 +1,77 @@
+"""What a loader worker does first, so that it can be asked later where it stands; and the asking.
+
+A signal makes faulthandler write the stacks of all the worker's threads into a pipe, from C and without the
+interpreter's help. So a worker answers also in the middle of a library that never comes back. A stopped one cannot.
+
+Source: https://docs.python.org/3/library/faulthandler.html#faulthandler.register
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import psutil
+
+from hasten.data.worker_faults import Answer
+
+STACK_SECONDS = 2.0  # a worker has so long to write its stacks
+QUIET_SECONDS = 0.2  # stacks are whole when nothing more has come for so long
+
+ASK = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
+"""The signal upon which a worker writes its stacks: a real-time one if there are any, as libraries use the others."""
+
+_CANNOT_ANSWER = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A worker_init_fn. A worker ends when the training process says so, and not by a Ctrl-C that both receive: the
+    step that is running may still be finished. Signal handlers of the training process are not the worker's.
+
+    reports: for each worker the pipe that it writes its stacks into. users: the user's own worker_init_fn.
+    """
+
+    reports: tuple[Connection, ...]
+    users: Callable[[int], None] | None
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        faulthandler.register(ASK, file=self.reports[worker].fileno(), all_threads=True)
+        if self.users is not None:
+            self.users(worker)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Around the start of workers: they begin with SIGINT blocked, so that none ends one before it can ignore them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ask(pid: int, report: Connection) -> Answer:
+    """The worker's own account of where it stands, read from its pipe, and the kernel's."""
+    try:
+        state = psutil.Process(pid).status()
+        if state not in _CANNOT_ANSWER:
+            os.kill(pid, ASK)
+    except (psutil.Error, ProcessLookupError):
+        return Answer(state="gone", stacks="")
+    said, patience = b"", STACK_SECONDS
+    while state not in _CANNOT_ANSWER and report.poll(patience):
+        part = os.read(report.fileno(), 1 << 16)
+        if not part:
+            break
+        said, patience = said + part, QUIET_SECONDS
+    return Answer(state=state, stacks=said.decode(errors="replace"))

@@ -1,0 +1,111 @@
+"""Hold all samples as columns in memory, and gather batches by index.
+
+What it does: "host" reads every sample once and keeps each part of all of them as one tensor; "device" keeps those
+tensors, or the ones that the job was given, in the accelerator's memory. A batch is then one gather for each part.
+
+Why it is faster: for small samples, running Python for each one and putting them together takes longer than the step.
+From the accelerator's own memory there is also nothing to copy over.
+
+When it loses: memory that the data takes is not there for a larger batch, nor for the system to keep files in.
+
+What it gave up: samples that are new each time. A data set whose samples draw random numbers cannot be held so, nor can
+one whose samples differ in shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hasten.data.keeping import why_not_in_memory
+from hasten.data.memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, too_large
+from hasten.data.sources import Source
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.machine import Machine
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+
+
+def needed_bytes(setup: Setup, source: Source) -> int | None:
+    """Bytes of all samples as columns, judged by one batch where they are not columns yet; None where a batch is not
+    made of tensors."""
+    if source.columns is not None:
+        return bytes_of(source.columns)
+    parts = each_of(setup.sample)
+    rows = min((len(part) for part in parts if part.dim()), default=0)
+    return sum(part.nbytes for part in parts) * (source.count or 0) // rows if rows else None
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    source = setup.train
+    if source is None:
+        return No("there is no training data yet")
+    why = why_not_in_memory(source)
+    if why is not None:
+        return No(f"Job.train: {why}")
+    if source.on_accelerator:
+        return No("the data is in the device's memory already")
+    if source.gathers and setup.device.type == "cpu":
+        return No("the data is columns in memory already, and this job computes on the processor")
+    needed = needed_bytes(setup, source)
+    if needed is None:
+        return No("its batches are not made of tensors alone")
+    choices = [*_choices(setup, machine, needed)]
+    if choices:
+        return Yes()
+    there, share, whose = _room(setup, machine, "host" if setup.device.type == "cpu" else "device")
+    return No(too_large(needed, there, share, whose) or "its samples do not fit")
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    needed = needed_bytes(setup, setup.train) if setup.train is not None else None
+    return [] if needed is None else [*_choices(setup, machine, needed)]
+
+
+def _choices(setup: Setup, machine: Machine, needed: int) -> Iterator[Choice]:
+    assert setup.train is not None
+    for where in ("device", "host"):
+        if (where == "device" and setup.device.type == "cpu") or (where == "host" and setup.train.gathers):
+            continue
+        if too_large(needed, *_room(setup, machine, where)) is None:
+            yield Choice(technique="in_memory", value=where, preserves=Preserves.BITS)
+
+
+def _room(setup: Setup, machine: Machine, where: str) -> tuple[int, float, str]:
+    if where == "device":
+        return machine.accelerator_memory_bytes, DEVICE_SHARE, "the device's memory"
+    return machine.memory_bytes, HOST_SHARE, "the host's memory"
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    if choice.value not in ("host", "device"):
+        raise PlanError(f"the plan asks for {choice}", where="in_memory", fix='write "host" or "device"')
+    setup.loader.in_memory_share = _share(choice.options)
+    setup.loader.in_memory = choice.value  # pyright: ignore[reportAttributeAccessIssue]: one of the two
+
+
+def _share(options: Mapping[str, Value]) -> float | None:
+    share = options.get("share")
+    unknown = options.keys() - {"share"}
+    fits = share is None or (isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1)
+    if unknown or not fits:
+        raise PlanError(
+            f"the plan gives in_memory the options {dict(options)}",
+            where="in_memory",
+            fix="write share = a number above 0, at most 1: of the memory there, what the samples may take",
+        )
+    return None if share is None else float(share)  # pyright: ignore[reportArgumentType]: a number, as was asked
+
+
+TECHNIQUE = Technique(
+    name="in_memory",
+    stage=Stage.DATA,
+    treats=Symptom.DEVICE_IDLE,
+    values='"host" or "device"; option share: a number above 0, at most 1, of the memory that the samples may take '
+    f"(as a rule {HOST_SHARE} of the host's free memory, {DEVICE_SHARE} of the device's)",
+    costs=("memory for all samples, for as long as the run lasts", "the time to read every sample once, in every run"),
+    source="https://docs.pytorch.org/docs/stable/generated/torch.index_select.html",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

@@ -1,0 +1,110 @@
+"""Read samples in workers beside the training process, so that the step need not wait for them.
+
+What it does: starts that many workers, each of which reads whole batches ahead. Workers are processes, or with
+kind = "threads" threads of the training process.
+
+Why it is faster: reading and decoding go on while the step computes, on the cores that it leaves free. Threads need no
+start, no copy of the data set and no shared memory, but only one of them runs Python at a time: they help where samples
+are read by libraries that let others run meanwhile, as image decoders do. Processes help everywhere.
+
+When it loses: on cores that the step itself keeps busy. Each process holds memory of its own, takes a moment to start
+in every epoch (hasten explain persistent_workers) and sends its batches through /dev/shm, which in containers is small.
+A cheap sample, such as a row of a tensor, is read in less time than it takes to send it.
+
+What it gave up: nothing. What a sample is and where it stands follows from the seed, the epoch and its index, so no
+number of workers changes a bit of a batch. A stream keeps that promise with one worker, and is refused more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from hasten.data.limits import most_workers, room_of, worker_counts
+from hasten.data.steadiness import why_not_in_threads
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.machine import Machine
+from hasten.techniques._reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup
+
+MOST_A_CORE = 16  # more can only be a slip
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    why = why_nothing_is_read(setup)
+    if why is not None:
+        return No(why)
+    if machine.cores == 1:
+        return No("the only core that this job may use computes already")
+    if not candidates(setup, machine):
+        return No("memory and /dev/shm have room for no other number of loader workers")
+    return Yes()
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    return [
+        Choice(technique="loader_workers", value=count, preserves=Preserves.BITS, options=options)
+        for kind, options in (("threads", {"kind": "threads"}), ("processes", {}))
+        for count in _counts(setup, machine, kind)
+        if (count, kind) != (setup.loader.workers, setup.loader.worker_kind)
+    ]
+
+
+def _counts(setup: Setup, machine: Machine, kind: str) -> Iterator[int]:
+    if setup.train is None:
+        return
+    if kind == "threads":
+        if why_not_in_threads(setup.train) is None:
+            yield from (count for count in worker_counts(machine.cores) if count <= machine.cores)
+        return
+    counts = [1] if setup.train.iterable else worker_counts(machine.cores)
+    room, ahead = room_of(machine), batches_ahead(setup)
+    size = batch_bytes(setup, room, workers=max(counts), ahead=ahead)
+    most = most_workers(room, ahead=ahead, batch_bytes=size)
+    yield from (count for count in counts if count <= most)
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    count = choice.value
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0 or set(choice.options) - {"kind"}:
+        raise _refused(f"the plan asks for {choice}", "write a whole number of 0 or more; the one option is kind")
+    if count > MOST_A_CORE * setup.machine.cores:
+        what = f"{count} loader workers are more than {MOST_A_CORE} for each of the {setup.machine.cores} cores here"
+        raise _refused(what, "write a number near that of the cores")
+    source, kind = setup.train, _kind(choice)
+    if kind == "threads" and count and source is not None and (why := why_not_in_threads(source)) is not None:
+        raise _refused(f"Job.{source.field} cannot be read in threads: {why}", 'write kind = "processes"')
+    if count > 1 and source is not None and source.iterable:
+        what = f"Job.{source.field} is an iterable data set, of which each of {count} workers would read all"
+        raise _refused(what, "write 1 or 0, or give a map-style data set")
+    setup.loader.workers, setup.loader.worker_kind = count, kind
+    if count == 0:  # what a DataLoader of the job's had set for its workers
+        setup.loader.prefetch_factor, setup.loader.persistent_workers = None, False
+
+
+def _kind(choice: Choice) -> Literal["processes", "threads"]:
+    kind = choice.options.get("kind", "processes")
+    if kind == "processes":
+        return "processes"
+    if kind == "threads":
+        return "threads"
+    raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
+
+
+def _refused(what: str, fix: str) -> PlanError:
+    return PlanError(what, where="loader_workers", fix=fix)
+
+
+TECHNIQUE = Technique(
+    name="loader_workers",
+    stage=Stage.DATA,
+    treats=Symptom.SLOW_LOADING,
+    values='how many workers: a whole number; option kind: "processes" (the default) or "threads"',
+    costs=("memory for each worker and the batches that it holds", "the start of the workers in every epoch"),
+    source="https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from bench.in_memory import EPOCHS, full, judged, steps_per_epoch
+from bench.in_memory_arms import BATCH, LOADERS, ON_DEVICE, SAMPLES, columns
+
+from hasten.measure.paired import Window, interleaved
+
+# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+NAMES = [pytest.param(name, marks=pytest.mark.gpu if name in ON_DEVICE else ()) for name in LOADERS]
+
+
+def pairs(batches: list[tuple[torch.Tensor, torch.Tensor]]) -> list[tuple[bytes, int]]:
+    """Every sample with its label, in the order in which they came."""
+    return [
+        (value.cpu().numpy().tobytes(), int(label))
+        for values, labels in batches
+        for value, label in zip(values, labels, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("data", SAMPLES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_arm_delivers_every_sample_with_its_label_once_an_epoch_in_a_new_order(name, data):
+    given = columns(data, 3 * BATCH - 100)
+    epoch = LOADERS[name](given)
+    first, second = [list(epoch()) for _ in range(2)]
+    assert [len(labels) for _, labels in first] == [BATCH, BATCH, BATCH - 100]
+    assert all(values.dtype is given[0].dtype and values.shape[1:] == given[0].shape[1:] for values, _ in first)
+    assert pairs(first) != pairs(second)
+    assert sorted(pairs(first)) == sorted(pairs(second)) == sorted(pairs([given]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_arm_hands_out_the_data_itself(name):
+    given = columns("rows", 2 * BATCH)
+    kept = given[0].clone()
+    for values, _ in LOADERS[name](given)():
+        values.zero_()
+    assert torch.equal(given[0], kept)
+
+
+@pytest.mark.parametrize("data", SAMPLES)
+def test_a_window_is_a_whole_number_of_epochs(data):
+    assert full(data).steps % steps_per_epoch(data) == 0
+    assert full(data).steps * BATCH >= EPOCHS[data] * SAMPLES[data]
+    assert full(data).warmup_steps % steps_per_epoch(data) == 0
+
+
+def outcomes(data: str, microseconds: dict[str, float]) -> dict[str, str]:
+    windows = [
+        Window(arm=name, steps=1000, seconds=microseconds[name] * 1e-3) for name in interleaved(list(microseconds), 12)
+    ]
+    return {target.name: target.outcome for target in judged(data, windows)}
+
+
+def test_rows_are_judged_against_the_dataloader_and_all_data_against_a_gather_by_hand():
+    measured = {"dataloader": 260.0, "by_hand": 10.0, "hasten": 11.0}
+    assert outcomes("rows", measured) == {
+        "hasten: batches in the time that dataloader needs for one": "missed",
+        "hasten: batches in the time that by_hand needs for one": "met",
+    }
+    assert list(outcomes("pictures", measured)) == ["hasten: batches in the time that by_hand needs for one"]
+
+
+def test_what_lies_on_a_device_is_judged_where_it_was_measured():
+    measured = {"by_hand_on_device": 9.0, "hasten_on_device": 10.0}
+    assert outcomes("rows", measured) == {
+        "hasten_on_device: batches in the time that by_hand_on_device needs for one": "missed"
+    }

@@ -1,0 +1,105 @@
+"""Folders that take their name when they are whole, files that grow, and locks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import dying
+from hasten.checkpoint import files
+from hasten.errors import StorageFailed
+
+# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def test_a_file_that_grows_holds_its_pieces_when_it_is_finished(tmp_path):
+    file = files.NewFile(tmp_path / "data.bin")
+    for piece in (b"one", b"", b"two" * (1 << 20)):
+        file.write(piece)
+    file.finish()
+    assert (tmp_path / "data.bin").read_bytes() == b"one" + b"two" * (1 << 20)
+
+
+def test_a_file_that_exists_is_not_written_over(tmp_path):
+    (tmp_path / "data.bin").write_bytes(b"old")
+    with pytest.raises(StorageFailed, match="could not be made") as caught:
+        files.NewFile(tmp_path / "data.bin")
+    assert caught.value.where == str(tmp_path / "data.bin")
+    assert (tmp_path / "data.bin").read_bytes() == b"old"
+
+
+def test_a_folder_takes_its_name_with_all_that_is_in_it(tmp_path):
+    (tmp_path / "building").mkdir()
+    (tmp_path / "building" / "data").write_bytes(b"1")
+    files.rename_folder(tmp_path / "building", tmp_path / "done")
+    assert os.listdir(tmp_path) == ["done"]
+    assert (tmp_path / "done" / "data").read_bytes() == b"1"
+
+
+def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_the_return(tmp_path):
+    (tmp_path / "building").mkdir()
+    with dying.recorded() as operations:
+        files.rename_folder(tmp_path / "building", tmp_path / "done")
+    building, done = str(tmp_path / "building"), str(tmp_path)
+    assert operations == [("fsync", building), ("rename", building), ("fsync", done)]
+
+
+def test_a_name_that_is_taken_by_a_folder_with_something_in_it_is_refused(tmp_path):
+    for name in ("building", "done"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    with pytest.raises(StorageFailed, match="could not be renamed to done"):
+        files.rename_folder(tmp_path / "building", tmp_path / "done")
+    assert sorted(os.listdir(tmp_path)) == ["building", "done"]
+
+
+def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_leads_to(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    folder = tmp_path / "gone"
+    (folder / "deep" / "deeper").mkdir(parents=True)
+    (folder / "deep" / "file").touch()
+    (folder / "link").symlink_to(tmp_path / "kept", target_is_directory=True)
+    (folder / "broken").symlink_to(tmp_path / "nowhere")
+    files.remove_folder(folder)
+    assert os.listdir(tmp_path) == ["kept"]
+    assert os.listdir(tmp_path / "kept") == ["file"]
+
+
+def test_a_folder_that_is_gone_is_removed():
+    files.remove_folder(Path("/no/such/folder"))
+
+
+def test_a_lock_is_held_by_one_and_by_nobody_after_that(tmp_path):
+    path = tmp_path / "lock"
+
+    def held_there() -> bool:
+        with files.locked(path, None) as held:
+            return not held
+
+    with files.locked(path, None) as held:
+        assert held
+        assert dying.ended(dying.started(held_there)), "two held it"
+    with files.locked(path, None) as held:
+        assert held
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_path):
+    with dying.listening() as (tell, heard):
+        with files.locked(tmp_path / "lock", None):
+            child = dying.started(lambda: heard() == "end")
+        with files.locked(tmp_path / "lock", None) as held:
+            assert held
+        tell("end")
+        assert dying.ended(child)
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed, match="could not be opened"), files.locked(tmp_path / "lock", None):
+        pass
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,0 +1,277 @@
+"""A cache is whole or it is not a cache, and it never gives a wrong sample."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import dying
+from hasten.checkpoint import files
+from hasten.data import cache_file
+from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different, Writer
+from hasten.data.cache_samples import packed
+from hasten.errors import DataFailed, StorageFailed
+from kept_samples import FORMS, same
+
+# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def written(folder: Path, samples: list) -> Path:
+    folder.mkdir(exist_ok=True)
+    writer = Writer(folder)
+    try:
+        for sample in samples:
+            writer.add(packed(sample))
+        writer.finish("key", "about")
+    finally:
+        writer.abandon()
+    return folder
+
+
+def ragged(number: int) -> tuple:
+    return torch.arange(number + 1.0), {"name": "n" * number, "picture": np.full((number % 3 + 1, 4), number, np.uint8)}
+
+
+def as_read(samples: list) -> list:
+    return samples
+
+
+@given(form=FORMS, count=st.integers(1, 9))
+def test_every_sample_comes_back_bit_for_bit_from_either_end(tmp_path_factory, form, count):
+    cached = Cached(written(tmp_path_factory.mktemp("cache"), [form(seed) for seed in range(count)]))
+    assert len(cached) == count
+    for index in range(count):
+        assert same(cached[index], form(index))
+        assert same(cached[index - count], form(index))
+
+
+@pytest.mark.trap(40)
+@pytest.mark.parametrize(("workers", "start"), [(0, None), (1, "fork"), (2, "fork"), (1, "spawn"), (2, "forkserver")])
+def test_workers_of_every_kind_read_the_same_samples(tmp_path, workers, start):
+    cached = Cached(written(tmp_path / "c", [ragged(number) for number in range(9)]))
+    loader = DataLoader(cached, 2, num_workers=workers, multiprocessing_context=start, collate_fn=as_read)
+    assert same([sample for batch in loader for sample in batch], [ragged(number) for number in range(9)])
+
+
+@pytest.mark.trap(41)
+def test_to_change_a_sample_in_place_never_reaches_the_file(tmp_path):
+    cached = Cached(written(tmp_path / "c", [ragged(3)]))
+    numbers, rest = cached[0]
+    numbers.zero_()
+    rest["picture"][:] = 0
+    assert same(cached[0], ragged(3))
+
+
+@pytest.mark.trap(41)
+def test_a_view_lies_in_the_file_and_refuses_to_be_changed(tmp_path):
+    cached = Cached(written(tmp_path / "c", [ragged(5)]))
+    numbers, rest = cached.view(0)
+    assert np.shares_memory(numbers, cached._data)
+    for view in (numbers, rest["picture"]):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 0
+
+
+def test_a_reader_is_sent_as_its_path(tmp_path):
+    samples = [torch.full((50_000,), number) for number in range(3)]
+    cached = Cached(written(tmp_path / "c", samples))
+    sent = pickle.dumps(cached)
+    assert len(sent) < 1000
+    assert same([*map(pickle.loads(sent).__getitem__, range(3))], samples)  # noqa: S301  our own bytes
+
+
+@pytest.mark.parametrize("index", [3, -4, 10**9])
+def test_a_sample_beyond_the_end_is_an_index_error(tmp_path, index):
+    cached = Cached(written(tmp_path / "c", [1, 2, 3]))
+    with pytest.raises(IndexError, match="of a cache with 3 samples"):
+        cached[index]
+
+
+def test_a_sample_of_another_form_is_refused(tmp_path):
+    with pytest.raises(Different, match="it is str, and was int"):
+        written(tmp_path / "c", [1, "a"])
+
+
+# Columns
+
+
+def row(number: int) -> dict:
+    return {"row": torch.full((2, 3), number), "label": number, "weight": np.float32(number), "good": number % 2 == 0}
+
+
+def test_uniform_samples_are_columns_in_the_file(tmp_path):
+    cached = Cached(written(tmp_path / "c", [row(number) for number in range(5)]))
+    columns = cached.columns()
+    assert [*columns] == ["row", "label", "weight", "good"]
+    for name, column in columns.items():
+        assert np.shares_memory(column, cached._data)
+        assert not column.flags.writeable
+        wanted = np.stack([np.asarray(row(number)[name]) for number in range(5)])
+        assert column.dtype == wanted.dtype
+        assert (column == wanted).all()
+
+
+@given(form=FORMS, count=st.integers(1, 5))
+def test_columns_hold_what_the_samples_hold_wherever_there_are_any(tmp_path_factory, form, count):
+    cached = Cached(written(tmp_path_factory.mktemp("cache"), [form(seed) for seed in range(count)]))
+    columns = cached.columns()
+    if columns is None:
+        return
+    for index in range(count):
+        sample = cached.view(index)
+        if isinstance(columns, dict):
+            assert all(same(np.array(columns[key][index]), np.array(sample[key])) for key in sample)
+        elif isinstance(columns, np.ndarray):
+            assert same(np.array(columns[index]), np.array(sample))
+        else:
+            assert type(columns) is type(sample)
+            parts = zip(columns, sample, strict=True)
+            assert all(same(np.array(column[index]), np.array(part)) for column, part in parts)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [torch.ones(2), torch.ones(3)],
+        [(1, "text")] * 2,
+        [(1, (2, 3))] * 2,
+        [torch.ones(2, 3).t()] * 2,
+        [torch.ones(2, dtype=torch.bfloat16)] * 2,
+        [()] * 2,
+        [None] * 2,
+    ],
+    ids=["other shapes", "text", "nested", "other layout", "a dtype that numpy has not", "nothing in it", "None"],
+)
+def test_other_samples_are_no_columns(tmp_path, samples):
+    assert Cached(written(tmp_path / "c", samples)).columns() is None
+
+
+def test_columns_are_checked_before_they_are_given_out(tmp_path):
+    folder = written(tmp_path / "c", [row(number) for number in range(5)])
+    change(folder / DATA, -200)
+    with pytest.raises(DataFailed, match="are not as they were written"):
+        Cached(folder).columns()
+
+
+# Damage
+
+
+def change(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1 << (position % 8)
+    path.write_bytes(data)
+
+
+@settings(max_examples=200)
+@given(name=st.sampled_from([DATA, INDEX, MANIFEST]), position=st.integers(0, 10**6))
+def test_a_flipped_bit_anywhere_never_gives_another_sample(tmp_path_factory, name, position):
+    samples = [ragged(number) for number in range(4)]
+    folder = written(tmp_path_factory.mktemp("cache"), samples)
+    change(folder / name, position % (folder / name).stat().st_size)
+    if name != DATA:
+        with pytest.raises(Damaged, match=name):
+            Cached(folder)
+        return
+    cached, refused = Cached(folder), list[DataFailed]()
+    for index, sample in enumerate(samples):
+        try:
+            assert same(cached[index], sample)
+        except DataFailed as error:
+            refused.append(error)
+    assert [error.where for error in refused] == [str(folder / DATA)]
+
+
+@settings(max_examples=30)
+@given(name=st.sampled_from([DATA, INDEX, MANIFEST]), share=st.floats(0, 0.999))
+def test_a_file_that_was_cut_off_is_no_cache(tmp_path_factory, name, share):
+    folder = written(tmp_path_factory.mktemp("cache"), [ragged(number) for number in range(4)])
+    path = folder / name
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    with pytest.raises(Damaged, match=name):
+        Cached(folder)
+
+
+@pytest.mark.parametrize("name", [DATA, INDEX])
+def test_a_file_that_is_gone_is_damage(tmp_path, name):
+    folder = written(tmp_path / "c", [1, 2])
+    (folder / name).unlink()
+    with pytest.raises(Damaged, match=name):
+        Cached(folder)
+
+
+def test_without_a_manifest_there_is_no_cache(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Cached(tmp_path)
+
+
+def test_a_cache_that_was_found_damaged_is_not_opened_again(tmp_path):
+    folder = written(tmp_path / "c", [torch.ones(100), torch.zeros(100)])
+    change(folder / DATA, 500)
+    cached = Cached(folder)
+    with pytest.raises(DataFailed, match="run it again: the cache is built anew"):
+        cached[1]
+    with pytest.raises(Damaged, match="sample 1 are not as they were written"):
+        Cached(folder)
+
+
+def test_where_the_mark_cannot_be_written_the_error_says_what_to_remove(tmp_path, monkeypatch):
+    folder = written(tmp_path / "c", [torch.ones(100)])
+    change(folder / DATA, 5)
+
+    def read_only(path: Path, data: bytes) -> None:
+        raise StorageFailed("this disk is read-only")
+
+    monkeypatch.setattr(files, "write_atomically", read_only)
+    with pytest.raises(DataFailed, match=f"remove {folder}"):
+        Cached(folder)[0]
+
+
+def test_a_cache_of_another_schema_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_file, "SCHEMA", 7)
+    folder = written(tmp_path / "c", [1])
+    monkeypatch.undo()
+    with pytest.raises(Damaged, match="has the schema 7, and this version of hasten reads 1"):
+        Cached(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"manifest": {}, "digest": ""}', "[" * 100_000, "null", '"a"'])
+def test_any_other_text_is_no_manifest(tmp_path, text):
+    folder = written(tmp_path / "c", [1])
+    (folder / MANIFEST).write_text(text)
+    with pytest.raises(Damaged, match=MANIFEST):
+        Cached(folder)
+
+
+def test_a_manifest_names_what_a_person_looks_for(tmp_path):
+    manifest = json.loads((written(tmp_path / "c", [1, 2]) / MANIFEST).read_text())["manifest"]
+    assert (manifest["key"], manifest["about"], manifest["samples"]) == ("key", "about", 2)
+
+
+def test_a_sample_is_checked_once(tmp_path, monkeypatch):
+    checked, check = list[int](), zlib.crc32
+
+    def counted(data) -> int:
+        checked.append(len(data))
+        return check(data)
+
+    cached = Cached(written(tmp_path / "c", [torch.ones(100), torch.zeros(100)]))
+    monkeypatch.setattr(cache_file.zlib, "crc32", counted)
+    for index in (0, 0, 1, 0, 1):
+        cached[index]
+    assert len(checked) == 2
+
+
+def test_what_a_forked_process_checked_is_checked(tmp_path):
+    cached = Cached(written(tmp_path / "c", [torch.ones(100), torch.zeros(100)]))
+    assert dying.ended(dying.started(lambda: cached[1].equal(torch.zeros(100))))
+    assert cached._checked.tolist() == [False, True]

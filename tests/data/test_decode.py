@@ -1,0 +1,252 @@
+"""Every picture file gives Pillow's own pixels, the right way up, or one error that names it."""
+
+import io
+
+import numpy as np
+import pytest
+import simplejpeg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from data.pictures import exif, file_of, image, jpeg, segment, with_segments, with_size
+from hasten.data.decode import MOST_SCANS, Encoded
+from hasten.errors import DataFailed
+
+SIZES = [(37, 53), (8, 8), (1, 1), (1, 40), (64, 17)]
+JPEGS = {
+    "4:4:4": ("RGB", {"subsampling": 0}),
+    "4:2:2": ("RGB", {"subsampling": 1}),
+    "4:2:0": ("RGB", {"subsampling": 2}),
+    "grey": ("L", {}),
+    "progressive": ("RGB", {"progressive": True}),
+    "restart markers": ("RGB", {"restart_marker_blocks": 3}),
+    "stored as RGB": ("RGB", {"keep_rgb": True}),
+}
+OTHERS = {
+    "CMYK": ("CMYK", "JPEG", {}),
+    "palette": ("P", "PNG", {}),
+    "palette with alpha": ("P", "PNG", {"transparency": 3}),
+    "alpha": ("RGBA", "PNG", {}),
+    "grey with alpha": ("LA", "PNG", {}),
+    "16 bits": ("I;16", "PNG", {}),
+    "1 bit": ("1", "PNG", {}),
+    "grey PNG": ("L", "PNG", {}),
+    "WebP": ("RGB", "WEBP", {}),
+    "WebP without loss": ("RGB", "WEBP", {"lossless": True}),
+    "WebP with alpha": ("RGBA", "WEBP", {}),
+    "BMP": ("RGB", "BMP", {}),
+    "BMP with a palette": ("P", "BMP", {}),
+    "TIFF": ("RGB", "TIFF", {}),
+    "TIFF, deflated": ("RGB", "TIFF", {"compression": "tiff_deflate"}),
+    "TIFF with JPEG in it": ("RGB", "TIFF", {"compression": "jpeg"}),
+    "TIFF, 16 bits": ("I;16", "TIFF", {}),
+    "PPM": ("RGB", "PPM", {}),
+    "PGM": ("L", "PPM", {}),
+}
+
+
+def as_pillow_shows(data):
+    return np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+
+
+def shown(data, denominator=1):
+    picture = Encoded(data, "it.jpg")
+    found = picture.at(denominator)
+    assert found.dtype == np.uint8
+    assert found.shape == (-(-picture.height // denominator), -(-picture.width // denominator), 3)
+    return found
+
+
+def message(data, **arguments):
+    with pytest.raises(DataFailed) as refusal:
+        Encoded(data, "folder/it.jpg", **arguments).at(1)
+    assert refusal.value.where == "folder/it.jpg"
+    assert "replace" in refusal.value.fix
+    return refusal.value.what
+
+
+# Pillow's pixels
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize(("mode", "options"), JPEGS.values(), ids=JPEGS)
+def test_a_jpeg_file_has_pillows_pixels_bit_for_bit(mode, options, height, width):
+    data = file_of(image(height, width, mode), "JPEG", **options)
+    assert Encoded(data, "it.jpg").denominators == (1, 2, 4, 8)
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+
+
+@pytest.mark.filterwarnings("ignore:Palette images with Transparency")
+@pytest.mark.parametrize(("height", "width"), SIZES)
+@pytest.mark.parametrize(("mode", "form", "options"), OTHERS.values(), ids=OTHERS)
+def test_every_other_format_has_pillows_pixels(mode, form, options, height, width):
+    data = file_of(image(height, width, mode), form, **options)
+    assert Encoded(data, "it").denominators == (1,)
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+
+
+def test_colours_of_four_inks_as_photoshop_writes_them_are_pillows():
+    data = bytearray(file_of(image(20, 30, "CMYK"), "JPEG"))
+    marker = data.find(b"Adobe\0")
+    data[marker + 11] = 2  # YCCK
+    assert simplejpeg.decode_jpeg_header(bytes(data))[2] == "YCCK"
+    assert np.array_equal(shown(bytes(data)), as_pillow_shows(bytes(data)))
+
+
+@settings(max_examples=25)
+@given(
+    height=st.integers(1, 70),
+    width=st.integers(1, 70),
+    orientation=st.integers(0, 9),
+    subsampling=st.sampled_from([0, 1, 2]),
+    progressive=st.booleans(),
+)
+def test_a_scaled_picture_is_rounded_up_and_stands_as_the_whole_one(
+    height, width, orientation, subsampling, progressive
+):
+    block = exif(orientation)
+    data = jpeg(height, width, exif=block, subsampling=subsampling, progressive=progressive)
+    whole = as_pillow_shows(data)
+    assert np.array_equal(shown(data), whole)
+    for denominator in (2, 4, 8):
+        small = shown(data, denominator)
+        assert small.shape[:2] == (-(-whole.shape[0] // denominator), -(-whole.shape[1] // denominator))
+
+
+def test_the_smallest_pictures_are_rounded_up_too():
+    for height, width in [(5, 6), (7, 3), (9, 1), (1, 17), (15, 16)]:
+        for denominator in (2, 4, 8):
+            shown(jpeg(height, width), denominator)
+
+
+@pytest.mark.parametrize("way", range(1, 9))
+@pytest.mark.parametrize("denominator", [2, 4, 8])
+def test_a_scaled_picture_looks_like_the_whole_one_made_smaller(way, denominator):
+    data = jpeg(160, 240, exif=exif(way))
+    wanted = np.asarray(Image.fromarray(shown(data)).reduce(denominator), dtype=float)
+    assert np.abs(shown(data, denominator) - wanted).mean() < 4
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("way", range(10))
+def test_every_format_is_shown_the_right_way_up(form, way):
+    data = file_of(image(30, 50), form, exif=exif(way))
+    assert shown(data).shape == ((50, 30, 3) if way in (5, 6, 7, 8) else (30, 50, 3))
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+
+
+def test_four_inks_are_turned_too():
+    data = file_of(image(30, 50, "CMYK"), "JPEG", exif=exif(6))
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+
+
+# What is unusual, and read all the same
+
+
+@pytest.mark.parametrize("way", [1, 6])
+def test_bytes_that_belong_to_no_pixel_are_passed_over_as_pillow_does(way):
+    plain = jpeg(60, 90, exif=exif(way))
+    start = plain.find(b"\xff\xc0")
+    for data in (
+        plain[:-2] + b"\x12\x34\x56" + plain[-2:],
+        plain + b"what a camera adds",
+        plain + plain,
+        plain[:start] + b"\0\0" + plain[start:],
+    ):
+        assert np.array_equal(shown(data), as_pillow_shows(plain))
+        for denominator in (2, 4, 8):
+            apart = np.abs(shown(data, denominator).astype(float) - shown(plain, denominator))
+            assert apart.mean() < 3
+
+
+def test_bytes_that_belong_to_no_pixel_do_not_hide_that_a_file_is_cut_off():
+    plain = jpeg(160, 90, progressive=True)
+    second = plain.find(b"\xff\xda", plain.find(b"\xff\xda") + 2)
+    data = plain[:second] + b"\x12\x34" + plain[second:]
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+    assert "truncated" in message(data[:-200])
+
+
+def test_an_ending_says_nothing_of_what_a_file_is():
+    assert np.array_equal(Encoded(file_of(image(9, 9), "PNG"), "it.jpg").at(1), np.asarray(image(9, 9)))
+
+
+# What is refused
+
+
+def test_a_header_that_is_cut_off_is_said_to_be():
+    assert message(jpeg(20, 20)[:50]).endswith("its header is not whole")
+
+
+def test_a_file_without_bytes_is_said_to_be_empty():
+    assert message(b"") == "is empty: zero bytes"
+
+
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_file_that_is_cut_off_is_refused_wherever_that_is(mode, progressive):
+    data = file_of(image(60, 50, mode), "JPEG", progressive=progressive)
+    for end in {*range(1, len(data) - 2, 97), len(data) - 3, len(data) - 60}:
+        assert "is no picture that can be decoded" in message(data[:end])
+
+
+@pytest.mark.parametrize("form", ["PNG", "BMP", "TIFF", "PPM", "WEBP"])
+def test_another_format_that_is_cut_off_is_refused(form):
+    data = file_of(image(60, 50), form)
+    for end in (1, 10, 40, len(data) // 2, len(data) - 60):
+        assert "is no picture that can be decoded" in message(data[:end])
+
+
+def test_damage_among_the_pixels_of_a_jpeg_file_is_found():
+    data = bytearray(jpeg(200, 200, restart_marker_blocks=2))
+    place = data.find(b"\xff\xda") + 200
+    data[place : place + 300] = bytes(300)
+    assert "Corrupt JPEG data" in message(bytes(data))
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM"])
+def test_a_size_beyond_the_limit_is_refused_before_memory_is_asked_for(form):
+    plain = file_of(image(16, 16), form)
+    assert "has 9000 × 8000 pixels; 67108864 in all are allowed" in message(with_size(plain, 9000, 8000))
+    assert "has 16 × 16 pixels; 255 in all" in message(plain, most_pixels=255)
+    assert Encoded(plain, "it", most_pixels=256).at(1).shape == (16, 16, 3)
+
+
+def bomb(scans, mode="L"):
+    data = file_of(image(16, 16, mode), "JPEG", progressive=True)
+    last = data[data.rfind(b"\xff\xda") : -2]
+    return data[:-2] + last * (scans - data.count(b"\xff\xda")) + data[-2:]
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_more_scans_than_any_encoder_writes_are_refused(mode):
+    assert message(bomb(MOST_SCANS + 1, mode)) == f"has more than {MOST_SCANS} scans"
+    hidden = with_segments(bomb(MOST_SCANS + 1, mode), [b"\xff\xd0"])  # so that the walk over the headers ends early
+    assert message(hidden) == f"has more than {MOST_SCANS} scans"
+
+
+def test_many_scans_without_progression_are_refused_too():
+    data = jpeg(16, 16, subsampling=0)
+    start = data.find(b"\xff\xda")
+    red = segment(0xDA, bytes([1, data[start + 5], 0, 0, 63, 0])) + b"\x00" * 40
+    assert message(data[:start] + red * (MOST_SCANS + 1) + data[-2:]) == f"has more than {MOST_SCANS} scans"
+
+
+def test_a_marker_of_a_scan_among_other_bytes_is_not_counted():
+    data = with_segments(jpeg(16, 16), [segment(0xE5, b"\xff\xda" * 500)])
+    assert np.array_equal(shown(data), as_pillow_shows(data))
+
+
+def test_a_name_that_is_no_text_can_be_printed():
+    with pytest.raises(DataFailed) as refusal:
+        Encoded(b"", "b\udcff.jpg")
+    assert str(refusal.value).encode("utf-8").startswith(rb"b\xff.jpg: is empty")
+
+
+def test_a_file_that_a_decoder_needs_too_much_memory_for_is_refused(monkeypatch):
+    def full(*arguments, **named):
+        raise MemoryError
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", full)
+    assert message(jpeg(8, 8)) == "needs more memory to decode than there is"

@@ -1,0 +1,93 @@
+"""A batch in each of its forms holds the same pictures."""
+
+import numpy as np
+import pytest
+import torch
+
+from data.pictures import pixels
+from hasten.data.crops import Box
+from hasten.data.fillings import Colours, Cropped, FillBytes, FillCanvas, FillChannelsLast, FillPixels, Shown
+from hasten.data.recycling import Recycler
+from hasten.data.resample import resize_together
+
+MEAN, DEVIATION = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
+COLOURS = Colours.of(MEAN, DEVIATION)
+SIZE = 24
+PARTS = [
+    (pixels(50, 40, 1), Box(3, 5, 40, 30), 7),
+    (pixels(20, 90, 2), Box(0, 0, 20, 90, True), 0),
+    (pixels(24, 24, 3), Box(0, 0, 24, 24), 3),
+]
+
+
+def filled(form, order=(0, 1, 2), memory=None):
+    filling = form(len(PARTS), SIZE, COLOURS, memory or Recycler())
+    for place in order:
+        filling.put(place, *PARTS[place])
+    return filling.batch()
+
+
+def test_colours_are_those_of_to_tensor_and_normalize():
+    levels = torch.arange(256).repeat(3, 1).reshape(3, 16, 16)
+    mean, deviation = torch.tensor(MEAN)[:, None, None], torch.tensor(DEVIATION)[:, None, None]
+    wanted = (levels.float() / 255 - mean) / deviation
+    assert torch.allclose(COLOURS.normalised(levels.float()), wanted, atol=1e-5)
+
+
+def test_pixels_are_the_bytes_normalised():
+    shown = filled(FillBytes)
+    assert type(shown) is Shown
+    assert (shown.pixels.dtype, shown.pixels.shape) == (torch.uint8, (3, 3, SIZE, SIZE))
+    assert shown.pixels.is_contiguous(memory_format=torch.channels_last)
+    found, labels = filled(FillPixels)
+    assert found.is_contiguous()
+    assert torch.equal(found, COLOURS.normalised(shown.pixels.float()))
+    assert (labels.dtype, labels.tolist()) == (torch.int64, [7, 0, 3]) == (shown.labels.dtype, shown.labels.tolist())
+
+
+def test_the_layout_in_memory_changes_no_number():
+    (found, labels), (wanted, _) = filled(FillChannelsLast), filled(FillPixels)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, wanted)
+    assert labels.tolist() == [7, 0, 3]
+
+
+def test_what_a_device_makes_of_crops_is_what_the_host_makes_within_rounding():
+    crops = filled(FillCanvas)
+    assert type(crops) is Cropped
+    assert (crops.canvas.shape, crops.canvas.dtype) == ((3, 40, 90, 3), torch.uint8)
+    assert crops.sides.tolist() == [[40, 30], [20, 90], [24, 24]]
+    assert crops.mirrored.tolist() == [False, True, False]
+    assert crops.labels.tolist() == [7, 0, 3]
+    found = resize_together(crops.canvas, crops.sides, crops.mirrored, SIZE)
+    assert (found - filled(FillBytes).pixels.float()).abs().max() <= 1.01
+
+
+@pytest.mark.parametrize("form", [FillPixels, FillChannelsLast, FillBytes, FillCanvas])
+def test_places_can_be_filled_in_any_order_and_twice(form):
+    wanted, found = filled(form), filled(form, (2, 1, 0, 1, 2))
+    assert all(torch.equal(one, other) for one, other in zip(found[1:], wanted[1:], strict=True))
+    if form is not FillCanvas:  # what lies beside the crops is not defined
+        assert torch.equal(found[0], wanted[0])
+
+
+@pytest.mark.parametrize("form", [FillPixels, FillChannelsLast, FillBytes])
+def test_a_batch_that_is_kept_is_not_filled_again(form):
+    memory = Recycler()
+    kept = filled(form, memory=memory)
+    before = kept[0].clone()
+    place = filled(form, memory=memory)[0].data_ptr()
+    assert place != kept[0].data_ptr()
+    assert filled(form, memory=memory)[0].data_ptr() == place
+    assert torch.equal(kept[0], before)
+
+
+def test_crops_are_copied_so_that_a_picture_can_go():
+    picture = PARTS[0][0].copy()
+    filling = FillCanvas(1, SIZE, COLOURS, Recycler())
+    filling.put(0, picture, PARTS[0][1], 1)
+    crops = filling.batch()
+    before = crops.canvas.clone()
+    picture[:] = 0
+    assert torch.equal(crops.canvas, before)
+    assert np.array_equal(before[0].numpy(), PARTS[0][0][3:43, 5:35])

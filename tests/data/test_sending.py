@@ -1,0 +1,136 @@
+"""Whether a value can be sent to another process, how large it is, and which part of it cannot."""
+
+from __future__ import annotations
+
+import io
+import threading
+from functools import partial
+
+import pytest
+import torch
+
+from broken_workers import (
+    Lambdas,
+    Large,
+    OddSamples,
+    as_list,
+    feed_of,
+    nothing_left_behind,
+    read,
+)
+from hasten.data import sending
+from hasten.data.options import LoaderOptions
+from hasten.data.sending import Parcel, parcel, unsendable_part
+from hasten.data.watch import Patience
+from hasten.errors import OutOfMemory, UserCodeFailed
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+ONE = LoaderOptions(workers=1)
+LONG = Patience(seconds=120)
+
+
+class Holding:
+    def __init__(self, held):
+        self.held = held
+
+
+class Slotted:
+    __slots__ = ("held",)
+
+    def __init__(self, held):
+        self.held = held
+
+
+def test_tensors_are_weighed_in_shared_memory_and_the_rest_in_the_pipe():
+    rows, label = torch.zeros(25, 4), torch.zeros(3, dtype=torch.int64)
+    found = parcel({"rows": rows, "more": [label, b"x" * 1000]})
+    assert found.shared_bytes == 400 + 24
+    assert 1000 < found.piped_bytes < 1200
+
+
+def test_a_part_of_a_tensor_takes_the_memory_of_the_whole():
+    assert parcel(torch.zeros(1000, dtype=torch.uint8)[:10]) == parcel(torch.zeros(1000, dtype=torch.uint8))
+
+
+def test_weighing_moves_nothing():
+    rows = torch.zeros(10)
+    assert isinstance(parcel(rows), Parcel)
+    assert not rows.is_shared()
+
+
+def no_name(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (lambda x: x, "train"),
+        (Holding(lambda x: x), "train.held"),
+        (Slotted(threading.Lock()), "train.held"),
+        (Holding([1, {"key": [Holding(threading.Lock())]}]), "train.held[1]['key'][0].held"),
+        (Holding((no_name, (x for x in ()))), "train.held[1]"),
+        (partial(no_name, threading.Lock()), "train.args[0]"),
+        (Holding(partial(print, file=io.TextIOWrapper(io.BytesIO()))), "train.held.keywords['file']"),
+        (Holding(threading.Lock()).__init__, "train.__self__.held"),
+        (Holding(torch.ones(3, requires_grad=True) * 2), "train.held"),
+    ],
+)
+def test_the_way_to_the_smallest_part_that_cannot_be_sent_is_named(value, path):
+    found = unsendable_part(value, "train")
+    assert found is not None
+    assert found.path == path
+    assert found.reason
+
+
+def test_what_can_be_sent_has_no_such_part():
+    assert unsendable_part(Holding([1, "a", torch.zeros(3), no_name, Slotted(None)]), "train") is None
+
+
+def test_a_value_that_holds_itself_is_walked_once():
+    value = Holding(threading.Lock())
+    value.again = [value]
+    found = unsendable_part(value, "train")
+    assert found is not None
+    assert found.path == "train.held"
+
+
+def test_a_batch_that_cannot_leave_its_worker_is_told_at_once_with_its_part():
+    """torch prints it in the worker, and the training process waits for ever."""
+    with nothing_left_behind():
+        feed = feed_of(Lambdas(), ONE, patience=LONG, collate=as_list)
+        with pytest.raises(UserCodeFailed) as caught:
+            read(feed, 8)
+    assert "batch[0]['function'] is <function" in caught.value.what
+    assert caught.value.where == "Job.train"
+
+
+def test_a_batch_with_a_gradients_history_is_told_too():
+    with nothing_left_behind():
+        feed = feed_of(OddSamples(torch.ones(2, requires_grad=True) * 2), ONE, patience=LONG, collate=as_list)
+        with pytest.raises(UserCodeFailed, match="history: detach"):
+            read(feed, 8)
+
+
+@pytest.mark.parametrize("collate", [None, as_list], ids=["torch's collate", "one of the user's"])
+def test_the_same_batches_come_where_shared_memory_nears_its_end(monkeypatch, collate):
+    plain = read(feed_of(Large(8), LoaderOptions(), collate=collate), 8)
+    monkeypatch.setattr(sending, "free_shared_memory", lambda: 1)
+    with nothing_left_behind():
+        found = read(feed_of(Large(8), ONE, patience=LONG, collate=collate), 8)
+    assert torch.equal(torch.stack(list(map(torch.as_tensor, _flat(found)))), torch.stack(_flat(plain)))
+
+
+def _flat(batches):
+    return [sample for batch in batches for sample in batch]
+
+
+def test_full_shared_memory_in_a_worker_is_full_memory_with_its_name():
+    failed = sending.Failed(
+        kind=UserCodeFailed, what="RuntimeError: unable to allocate shared memory(shm) for file", where="here", fix=""
+    )
+    error = sending._told(failed).error()
+    assert isinstance(error, OutOfMemory)
+    assert "shm" in error.what
+    assert "--shm-size" in error.fix

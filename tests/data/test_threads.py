@@ -1,0 +1,216 @@
+"""Threads that read ahead: the answers come in order, and nothing that goes wrong stays behind."""
+
+import threading
+import weakref
+from itertools import count as counted
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hasten.data.threads import Threads
+from hasten.errors import Hang
+
+PATIENT = 60.0  # seconds: longer than any test
+
+
+class Crew:
+    """Threads for the length of a test, and a wait for their end."""
+
+    def __init__(self, read, count=2, ahead=1, limit=lambda: PATIENT):
+        self.before = set(threading.enumerate())
+        self.threads = Threads(read, count, ahead, limit)
+        self.mine = set(threading.enumerate()) - self.before
+
+    def __enter__(self):
+        return self.threads
+
+    def __exit__(self, *error):
+        self.threads.close()
+        for thread in self.mine:
+            thread.join(PATIENT)
+            assert not thread.is_alive()
+
+
+@settings(max_examples=25)
+@given(requests=st.integers(0, 40), threads=st.integers(1, 4), ahead=st.integers(0, 3))
+def test_answers_come_in_the_order_of_the_requests(requests, threads, ahead):
+    with Crew(lambda request: request * request, threads, ahead) as crew:
+        for _ in range(2):
+            assert list(crew.answers(range(requests))) == [each * each for each in range(requests)]
+
+
+def test_a_slow_first_answer_does_not_let_the_second_pass():
+    second = threading.Event()
+
+    def read(request):
+        if request == 0:
+            assert second.wait(PATIENT)
+        elif request == 1:
+            second.set()
+        return request
+
+    with Crew(read) as crew:
+        assert list(crew.answers(range(5))) == [0, 1, 2, 3, 4]
+
+
+def test_no_more_is_read_ahead_than_was_asked_for():
+    asked = []
+
+    def requests():
+        for number in range(100):
+            asked.append(number)
+            yield number
+
+    with Crew(lambda request: request, count=2, ahead=3) as crew:
+        answers = crew.answers(requests())
+        next(answers)
+        assert len(asked) == 8
+        next(answers)
+        assert len(asked) == 9
+        answers.close()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_comes_at_its_place_and_the_next_epoch_is_read(error):
+    def read(request):
+        if request == 3:
+            raise error("broken")
+        return request
+
+    with Crew(read) as crew:
+        found = []
+        with pytest.raises(error, match="broken"):
+            found.extend(crew.answers(range(8)))
+        assert found == [0, 1, 2]
+        assert list(crew.answers([4, 5, 6])) == [4, 5, 6]
+
+
+def test_an_error_of_the_requests_comes_too():
+    def requests():
+        yield 1
+        raise LookupError("no more")
+
+    with Crew(lambda request: request) as crew, pytest.raises(LookupError):
+        list(crew.answers(requests()))
+
+
+def test_an_epoch_left_early_leaves_nothing_for_the_next():
+    read, go_on = [], threading.Event()
+
+    def slowly(request):
+        if request[0] == "left":
+            go_on.wait(PATIENT)
+        read.append(request)
+        return request
+
+    with Crew(slowly, count=1, ahead=5) as crew:
+        left = crew.answers(("left", number) for number in counted())
+        threading.Thread(target=go_on.set).start()
+        assert next(left) == ("left", 0)
+        go_on.clear()
+        left.close()
+        go_on.set()
+        assert list(crew.answers([("next", 0), ("next", 1)])) == [("next", 0), ("next", 1)]
+
+
+@pytest.mark.parametrize("close_at", [0, 1, 2])
+def test_an_epoch_that_is_closed_while_the_next_is_read_takes_nothing_from_it(close_at):
+    with Crew(lambda request: request, count=1, ahead=7) as crew:
+        left = crew.answers(range(100, 200))
+        assert next(left) == 100
+        found = []
+        for number, answer in enumerate(crew.answers(range(20))):
+            if number == close_at:
+                left.close()
+            found.append(answer)
+        assert found == list(range(20))
+
+
+def test_what_is_forgotten_is_not_read():
+    begun, go_on, read = threading.Event(), threading.Event(), []
+
+    def slowly(request):
+        if request == 1:
+            begun.set()
+            assert go_on.wait(PATIENT)
+        read.append(request)
+        return request
+
+    with Crew(slowly, count=1, ahead=9) as crew:
+        left = crew.answers(range(10))
+        assert next(left) == 0
+        assert begun.wait(PATIENT)
+        left.close()
+        go_on.set()
+        assert list(crew.answers([100])) == [100]
+    assert read == [0, 1, 100]
+
+
+def test_a_reader_that_hangs_is_told_with_the_place_where_it_stands():
+    go_on = threading.Event()
+
+    def a_file_system_that_went_away(request):
+        assert go_on.wait(PATIENT)
+
+    with Crew(a_file_system_that_went_away, count=2, limit=lambda: 0.05) as crew:
+        with pytest.raises(Hang, match="no batch came from 2 loader threads for 0 s") as hang:
+            next(crew.answers(range(4)))
+        go_on.set()
+    assert hang.value.exit_code == 14
+    assert hang.value.what.count("a_file_system_that_went_away") == 2
+    assert "hasten-loader-0" in hang.value.what
+    assert "file system" in hang.value.fix
+
+
+def test_the_limit_is_asked_for_every_answer():
+    asked = []
+
+    def limit():
+        asked.append(len(asked))
+        return PATIENT
+
+    with Crew(lambda request: request, limit=limit) as crew:
+        list(crew.answers(range(5)))
+    assert asked == [0, 1, 2, 3, 4]
+
+
+def test_each_thread_computes_alone_and_the_callers_threads_stay_as_they_were():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with Crew(lambda request: torch.get_num_threads(), count=2) as crew:
+            assert torch.get_num_threads() == 3
+            assert set(crew.answers(range(6))) == {1}
+            later = []
+            thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
+            assert later == [3]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_batch_is_the_callers_alone():
+    class Batch:
+        pass
+
+    given_out, still_there = [], []
+
+    def read(request):
+        still_there.append([batch() is not None for batch in given_out])
+        return Batch()
+
+    with Crew(read, count=1, ahead=0) as crew:
+        for batch in crew.answers(range(3)):
+            given_out.append(weakref.ref(batch))
+            del batch
+    assert still_there == [[], [False], [False, False]]
+
+
+def test_closing_twice_does_no_harm():
+    with Crew(lambda request: request) as crew:
+        assert list(crew.answers([1])) == [1]
+        crew.close()
