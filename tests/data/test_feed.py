@@ -1,9 +1,19 @@
+import gc
+import threading
+
+import numpy as np
+import psutil
 import pytest
 import torch
 
+from hasten.data.feed import Feed
+from hasten.data.loader import EvaluationLoader
 from hasten.data.options import LoaderOptions
-from hasten.errors import PlanError
-from loading import STAYING, Drawing, columns, content, epoch_of, indices, loader_of
+from hasten.data.reading import Request, reader_of
+from hasten.data.sources import source_of
+from hasten.data.watch import Patience
+from hasten.errors import Hang, PlanError
+from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, indices, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -46,3 +56,80 @@ def test_pinned_batches_are_the_same_batches():
         found = epoch_of(Drawing(13), options=options)
         assert content(found) == expected
         assert all(one.batch[1].is_pinned() for one in found)
+
+
+# Threads
+
+
+THREADS = LoaderOptions(workers=2, worker_kind="threads")
+
+
+def threads_of_loaders():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("hasten-loader")}
+
+
+def test_what_draws_nothing_is_read_by_threads_and_they_end_with_the_loader():
+    data = [(index, torch.full((2,), index)) for index in range(13)]
+    before = threads_of_loaders()
+    loader = loader_of(data, options=THREADS)
+    found = content(loader.epoch(0))
+    assert found == content(epoch_of(data))
+    assert loader.notices == ()
+    threads = threads_of_loaders() - before
+    assert len(threads) == 2
+    assert psutil.Process().children() == []
+    loader.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_threads_end_with_a_loader_that_nobody_closes():
+    before = threads_of_loaders()
+    loader = loader_of([1, 2, 3], options=THREADS)
+    list(loader.epoch(0))
+    threads = threads_of_loaders() - before
+    assert threads
+    del loader
+    gc.collect()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_what_may_draw_is_read_by_processes_instead_and_this_is_said():
+    loader = loader_of(Drawing(13), options=THREADS)
+    assert content(loader.epoch(0)) == content(epoch_of(Drawing(13)))
+    assert len(loader.notices) == 1
+    assert "read by 2 worker processes instead of threads: its samples may draw" in loader.notices[0]
+    loader.close()
+
+
+def test_columns_and_streams_are_not_read_by_threads():
+    gathered = loader_of(columns(9), options=THREADS)
+    assert "train is read by 0 worker processes instead of threads" in gathered.notices[0]
+    assert content(gathered.epoch(0)) == content(epoch_of(columns(9)))
+    stream = source_of(DrawingStream(9), field="valid")
+    loader = EvaluationLoader(stream, batch_size=4, options=LoaderOptions(workers=1, worker_kind="threads"), seed=0)
+    assert any("valid is read by 1 worker processes instead of threads" in notice for notice in loader.notices)
+
+
+def test_a_thread_that_hangs_is_told_with_the_line_where_it_stands():
+    release = threading.Event()
+
+    class Stuck(list):
+        steady_reason = "it holds its samples"
+
+        def __getitem__(self, index):
+            release.wait()
+            return super().__getitem__(index)
+
+    source = source_of(Stuck([1, 2]), field="train")
+    feed = Feed(reader_of(source, 0), source, THREADS, patience=Patience(seconds=0.2, first_seconds=0.2, batches=0))
+    try:
+        with pytest.raises(Hang, match=r"(?s)no batch came from 2 loader threads.*release\.wait") as told:
+            next(feed.answers([Request(0, np.array([0]))]))
+        assert told.value.exit_code == 14
+    finally:
+        release.set()
+        feed.close()

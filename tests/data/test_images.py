@@ -331,10 +331,10 @@ class Kept:
         return len(self.files)
 
     def view(self, index):
-        height, width, found = self.files[index]
+        height, width, found, label = self.files[index]
         for level in found:
             level.flags.writeable = False
-        return np.int64(height), np.int64(width), list(found)
+        return np.int64(height), np.int64(width), list(found), label
 
 
 @pytest.mark.trap(41)

@@ -73,9 +73,8 @@ def test_the_order_does_not_depend_on_the_file_systems(order, tmp_path_factory):
 
 def test_a_name_that_is_no_text_is_read(tmp_path):
     root = write(tmp_path, {"b\udcff/\udc80.jpg": jpeg(9, 9)})
-    classes, names, _ = scan(root)
-    assert classes == ["b\udcff"]
-    files = PictureFiles(root, names, CenterCrop(4))
+    files = PictureFiles(root, CenterCrop(4))
+    assert files.classes == ["b\udcff"]
     assert files[0][:2] == (9, 9)
     assert len(files.cache_key()) == 64
 
@@ -155,7 +154,7 @@ def test_a_file_that_grows_smaller_while_it_is_read_does_not_hang(tmp_path, monk
 
 def files_of(tmp_path, view, **files):
     root = write(tmp_path, {f"c/{name}.jpg": data for name, data in files.items()})
-    return PictureFiles(root, scan(root)[1], view)
+    return PictureFiles(root, view)
 
 
 def test_reading_a_file_is_known_to_draw_nothing(tmp_path):
@@ -164,8 +163,8 @@ def test_reading_a_file_is_known_to_draw_nothing(tmp_path):
 
 def test_a_picture_is_kept_in_the_sizes_that_a_view_can_ask_for(tmp_path):
     files = files_of(tmp_path, RandomResizedCrop(20), a=jpeg(100, 90), b=jpeg(15, 30), c=file_of(image(99, 99), "PNG"))
-    height, width, levels = files[0]
-    assert (height, width) == (100, 90)
+    height, width, levels, label = files[0]
+    assert (height, width, label) == (100, 90, 0)
     # The whole is 90 pixels wide: decoded at a quarter, 22 of them are left for 20.
     assert [level.shape for level in levels] == [(100, 90, 3), (50, 45, 3), (25, 23, 3), (0, 0, 3)]
     assert [level.size > 0 for level in files[1][2]] == [True, False, False, False]
@@ -206,7 +205,8 @@ def test_kept_pictures_answer_as_files_do(tmp_path):
 
     kept = KeptPictures(Kept())
     assert len(kept) == 1
-    picture, wanted = kept.picture(0), files.picture(0)
+    (picture, label), (wanted, wanted_label) = kept.labelled(0), files.labelled(0)
+    assert label == wanted_label
     assert (picture.height, picture.width, picture.denominators) == (100, 90, (1, 2, 4))
     for each in picture.denominators:
         assert np.array_equal(picture.at(each), wanted.at(each))
@@ -224,13 +224,12 @@ def test_a_cache_is_invalid_when_names_sizes_times_view_or_limit_change(tmp_path
     assert files.cache_key() == key
 
     def changed():
-        classes = scan(tmp_path)
-        return PictureFiles(tmp_path, classes[1], CenterCrop(20)).cache_key()
+        return PictureFiles(tmp_path, CenterCrop(20)).cache_key()
 
     assert changed() == key
     keys = [
-        PictureFiles(tmp_path, files.names, CenterCrop(21)).cache_key(),
-        PictureFiles(tmp_path, files.names, CenterCrop(20), most_pixels=9999).cache_key(),
+        PictureFiles(tmp_path, CenterCrop(21)).cache_key(),
+        PictureFiles(tmp_path, CenterCrop(20), most_pixels=9999).cache_key(),
     ]
     os.utime(first, ns=(10**18, 10**18 + 1))
     keys.append(changed())

@@ -12,17 +12,21 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from hasten import Shards
 from hasten.data import shards
 from hasten.data.augmented import Augmented, seam_of
-from hasten.data.cache import open_cache
+from hasten.data.keeping import Watcher, kept
+from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.shard_index import MANIFEST, ROW, ROWS
+from hasten.data.sources import source_of
 from hasten.data.steadiness import steady_reason
 from hasten.errors import DataFailed
 from loading import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
 from packing import NUMBERED, Numbered, pack_samples, packed_folder
+from support import laptop
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -200,16 +204,22 @@ def test_the_loader_shuffles_within_the_buffer_and_not_at_all_when_told(folder: 
 
 def test_a_cache_of_shards_keeps_their_order_and_changes_with_them(folder: Path, tmp_path: Path):
     data = Shards(folder, form=("cls",), buffer=8)
-    seam = seam_of(data)
-    assert seam is not None
-    kept = seam.rejoined(open_cache(seam.steady, tmp_path / "cache"))
-    assert content(epoch_of(kept, 2)) == content(epoch_of(data, 2))
+    cached = LoaderOptions(cache=tmp_path / "cache")
+    source = kept(source_of(data, field="train"), cached, torch.device("cpu"), laptop(), Watcher(print, print))
+    assert type(source.dataset) is not Shards
+    loader = TrainLoader(source, batch_size=4, options=cached, seed=7)
+    assert content(loader.epoch(2)) == content(epoch_of(data, 2))
     key = data.cache_key()
     assert key == Shards(folder, form=("cls",)).cache_key()
     assert key != Shards(folder).cache_key()
     assert key != Shards(folder, form=("cls",), decode={"cls": int}).cache_key()
     os.utime(folder / "shard-000000.tar", ns=(1, 1))
     assert key != Shards(folder, form=("cls",)).cache_key()
+
+
+def test_what_is_augmented_keeps_the_order_of_its_shards(folder: Path):
+    data = Shards(folder, form=("cls",), buffer=8)
+    assert indices(epoch_of(Augmented(data, tuple), 2)) == indices(epoch_of(data, 2))
 
 
 @pytest.mark.trap(41)

@@ -21,6 +21,7 @@ from typing import Any
 
 from torch.utils.data import Subset
 
+from hasten.data.order import SampleOrder
 from hasten.data.steadiness import steady_reason
 
 
@@ -45,6 +46,11 @@ class Augmented:
     def steady(self) -> Any:
         """The part whose samples are always the same."""
         return self.dataset
+
+    @property
+    def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
+        """The steady part's own order, where it has one."""
+        return getattr(self.dataset, "sample_order", None)
 
     def with_steady(self, replacement: Any) -> Augmented:
         """The same transform on top of another steady part."""

@@ -97,19 +97,12 @@ class Feed:
 
     def _read_by_threads(self, requests: Iterable[Any]) -> Iterator[Any]:
         if self._threads is None:
-            self._threads = Threads(self._read_here, self._workers, self._ahead, self._longest_wait)
+            read = partial(_read, self._reader, self._pin_memory)
+            self._threads = Threads(read, self._workers, self._ahead, _limit_of(self._patience, self._arrivals))
         self._arrivals.clear()
         for answer in self._threads.answers(requests):
             self._arrivals.append(time.monotonic())
             yield answer
-
-    def _read_here(self, request: Any) -> Any:
-        answer = self._reader.__getitems__(request)
-        return map_tensors(answer, torch.Tensor.pin_memory) if self._pin_memory else answer
-
-    def _longest_wait(self) -> float:
-        times = list(self._arrivals)
-        return self._patience.limit(median(map(sub, times[1:], times)) if len(times) > 1 else 0.0)
 
     def _read_by_workers(self, requests: Iterable[Any]) -> Iterator[Any]:
         requests = iter(requests)
@@ -226,6 +219,21 @@ class _Requests:
 def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
     handed.pending = requests
     return iter(loader)
+
+
+def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
+    answer = reader.__getitems__(request)
+    return map_tensors(answer, torch.Tensor.pin_memory) if pin_memory else answer
+
+
+def _limit_of(patience: Patience, arrivals: deque[float]) -> Callable[[], float]:
+    """The longest that the next answer may take, by when those before it came."""
+
+    def limit() -> float:
+        times = list(arrivals)
+        return patience.limit(median(map(sub, times[1:], times)) if len(times) > 1 else 0.0)
+
+    return limit
 
 
 def _as_read(batch: Any) -> Any:

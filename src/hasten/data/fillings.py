@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hasten.data.crops import Box
 from hasten.data.recycling import Recycler
-from hasten.data.resample import crops_on_canvas, resize_into
+from hasten.data.resample import crops_on_canvas, resize_into, resized
 
 
 class Shown(NamedTuple):
@@ -52,7 +52,9 @@ class Colours(NamedTuple):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """float32 (…, 3, H, W), changed in place."""
-        scale, offset = self.scale.to(pixels.device), self.offset.to(pixels.device)
+        scale, offset = self.scale, self.offset
+        if not pixels.is_cpu:
+            scale, offset = scale.to(pixels.device), offset.to(pixels.device)
         return pixels.mul_(scale).add_(offset)  # addcmul takes four times as long where three numbers are spread out
 
 
@@ -69,14 +71,15 @@ class FillPixels:
 
     def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
         self._pixels = memory.empty((samples, 3, size, size), torch.float32)
+        self._places = self._pixels.split(1)
         self._labels = torch.empty(samples, dtype=torch.int64)
-        self._bytes = _bytes(1, size, memory)[0]
+        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes ten times as long
+        self._bytes = _bytes(1, size, memory)
         self._colours = colours
 
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        resize_into(self._bytes, picture, box)
-        self._colours.normalised(self._pixels[place].copy_(self._bytes))
-        self._labels[place] = label
+        self._colours.normalised(self._places[place].copy_(resized(self._bytes, picture, box)))
+        self._numbers[place] = label
 
     def batch(self) -> tuple[Tensor, Tensor]:
         return self._pixels, self._labels
@@ -88,16 +91,17 @@ class FillChannelsLast:
     def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
         self._pixels = memory.empty((samples, size, size, 3), torch.float32).permute(0, 3, 1, 2)
         self._labels = torch.empty(samples, dtype=torch.int64)
-        self._bytes = _bytes(1, size, memory)[0]
+        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes ten times as long
+        self._bytes = _bytes(1, size, memory)
         # Whole lines, so that the processor finds many numbers in a row to multiply.
         self._scale, self._offset = (each.flatten().repeat(size) for each in colours)
         self._line = (size, 3 * size)
+        self._places = self._pixels.permute(0, 2, 3, 1).view(samples, *self._line).unbind()
 
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        resize_into(self._bytes, picture, box)
-        pixels = self._pixels[place].permute(1, 2, 0).view(self._line)
-        pixels.copy_(self._bytes.permute(1, 2, 0).view(self._line)).mul_(self._scale).add_(self._offset)
-        self._labels[place] = label
+        shown = resized(self._bytes, picture, box)[0].permute(1, 2, 0).reshape(self._line)
+        self._places[place].copy_(shown).mul_(self._scale).add_(self._offset)
+        self._numbers[place] = label
 
     def batch(self) -> tuple[Tensor, Tensor]:
         return self._pixels, self._labels

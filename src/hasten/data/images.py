@@ -3,6 +3,8 @@
     train = hasten.ImageFolder("photos/train", hasten.RandomResizedCrop(224))
     valid = hasten.ImageFolder("photos/valid", hasten.CenterCrop(224))
 
+The folder may also be one that `hasten pack` made of such a folder, or any other of WebDataset shards.
+
 Batches are (pictures, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
 The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
 within one level of 255; turned the right way up, which torchvision does not do. Where a JPEG is decoded at a part of
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,7 +38,9 @@ from hasten.data.crops import View, draws_of, sufficient
 from hasten.data.decode import MOST_PIXELS
 from hasten.data.fillings import Colours, Cropped, FillBytes, FillCanvas, FillChannelsLast, Filling, FillPixels, Shown
 from hasten.data.options import Placement
-from hasten.data.picture_files import KeptPictures, PictureFiles, scan
+from hasten.data.order import SampleOrder
+from hasten.data.picture_files import KeptPictures, PictureFiles, Pictures
+from hasten.data.picture_shards import PictureShards, holds_shards
 from hasten.data.recycling import Recycler
 from hasten.data.resample import resize_together
 from hasten.errors import Misconfigured
@@ -45,14 +49,14 @@ IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """root: a folder with one folder of pictures for each class, as `scan` reads it.
+    """root: a folder with one folder of pictures for each class, as `scan` reads it; or a folder of tar shards.
 
     view: what of a picture is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
     mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
     most_pixels: larger pictures are refused before memory is asked for.
 
     Raises DataFailed when there is no class, or a class without pictures; reading a sample raises it for a file that
-    is damaged, empty, too large or no picture. `classes` are the names of the labels.
+    is damaged, empty, too large or no picture. `classes` are the names of the labels; empty where shards lack them.
     """
 
     def __init__(
@@ -69,16 +73,17 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
                 f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
             )
         self.root, self.view = Path(root), view
-        self.classes, names, self._labels = scan(self.root)
-        self._steady: Any = PictureFiles(self.root, names, view, most_pixels)
-        self._pictures: PictureFiles | KeptPictures = self._steady
+        kind = PictureShards if holds_shards(self.root) else PictureFiles
+        self._pictures: Pictures = kind(self.root, view, most_pixels)
+        self._steady: Any = self._pictures
+        self.classes = list(self._steady.classes)
         self._colours = Colours.of(mean, deviation)
         self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
         self._filling: type[Filling] = FillPixels
         self._memory = Recycler()
 
     def __len__(self) -> int:
-        return len(self._labels if self._chosen is None else self._chosen)
+        return len(self._steady if self._chosen is None else self._chosen)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """One sample for any other loader: float32 (3, size, size) and its label. Draws from torch's generator."""
@@ -98,8 +103,8 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def steady(self) -> PictureFiles:
-        """What the files decode to: the same every time."""
+    def steady(self) -> Any:
+        """What the files decode to, a map-style data set: the same every time."""
         return self._steady
 
     def with_steady(self, replacement: Any) -> Self:
@@ -107,6 +112,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         clone = copy.copy(self)
         clone._pictures = KeptPictures(replacement)
         return clone
+
+    @property
+    def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
+        """The order of shards, in which what is read together lies together; None where every order is as good."""
+        return getattr(self._steady, "sample_order", None) if self._chosen is None else None
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,10 +141,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
     def fill(self, filling: Filling, place: int, index: int, draws: Sequence[float]) -> None:
         """Read one sample and put it at its place in a batch."""
         row = index if self._chosen is None else int(self._chosen[index])
-        picture = self._pictures.picture(row)
+        picture, label = self._pictures.labelled(row)
         box = self.view.box(picture.height, picture.width, draws)
         denominator = sufficient(box.height, box.width, self.view.size, picture.denominators)
-        filling.put(place, picture.at(denominator), box.at(denominator), int(self._labels[row]))
+        filling.put(place, picture.at(denominator), box.at(denominator), label)
 
     def finished(self, batch: Any) -> Any:
         """A batch on its device, as the model takes it: (pictures, labels)."""

@@ -277,8 +277,8 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     if source.sampler is not None:
         return SampledOrder(source.sampler, source.count, seed)
     shuffled = shuffle if source.shuffle is None else source.shuffle
-    if callable(own := getattr(source.dataset, "sample_order", None)):  # not every sample of it is as near as any other
-        return own(seed, shuffled)  # pyright: ignore[reportReturnType]
+    if source.order is not None:
+        return source.order(seed, shuffled)
     return Order(source.count, seed, shuffled)
 
 

@@ -39,6 +39,17 @@ class Picture(Protocol):
     def at(self, denominator: int) -> np.ndarray: ...
 
 
+Kept = tuple[int, int, tuple[np.ndarray, ...], int]  # height, width, levels, label
+
+
+class Pictures(Protocol):
+    """Pictures by number, with their labels: in files, in shards, or kept."""
+
+    def __len__(self) -> int: ...
+
+    def labelled(self, index: int) -> tuple[Picture, int]: ...
+
+
 class Names:
     """Texts by number, in one block of memory."""
 
@@ -56,7 +67,7 @@ class Names:
 
 
 class PictureFiles:
-    """A map-style data set of (height, width, levels): each picture in the sizes that a view of it can ask for.
+    """A map-style data set of (height, width, levels, label): each picture in the sizes that a view of it can ask for.
 
     levels: one uint8 array (h, w, 3) for each of the denominators 1, 2, 4 and 8, the picture at one over them of its
         size, rounded up; one without pixels, (0, 0, 3), stands for a size that is never asked for.
@@ -66,22 +77,20 @@ class PictureFiles:
 
     steady_reason = "a file decodes to the same pixels every time"
 
-    def __init__(self, root: Path, names: Names, view: View, most_pixels: int = MOST_PIXELS) -> None:
-        self.root, self.names, self._view, self._most_pixels = root, names, view, most_pixels
+    def __init__(self, root: Path, view: View, most_pixels: int = MOST_PIXELS) -> None:
+        self.root, self._view, self._most_pixels = root, view, most_pixels
+        self.classes, self.names, self._labels = scan(root)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, index: int) -> tuple[int, int, tuple[np.ndarray, ...]]:
-        picture, nothing = self.picture(index), np.empty((0, 0, 3), dtype=np.uint8)
-        wanted = asked_for(self._view, picture)
-        levels = tuple(picture.at(each) if each in wanted else nothing for each in DENOMINATORS)
-        return picture.height, picture.width, levels
+    def __getitem__(self, index: int) -> Kept:
+        return kept(self._view, *self.labelled(index))
 
-    def picture(self, index: int) -> Encoded:
-        """One picture, read and not yet decoded. Raises DataFailed, naming the file, when it is none."""
+    def labelled(self, index: int) -> tuple[Encoded, int]:
+        """One picture, read and not yet decoded, and its label. Raises DataFailed, naming the file, when it is none."""
         path = self.path(index)
-        return Encoded(read_file(path), path, self._most_pixels)
+        return Encoded(read_file(path), path, self._most_pixels), int(self._labels[index])
 
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
@@ -97,7 +106,7 @@ class PictureFiles:
 
 
 class KeptPictures:
-    """The same pictures from a cache of PictureFiles: any data set with `view(index)` that answers alike."""
+    """The same pictures from a cache of them: any data set with `view(index)` that answers what they are kept as."""
 
     def __init__(self, kept: Any) -> None:
         self._kept = kept
@@ -105,8 +114,9 @@ class KeptPictures:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def picture(self, index: int) -> KeptPicture:
-        return KeptPicture(*self._kept.view(index))
+    def labelled(self, index: int) -> tuple[KeptPicture, int]:
+        height, width, levels, label = self._kept.view(index)
+        return KeptPicture(height, width, levels), int(label)
 
 
 class KeptPicture:
@@ -117,6 +127,13 @@ class KeptPicture:
 
     def at(self, denominator: int) -> np.ndarray:
         return self._levels[denominator]
+
+
+def kept(view: View, picture: Picture, label: int) -> Kept:
+    """A picture as it is kept: in every size that the view can ask for."""
+    wanted, nothing = asked_for(view, picture), np.empty((0, 0, 3), dtype=np.uint8)
+    levels = tuple(picture.at(each) if each in wanted else nothing for each in DENOMINATORS)
+    return picture.height, picture.width, levels, label
 
 
 def asked_for(view: View, picture: Picture) -> set[int]:

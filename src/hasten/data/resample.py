@@ -4,8 +4,10 @@ Both are the same filter: bilinear, widened by the factor by which the part shri
 ("antialias", which is what Pillow's BILINEAR does). Without the widening, fine patterns turn into coarse ones.
 
 The host uses torch's kernel for uint8, which rounds to whole numbers as Pillow does; it is written to a place that is
-given, because asking for new memory for every picture costs half as much again. On a device, the filter is two batched
-matrix products, rows and columns: one launch for pictures of many sizes, and no rounding in between.
+given, because asking for new memory for every picture costs half as much again. Views are made by NumPy: every call of
+torch's, even for a view, lets another thread have the interpreter, and waits until it gets it back. On a device, the
+filter is two batched matrix products, rows and columns: one launch for pictures of many sizes, and no rounding in
+between.
 
 Source: torch.nn.functional.interpolate with antialias=True; Pillow's Resample.c.
 """
@@ -25,13 +27,19 @@ _RESIZE = torch.ops.aten._upsample_bilinear2d_aa.out  # what interpolate calls; 
 
 def resize_into(out: Tensor, picture: np.ndarray, box: Box) -> None:
     """Fill `out` (uint8, (3, size, size), channels last in memory) with the box of a picture (uint8, (H, W, 3))."""
+    shown = resized(out[None], picture, box)
+    if box.mirrored:
+        out.copy_(shown[0])
+
+
+def resized(scratch: Tensor, picture: np.ndarray, box: Box) -> Tensor:
+    """The same as a batch of one: in `scratch` (uint8, (1, 3, size, size)), or mirrored in memory of its own."""
     part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
     if not part.flags.writeable:
         part = _unmarked(part)
-    whole = torch.from_numpy(part).permute(2, 0, 1)[None]
-    _RESIZE(whole, list(out.shape[1:]), False, None, None, out=out[None])
-    if box.mirrored:
-        out.copy_(out.flip(-1))
+    whole = torch.from_numpy(part.transpose(2, 0, 1)[None])
+    _RESIZE(whole, scratch.shape[2:], False, None, None, out=scratch)
+    return scratch.flip(-1) if box.mirrored else scratch
 
 
 def _unmarked(part: np.ndarray) -> np.ndarray:

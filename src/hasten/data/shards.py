@@ -21,8 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hasten.data.altered_byte import altered_byte
 from hasten.data.cache_key import key_of
 from hasten.data.shard_index import MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, open_index, scanned
@@ -104,18 +102,6 @@ class Shards:
         """Why reading draws no random number; None where functions of the user's decode, which may."""
         return None if self._decode else "a shard holds the same bytes every time"
 
-    @property
-    def steady(self) -> Shards:
-        """Itself, as what may be kept in a cache. Where functions of the user's decode, there is no such attribute:
-        only hasten.Augmented(Shards(…), …) can say that they give the same every time."""
-        if self._decode:
-            raise AttributeError("whether the functions in decode draw random numbers is not known")
-        return self
-
-    def with_steady(self, replacement: Any) -> KeptShards:
-        """The same samples from a cache of them, in the same order."""
-        return KeptShards(replacement, self._index.counts, self._buffer)
-
     def cache_key(self) -> str:
         """Changes with the shards' names, sizes and times, the form and the functions that decode."""
         files = [self._folder / name for name in (MANIFEST, ROWS)] if self._folder is not None else []
@@ -168,24 +154,6 @@ class Shards:
         self.__dict__.update(state)
         if self._folder is not None:
             self._index = open_index(self._folder)
-
-
-class KeptShards:
-    """The samples of shards from elsewhere, such as a cache of them, in the order that the shards have."""
-
-    steady_reason = "a cache holds the same samples every time"
-
-    def __init__(self, kept: Any, counts: np.ndarray, buffer: int) -> None:
-        self._kept, self._counts, self._buffer = kept, counts, buffer
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._kept[index]
-
-    def sample_order(self, seed: int, shuffle: bool) -> ShardOrder:
-        return ShardOrder(self._counts, self._buffer, seed, shuffle)
 
 
 class _OpenFile:

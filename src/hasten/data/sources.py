@@ -19,7 +19,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from hasten.data.failures import their_frame
 from hasten.data.gather import Columns
 from hasten.data.images import ImageFolder
 from hasten.data.options import LoaderOptions, Placement
+from hasten.data.order import SampleOrder
 from hasten.errors import JobError, UserCodeFailed
 from hasten.facts.job import describe
 
@@ -62,6 +63,8 @@ class Source:
     shuffle: bool | None = None  # None leaves it to the job
     drop_last: bool = False
     sampler: Iterable[int] | None = None  # a sampler of the user's own, which then decides the order
+    order: Callable[[int, bool], SampleOrder] | None = None
+    """(seed, shuffle) -> the data set's own order, where not every sample of it is as near as any other."""
     options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
     worker_init: Callable[[int], None] | None = None
     notices: tuple[str, ...] = ()  # what of a DataLoader is not taken over, for the user to know
@@ -243,7 +246,16 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
         raise JobError(field, f"is {describe(data)}, which has __getitem__ but no length", write)
     found = _columns_within(data) if chosen is default_collate else None
     columns, rows = found if found is not None else (None, None)
-    return Source(field=field, dataset=data, count=count, columns=columns, rows=rows, collate=chosen)
+    order = getattr(data, "sample_order", None)
+    return Source(
+        field=field,
+        dataset=data,
+        count=count,
+        columns=columns,
+        rows=rows,
+        order=cast("Callable[[int, bool], SampleOrder]", order) if callable(order) else None,
+        collate=chosen,
+    )
 
 
 def _part(data: Any) -> Any:

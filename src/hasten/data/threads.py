@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -40,18 +41,21 @@ class Threads:
     """
 
     def __init__(self, read: Callable[[Any], Any], count: int, ahead: int, limit: Callable[[], float]) -> None:
-        self._read, self._ahead, self._limit = read, count * (ahead + 1), limit
+        self._ahead, self._limit = count * (ahead + 1), limit
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()
-        self._started: SimpleQueue[None] = SimpleQueue()
+        started: SimpleQueue[None] = SimpleQueue()
         compute_threads = torch.get_num_threads()
+        # They know nothing of this object, so that they end with it where nobody closes it.
         self._threads = [
-            Thread(target=self._work, name=f"hasten-loader-{number}", daemon=True) for number in range(count)
+            Thread(target=_work, args=(self._orders, read, started), name=f"hasten-loader-{number}", daemon=True)
+            for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
         for _ in self._threads:
-            self._started.get()
+            started.get()
         torch.set_num_threads(compute_threads)  # each loader thread set one; that is also what later threads begin with
+        self._end = weakref.finalize(self, _end, self._orders, count)
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """What `read` answers to each request, in order; raises what it raised. What is read ahead when the caller
@@ -76,11 +80,7 @@ class Threads:
 
     def close(self) -> None:
         """Let the threads end after what they are at. Who still waits for an answer waits in vain: see `limit`."""
-        with suppress(Empty):
-            while True:
-                self._orders.get_nowait()
-        for _ in self._threads:
-            self._orders.put(None)
+        self._end()
 
     def _wait(self, order: _Order) -> tuple[Any, BaseException | None]:
         limit = self._limit()
@@ -92,19 +92,6 @@ class Threads:
                 fix="look at where they stand: a file system that does not answer, or a lock that nobody gives back",
             ) from None
 
-    def _work(self) -> None:
-        torch.set_num_threads(1)
-        torch.get_num_threads()  # a thread's first look takes over the number that anyone set last: this one, by now
-        self._started.put(None)
-        while (order := self._orders.get()) is not None:
-            if order.forgotten:
-                continue
-            try:
-                order.answer.put((self._read(order.request), None))
-            except BaseException as error:
-                order.answer.put((None, error))
-            del order  # the batch is the caller's alone
-
     def _stacks(self) -> str:
         frames = sys._current_frames()
         return "\n".join(
@@ -112,3 +99,25 @@ class Threads:
             for thread in self._threads
             if thread.ident in frames
         )
+
+
+def _work(orders: SimpleQueue[_Order | None], read: Callable[[Any], Any], started: SimpleQueue[None]) -> None:
+    torch.set_num_threads(1)
+    torch.get_num_threads()  # a thread's first look takes over the number that anyone set last: this one, by now
+    started.put(None)
+    while (order := orders.get()) is not None:
+        if order.forgotten:
+            continue
+        try:
+            order.answer.put((read(order.request), None))
+        except BaseException as error:
+            order.answer.put((None, error))
+        del order  # the batch is the caller's alone
+
+
+def _end(orders: SimpleQueue[_Order | None], threads: int) -> None:
+    with suppress(Empty):
+        while True:
+            orders.get_nowait()
+    for _ in range(threads):
+        orders.put(None)
