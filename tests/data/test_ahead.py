@@ -50,7 +50,7 @@ def test_an_error_of_the_loader_comes_after_the_batches_before_it():
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 3, 12])
 def test_copying_ahead_gives_the_same_batches_in_the_same_order(depth, count):
-    found = list(copied_ahead(microbatches(count), on_device, torch.device("cuda"), depth))
+    found = list(copied_ahead(microbatches(count), on_device, torch.cuda.Stream(), depth))
     assert numbers(found) == numbers(microbatches(count))
     for number, one in enumerate(found):
         assert one.batch.pixels.is_cuda
@@ -60,7 +60,7 @@ def test_copying_ahead_gives_the_same_batches_in_the_same_order(depth, count):
 @pytest.mark.gpu
 def test_no_more_is_copied_than_was_asked_for():
     asked = []
-    found = copied_ahead(microbatches(20, asked=asked), on_device, torch.device("cuda"), 3)
+    found = copied_ahead(microbatches(20, asked=asked), on_device, torch.cuda.Stream(), 3)
     next(found)
     assert asked == [0, 1, 2, 3]
     next(found)
@@ -71,7 +71,7 @@ def test_no_more_is_copied_than_was_asked_for():
 def test_an_error_while_copying_ahead_comes_after_the_batches_before_it():
     found = []
     with pytest.raises(LookupError):
-        found.extend(copied_ahead(microbatches(3, LookupError("gone")), on_device, torch.device("cuda"), 4))
+        found.extend(copied_ahead(microbatches(3, LookupError("gone")), on_device, torch.cuda.Stream(), 4))
     assert numbers(found) == numbers(microbatches(3))
 
 
@@ -87,7 +87,7 @@ def test_no_batch_is_overwritten_while_the_device_still_reads_it(pinned):
             yield one._replace(batch=Shown(*(part.pin_memory() for part in one.batch))) if pinned else one
 
     sums = []
-    for one in copied_ahead(pinning(microbatches(40, side=side)), on_device, torch.device("cuda"), 3):
+    for one in copied_ahead(pinning(microbatches(40, side=side)), on_device, torch.cuda.Stream(), 3):
         for _ in range(3):
             matrix = (matrix @ matrix).clamp(-1, 1)
         pixels = one.batch.pixels.clone()  # on the computing stream, behind all of that

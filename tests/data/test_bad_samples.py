@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, SubsetRandomSampler
 
 import hasten
 from data.pictures import jpeg, write
@@ -15,7 +16,7 @@ from hasten.data.failures import reason_of
 from hasten.data.images import ImageFolder
 from hasten.data.loader import EvaluationLoader
 from hasten.data.sources import source_of
-from hasten.errors import DataFailed, JobError, UserCodeFailed
+from hasten.errors import DataFailed, JobError, StorageFailed, UserCodeFailed
 from loading import HERE, ONE_WORKER, TWO_WORKERS, Drawing, DrawingStream, content, drawn, epoch_of, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -256,3 +257,20 @@ def test_stand_ins_are_spread_over_the_data_set():
     assert ((counts - 200) ** 2 / 200).sum() < 45
     assert list(stand_ins(7, 1, 10**6)) != list(stand_ins(8, 1, 10**6))
     assert len(set(stand_ins(7, 1, 10**6))) == ATTEMPTS
+
+
+def test_a_damaged_cache_is_not_a_bad_sample():
+    class Kept(Damaged):
+        def __getitem__(self, index):
+            if index in self.bad:
+                raise StorageFailed("not as it was written", where="cache")
+            return super().__getitem__(index)
+
+    with pytest.raises(StorageFailed, match=r"sample 700 .*not as it was written"):
+        epoch_of(Kept({700}), replace_bad=True)
+
+
+def test_a_sampler_of_the_users_own_is_refused_as_what_stands_in_may_be_none_of_its_samples():
+    data = DataLoader(Damaged({3}), batch_size=4, sampler=SubsetRandomSampler(range(10)))
+    with pytest.raises(JobError, match="has a sampler of its own"):
+        loader_of(data, replace_bad=True, batch_size=None)

@@ -292,7 +292,7 @@ def test_a_damaged_cache_is_built_anew_and_the_file_is_named(tmp_path, name, har
         data[len(data) // 2] ^= 4
         path.write_bytes(data)
     if (name, harm) == (DATA, "flipped"):
-        with pytest.raises(DataFailed, match="run it again"):  # found where it is read, and then at the next start
+        with pytest.raises(StorageFailed, match="run it again"):  # found where it is read, and then at the next start
             samples_of(open_cache(Listed(RAGGED), tmp_path, say=said.append))
     assert same(samples_of(open_cache(Listed(RAGGED), tmp_path, say=said.append)), RAGGED)
     assert [text for text in said if "built anew" in text and (name in text or "has no manifest" in text)]

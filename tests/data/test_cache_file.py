@@ -19,7 +19,7 @@ from hasten.checkpoint import files
 from hasten.data import cache_file
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different, Writer
 from hasten.data.cache_samples import packed
-from hasten.errors import DataFailed, StorageFailed
+from hasten.errors import StorageFailed
 from kept_samples import FORMS, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -159,7 +159,7 @@ def test_other_samples_are_no_columns(tmp_path, samples):
 def test_columns_are_checked_before_they_are_given_out(tmp_path):
     folder = written(tmp_path / "c", [row(number) for number in range(5)])
     change(folder / DATA, -200)
-    with pytest.raises(DataFailed, match="are not as they were written"):
+    with pytest.raises(StorageFailed, match="are not as they were written"):
         Cached(folder).columns()
 
 
@@ -182,11 +182,11 @@ def test_a_flipped_bit_anywhere_never_gives_another_sample(tmp_path_factory, nam
         with pytest.raises(Damaged, match=name):
             Cached(folder)
         return
-    cached, refused = Cached(folder), list[DataFailed]()
+    cached, refused = Cached(folder), list[StorageFailed]()
     for index, sample in enumerate(samples):
         try:
             assert same(cached[index], sample)
-        except DataFailed as error:
+        except StorageFailed as error:
             refused.append(error)
     assert [error.where for error in refused] == [str(folder / DATA)]
 
@@ -218,7 +218,7 @@ def test_a_cache_that_was_found_damaged_is_not_opened_again(tmp_path):
     folder = written(tmp_path / "c", [torch.ones(100), torch.zeros(100)])
     change(folder / DATA, 500)
     cached = Cached(folder)
-    with pytest.raises(DataFailed, match="run it again: the cache is built anew"):
+    with pytest.raises(StorageFailed, match="run it again: the cache is built anew"):
         cached[1]
     with pytest.raises(Damaged, match="sample 1 are not as they were written"):
         Cached(folder)
@@ -232,7 +232,7 @@ def test_where_the_mark_cannot_be_written_the_error_says_what_to_remove(tmp_path
         raise StorageFailed("this disk is read-only")
 
     monkeypatch.setattr(files, "write_atomically", read_only)
-    with pytest.raises(DataFailed, match=f"remove {folder}"):
+    with pytest.raises(StorageFailed, match=f"remove {folder}"):
         Cached(folder)[0]
 
 

@@ -288,6 +288,8 @@ def test_on_a_processor_there_is_no_device_to_hold_samples():
 @pytest.mark.trap(41)
 def test_a_data_set_that_says_it_draws_nothing_and_draws_is_found_out():
     class Lying(Steady):
+        steady_reason = "it says so"
+
         def __getitem__(self, index: int) -> Any:
             return torch.rand(2)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from data.pictures import file_of, image, jpeg, write
 from hasten.data import picture_files
-from hasten.data.crops import CenterCrop, RandomResizedCrop
+from hasten.data.crops import Box, CenterCrop, RandomResizedCrop
 from hasten.data.picture_files import KeptPictures, Names, PictureFiles, asked_for, read_file, scan
 from hasten.data.steadiness import steady_reason
 from hasten.errors import DataFailed
@@ -243,3 +243,22 @@ def test_a_cache_is_invalid_when_names_sizes_times_view_or_limit_change(tmp_path
     first.rename(tmp_path / "c" / "aa.jpg")
     keys.append(changed())
     assert len({key, *keys}) == 6
+
+
+@pytest.mark.trap(41)
+def test_a_cache_is_invalid_when_a_view_of_the_users_own_is_edited(tmp_path):
+    write(tmp_path, {"c/a.jpg": jpeg(30, 30)})
+
+    def key_with(smallest_side):
+        class Corner:
+            size, draws = 8, 0
+
+            def box(self, height, width, draws):
+                return Box(0, 0, 8, 8)
+
+            def smallest(self, height, width):
+                return smallest_side, smallest_side
+
+        return PictureFiles(tmp_path, Corner()).cache_key()
+
+    assert key_with(8) == key_with(8) != key_with(16)

@@ -255,3 +255,15 @@ def test_fifty_million_samples_are_opened_without_reading_their_index(tmp_path: 
     assert len(set(found.tolist())) == 768
     assert psutil.Process().memory_info().rss - before < 50 << 20
     assert len(data) == count
+
+
+def test_a_file_that_another_thread_puts_in_its_place_is_read_to_the_end(tmp_path: Path, monkeypatch):
+    data = Shards(packed_folder(tmp_path), form=("cls",))
+    wanted, read = data[0], os.pread
+
+    def after_others(descriptor, size, offset):
+        data._open[:] = [None] * len(data._open)  # as when many other shards are read meanwhile
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "pread", after_others)
+    assert data[0] == wanted

@@ -180,3 +180,62 @@ def test_what_draws_nothing_or_is_given_its_numbers_is_read_in_threads(tmp_path)
     for data in ([1, 2, 3], Says(), pictures, Subset(pictures, [0, 1])):
         assert why_not_in_threads(source_of(data, field="train")) is None
     assert "collate" in why_not_in_threads(source_of(pictures, field="train", collate=noisy))
+
+
+# What a class of the user's makes of it
+
+
+class Inverted(hasten.ImageFolder):
+    def __getitem__(self, index):
+        picture, label = super().__getitem__(index)
+        return -picture, label
+
+
+class Wrapped:
+    """Hands on what it has not, and draws."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, index):
+        return self.inner[index], drawn()
+
+
+def test_a_subclass_that_reads_in_its_own_way_is_read_in_that_way(tmp_path):
+    root = photos(tmp_path, count=6)
+    data = Inverted(root, hasten.CenterCrop(8))
+    assert not takes_draws(data)
+    plain = epoch_of(hasten.ImageFolder(root, hasten.CenterCrop(8)))
+    for one, other in zip(epoch_of(data), plain, strict=True):
+        assert torch.equal(one.batch[0], -other.batch[0])
+
+
+def test_what_a_wrapper_hands_on_is_not_said_of_the_wrapper():
+    class Saying(Plain):
+        steady_reason = "it says so"
+
+        def __getitem__(self, index):
+            return index
+
+    assert steady_reason(Saying()) == "it says so"
+    assert steady_reason(Wrapped(Saying())) is None
+
+
+def test_a_subclass_that_draws_does_not_inherit_that_its_parent_does_not():
+    class Saying(Plain):
+        steady_reason = "it says so"
+
+        def __getitem__(self, index):
+            return index
+
+    class Drawn(Saying):
+        def __getitem__(self, index):
+            return index, drawn()
+
+    assert steady_reason(Drawn()) is None

@@ -24,6 +24,8 @@ class Steady(Grey):
 
 
 class Words(Steady):
+    steady_reason = "its words are always the same"
+
     def __getitem__(self, index):
         return "a word", index
 

@@ -37,15 +37,18 @@ def copied(microbatches: Iterator[Microbatch], place: Callable[[Any], Any]) -> I
 
 
 def copied_ahead(
-    microbatches: Iterator[Microbatch], place: Callable[[Any], Any], device: torch.device, depth: int
+    microbatches: Iterator[Microbatch], place: Callable[[Any], Any], stream: torch.cuda.Stream, depth: int
 ) -> Iterator[Microbatch]:
-    """The same, with up to `depth` more of them copied, or on their way, while one is used. device: a CUDA device.
+    """The same, with up to `depth` more of them copied, or on their way, while one is used.
+
+    stream: of a CUDA device, for copies alone, and the same one for a whole run: the device's allocator keeps what each
+        stream has freed apart.
 
     A batch is ready for the stream that is current when it is handed out. An error of the loader comes where it would
     have come without copying ahead: after the batches before it.
     """
-    stream = torch.cuda.Stream(device)
-    waiting, in_flight = deque[_Copy](), deque[_Copy]()
+    device = stream.device
+    waiting, in_flight, in_use = deque[_Copy](), deque[_Copy](), deque[tuple[_Copy, Any]]()
     failed: Exception | None = None
     while True:
         while failed is None and len(waiting) <= depth:
@@ -67,7 +70,11 @@ def copied_ahead(
         in_flight.append(copy)
         while in_flight and in_flight[0].done.query():
             in_flight.popleft()
+        while in_use and in_use[0][1].query():
+            in_use.popleft()
         yield _handed_over(copy, torch.cuda.current_stream(device))
+        # Held until what computes with it is done: not of every object can the allocator be told.
+        in_use.append((copy, torch.cuda.current_stream(device).record_event()))
 
 
 def _handed_over(copy: _Copy, stream: torch.cuda.Stream) -> Microbatch:

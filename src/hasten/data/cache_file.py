@@ -32,7 +32,7 @@ import numpy as np
 from hasten.checkpoint import files
 from hasten.data.cache_columns import columns_in
 from hasten.data.cache_samples import Form, Packed, Unpacker, difference
-from hasten.errors import DataFailed, StorageFailed
+from hasten.errors import StorageFailed
 
 SCHEMA = 1
 DATA, INDEX, MANIFEST = "data.bin", "index.bin", "manifest.json"
@@ -189,7 +189,7 @@ class Cached:
         return self._manifest.samples
 
     def __getitem__(self, index: int) -> Any:
-        """Sample `index`, as a copy of its own. Raises DataFailed when its bytes are not those that were written."""
+        """Sample `index`, as a copy of its own. Raises StorageFailed when its bytes are not those that were written."""
         return self._unpacker.sample(*self._found(index))
 
     def view(self, index: int) -> Any:
@@ -204,7 +204,7 @@ class Cached:
         """Each part of all samples as one read-only array, shape (samples, …), in the memory map: for gathering by
         index. None where samples differ in shape, are nested, or hold other things than tensors, arrays and numbers.
 
-        All samples are checked first, which reads the whole cache once. Raises DataFailed when one is damaged.
+        All samples are checked first, which reads the whole cache once. Raises StorageFailed when one is damaged.
         """
         if not self._manifest.uniform or len(self) == 0:
             return None
@@ -227,7 +227,7 @@ class Cached:
             self._checked[index] = True
         return numbers, values
 
-    def _damaged(self, index: int) -> DataFailed:
+    def _damaged(self, index: int) -> StorageFailed:
         """The error, after a mark on the cache that makes the next open build it anew."""
         path, what = self.folder / DATA, f"the bytes of sample {index} are not as they were written"
         fix = "run it again: the cache is built anew"
@@ -235,7 +235,7 @@ class Cached:
             files.write_atomically(self.folder / MANIFEST, json.dumps({"damaged": what}).encode())
         except StorageFailed:
             fix = f"remove {self.folder}; then it is built anew"
-        return DataFailed(what, where=str(path), fix=fix)
+        return StorageFailed(what, where=str(path), fix=fix)
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
         return _again, (self.folder,)

@@ -108,7 +108,8 @@ class _Walk:
             return
         if kind is str or isinstance(value, PurePath):
             self.add(kind.__name__, str(value))
-            self._path(str(value), place)
+            if value not in _NO_PLACES:
+                self._path(str(value), place)
             return
         if kind is not tuple and kind is not frozenset:  # equal ones may be one object in one process, two in another
             if id(value) in self._seen:
@@ -240,7 +241,20 @@ class _Walk:
             if isinstance(constant, types.CodeType):
                 self._code(constant)
             else:
-                self.visit(constant, "a constant")
+                self._constant(constant)
+
+    def _constant(self, value: Any) -> None:
+        """A folder's name in code is mostly no more than a word: "train", or the "/" that a path is split at."""
+        if isinstance(value, tuple | frozenset):
+            self.add(type(value).__name__, len(value))
+            for item in sorted(value, key=repr):
+                self._constant(item)
+        elif isinstance(value, str):
+            self.add("text", value)
+            if os.path.isfile(value):
+                self._path(value, "a constant")
+        else:
+            self.visit(value, "a constant")
 
     def _class(self, value: type, place: str) -> None:
         self.add("class", value.__module__, value.__qualname__)
@@ -322,6 +336,7 @@ class _Walk:
         return DataFailed(f"{place} is {describe(value)}, and a change of it could not be told", fix=_REMEDY)
 
 
+_NO_PLACES = ("/", ".", "..")  # text that is hardly ever meant as the folder that it names
 _REMEDY = "give the data set a method cache_key() -> str that changes whenever its samples do"
 _LRU = type(functools.lru_cache(lambda: None))
 _DECIDING_NOTHING = (logging.Logger, type(threading.Lock()), type(threading.RLock()))

@@ -52,10 +52,12 @@ class Colours(NamedTuple):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """float32 (…, 3, H, W), changed in place."""
-        scale, offset = self.scale, self.offset
-        if not pixels.is_cpu:
-            scale, offset = scale.to(pixels.device), offset.to(pixels.device)
-        return pixels.mul_(scale).add_(offset)  # addcmul takes four times as long where three numbers are spread out
+        if pixels.is_cpu:  # addcmul takes four times as long where three numbers are spread over all pixels
+            return pixels.mul_(self.scale).add_(self.offset)
+        # As numbers, not as tensors: to copy those there, the host would wait for all that is queued.
+        for channel, (scale, offset) in enumerate(zip(self.scale.flatten(), self.offset.flatten(), strict=True)):
+            pixels[..., channel, :, :].mul_(scale.item()).add_(offset.item())
+        return pixels
 
 
 class Filling(Protocol):

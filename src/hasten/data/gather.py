@@ -65,6 +65,9 @@ class Gather:
             yield group
 
     def _taken(self, index: Tensor) -> list[Tensor]:
+        device = self._columns[0].device
+        if device.type == "cuda" and index.is_cpu:
+            index = index.pin_memory().to(device, non_blocking=True)  # else the host waits for all that is queued
         return [column.index_select(0, index.to(column.device)) for column in self._columns]
 
     def _formed(self, taken: Sequence[Tensor]) -> Any:

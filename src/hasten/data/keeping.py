@@ -26,6 +26,7 @@ from hasten.data.memory import (
 )
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source
+from hasten.data.steadiness import takes_draws
 from hasten.facts.machine import Machine, free_memory
 
 
@@ -70,7 +71,7 @@ def why_not_in_memory(source: Source) -> str | None:
         return "it is a stream, which cannot be gathered from"
     if source.collate is not default_collate:
         return "its batches are made by a collate function of the job's own"
-    if hasattr(source.dataset, "fill"):
+    if takes_draws(source.dataset):
         return "what is shown of its samples is another part each time"
     seam = seam_of(source.dataset)
     if seam is None or not seam.whole:

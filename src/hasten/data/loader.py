@@ -85,6 +85,7 @@ class TrainLoader:
             reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
         else:
             self._order = _order_of(source, seed, shuffle)
+            _check_replacing(source, replace_bad)
             reader = reader_of(source, seed, replace_bad)
             self._ledger = Ledger(source.field, source.count or 0)
         self._feed = Feed(reader, source, options)
@@ -280,6 +281,12 @@ def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     if source.order is not None:
         return source.order(seed, shuffled)
     return Order(source.count, seed, shuffled)
+
+
+def _check_replacing(source: Source, replace_bad: bool) -> None:
+    if replace_bad and source.sampler is not None:
+        was = f'is "replace", and {source.field} has a sampler of its own: what stands in may be none of its samples'
+        raise JobError("on_bad_sample", was, 'give a Subset in place of the sampler, or write on_bad_sample="stop"')
 
 
 def _check_stream(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:

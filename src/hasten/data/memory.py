@@ -26,6 +26,8 @@ from hasten.errors import DataFailed, OutOfMemory
 
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 
+TOLD_EVERY = 1000  # samples
+
 Progress = Callable[[int, int], None]
 
 
@@ -81,7 +83,7 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress 
                 raise DataFailed(what, fix="leave in_memory out of the plan")
             for column, part in zip(columns, row, strict=True):
                 column[index] = part[0]
-            if progress is not None:
+            if progress is not None and (index % TOLD_EVERY == TOLD_EVERY - 1 or index == count - 1):
                 progress(index + 1, count)
     return _formed(first, columns)
 

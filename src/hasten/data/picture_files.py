@@ -10,12 +10,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from hasten.data.cache_key import key_of
 from hasten.data.crops import View, sufficient
 from hasten.data.decode import DENOMINATORS, MOST_PIXELS, Encoded, refused
 from hasten.errors import DataFailed
@@ -97,8 +97,7 @@ class PictureFiles:
 
     def cache_key(self) -> str:
         """Changes with the names, sizes and times of the files, the sizes asked for, and the decoders."""
-        digest = hashlib.sha256(repr((self._view, self._most_pixels)).encode())
-        digest.update(repr([version(decoder) for decoder in ("simplejpeg", "pillow")]).encode())
+        digest = hashlib.sha256(key_of((self._view, self._most_pixels), 1).encode())
         for index in range(len(self)):
             found = os.stat(self.path(index))
             digest.update(f"{self.names[index]!r} {found.st_size} {found.st_mtime_ns}\n".encode())

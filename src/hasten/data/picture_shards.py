@@ -6,11 +6,10 @@ of class folders and as most published shards have them. The order is the shards
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+from hasten.data.cache_key import key_of
 from hasten.data.crops import View
 from hasten.data.decode import MOST_PIXELS, Encoded
 from hasten.data.picture_files import EXTENSIONS, Kept, kept
@@ -50,10 +49,7 @@ class PictureShards:
 
     def cache_key(self) -> str:
         """Changes with the shards, the sizes asked for, and the decoders."""
-        decoders = [version(decoder) for decoder in ("simplejpeg", "pillow")]
-        return hashlib.sha256(
-            repr((self._shards.cache_key(), self._view, self._most_pixels, decoders)).encode()
-        ).hexdigest()
+        return key_of((self._shards.cache_key(), self._view, self._most_pixels), 1)
 
 
 def holds_shards(folder: Path) -> bool:

@@ -34,6 +34,7 @@ from hasten.data.randomness import reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
 from hasten.data.steadiness import steady_reason, takes_draws
+from hasten.errors import StorageFailed
 
 
 class Request(NamedTuple):
@@ -104,7 +105,8 @@ class SampleReader:
                 try:
                     self._way.fill(batch, place, index, draws[place])
                 except Exception as error:
-                    stand_in = self._stand_in(batch, place, index, draws[place], error) if self._replace_bad else None
+                    bad = self._replace_bad and not isinstance(error, StorageFailed | MemoryError)
+                    stand_in = self._stand_in(batch, place, index, draws[place], error) if bad else None
                     if stand_in is None:
                         seed = int(numbers[place])
                         return failed_sample(

@@ -112,8 +112,9 @@ class Shards:
         shard, offset, length, crc32 = self._index.piece(index)
         name, content = str(self._index.paths[shard]), b""
         try:
+            file = self._file(shard)  # held until it is read: another thread may put another shard in its place
             while len(content) < length:  # the system gives 2 GB at most at a time
-                more = os.pread(self._file(shard).descriptor, length - len(content), offset + len(content))
+                more = os.pread(file.descriptor, length - len(content), offset + len(content))
                 if not more:
                     what = f"it ends at byte {offset + len(content):,}, inside sample {index:,}: it was cut off"
                     raise DataFailed(what, where=name, fix=_FETCH_AGAIN)

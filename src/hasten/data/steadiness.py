@@ -28,13 +28,23 @@ def steady_reason(dataset: Any) -> str | None:
     if inner:
         reasons = [steady_reason(part) for part in inner]
         return reasons[0] if all(reasons) else None
-    return getattr(dataset, "steady_reason", None)
+    return getattr(dataset, "steady_reason", None) if _says_of_its_samples(dataset, "steady_reason") else None
+
+
+def _says_of_its_samples(dataset: Any, member: str) -> bool:
+    """Whether its class has the member, and no class derived from that one reads samples in its own way. What an object
+    only hands on from another, by __getattr__, is said of the other."""
+    owners = type(dataset).__mro__
+    own = next((place for place, owner in enumerate(owners) if member in vars(owner)), None)
+    reads = next((place for place, owner in enumerate(owners) if "__getitem__" in vars(owner)), len(owners))
+    return own is not None and own <= reads
 
 
 def takes_draws(dataset: Any) -> bool:
     """Whether a data set is given the random numbers of its samples, as ImageFolder is, and draws none itself."""
     # All three, and callable: many a data set has a field `fill`, for what it pads with.
-    return all(callable(getattr(dataset, name, None)) for name in ("filling", "draws", "fill"))
+    members = ("filling", "draws", "fill")
+    return all(callable(getattr(dataset, name, None)) and _says_of_its_samples(dataset, name) for name in members)
 
 
 def why_not_in_threads(source: Source) -> str | None:

@@ -10,6 +10,7 @@ from ending, as a thread pool of the standard library would.
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 import weakref
 from collections import deque
@@ -23,6 +24,8 @@ from typing import Any
 import torch
 
 from hasten.errors import Hang
+
+LOOK_SECONDS, END_SECONDS = 1.0, 1.0
 
 
 class _Order:
@@ -81,16 +84,22 @@ class Threads:
     def close(self) -> None:
         """Let the threads end after what they are at. Who still waits for an answer waits in vain: see `limit`."""
         self._end()
+        for thread in self._threads:  # one that is inside a library when the process ends can end it badly
+            thread.join(END_SECONDS)
 
     def _wait(self, order: _Order) -> tuple[Any, BaseException | None]:
-        limit = self._limit()
-        try:
-            return order.answer.get(timeout=limit)
-        except Empty:
-            raise Hang(
-                f"no batch came from {len(self._threads)} loader threads for {limit:.0f} s\n{self._stacks()}",
-                fix="look at where they stand: a file system that does not answer, or a lock that nobody gives back",
-            ) from None
+        limit, waited = self._limit(), 0.0
+        while waited < limit:
+            looked = min(LOOK_SECONDS, limit - waited)
+            started = time.monotonic()
+            try:
+                return order.answer.get(timeout=looked)
+            except Empty:
+                waited += min(time.monotonic() - started, 2 * looked)  # not the time that the process was stopped for
+        raise Hang(
+            f"no batch came from {len(self._threads)} loader threads for {limit:.0f} s\n{self._stacks()}",
+            fix="look at where they stand: a file system that does not answer, or a lock that nobody gives back",
+        )
 
     def _stacks(self) -> str:
         frames = sys._current_frames()

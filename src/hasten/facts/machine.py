@@ -72,7 +72,15 @@ def free_memory() -> int:
     """Bytes that can be had without pushing anything out, as far as the system tells."""
     import psutil
 
-    return min(psutil.virtual_memory().available, _control_group_limit())
+    used = next(
+        (
+            text
+            for path in _control_group_files("memory.current", "memory.usage_in_bytes")
+            if (text := _text(path).strip()).isdigit()
+        ),
+        "0",
+    )
+    return max(0, min(psutil.virtual_memory().available, _control_group_limit() - int(used)))
 
 
 def free_shared_memory() -> int | None:

@@ -105,6 +105,7 @@ class Run:
         self._evaluator = self._make_evaluator(built)
         self._best: dict[str, Tensor] | None = None
         self._kept_step = 0
+        self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._last = 0, True  # of the microbatch handed out last
         self.wait_seconds, self.samples_seen = 0.0, 0
@@ -255,7 +256,11 @@ class Run:
             return self._placed(batch, self.built.train)
 
         depth = self.setup.loader.device_prefetch
-        return copied_ahead(microbatches, placed, self.device, depth) if depth else copied(microbatches, placed)
+        if not depth or self.built.train.on_accelerator:  # what is gathered on the device is made by its own stream
+            return copied(microbatches, placed)
+        if self._copying is None:
+            self._copying = torch.cuda.Stream(self.device)
+        return copied_ahead(microbatches, placed, self._copying, depth)
 
     def _placed(self, batch: Any, source: Source) -> Any:
         setup = self.setup
