@@ -5,8 +5,9 @@ Copying ahead needs a stream of its own, because work on one stream is done in o
 * The stream that computes waits for the copy it is about to use, and for nothing else; the host waits for neither.
 * The device's allocator hands freed memory out again in the order of the stream that asked for it. It is told that a
   batch is used on another stream too, so that its memory is not taken for a later copy while it is still read.
-* The host's memory stays as it is until its copy is done: a batch on the host is held until then. Pinned memory that is
-  given out again too early is how a batch comes to hold half of the next one.
+* The host's memory stays as it is until its copy is done: pinned memory that is given out again too early is how a
+  batch comes to hold half of the next one. So a batch is held, on host and device, until what computes with it is done;
+  not of every object in it can the allocator be told.
 
 Sources: torch.Tensor.record_stream; "CUDA semantics" in torch's documentation.
 """
@@ -48,7 +49,7 @@ def copied_ahead(
     have come without copying ahead: after the batches before it.
     """
     device = stream.device
-    waiting, in_flight, in_use = deque[_Copy](), deque[_Copy](), deque[tuple[_Copy, Any]]()
+    waiting, in_use = deque[_Copy](), deque[tuple[_Copy, Any]]()  # with the event after what computes with it
     failed: Exception | None = None
     while True:
         while failed is None and len(waiting) <= depth:
@@ -67,13 +68,9 @@ def copied_ahead(
                 raise failed
             return
         copy = waiting.popleft()
-        in_flight.append(copy)
-        while in_flight and in_flight[0].done.query():
-            in_flight.popleft()
         while in_use and in_use[0][1].query():
             in_use.popleft()
         yield _handed_over(copy, torch.cuda.current_stream(device))
-        # Held until what computes with it is done: not of every object can the allocator be told.
         in_use.append((copy, torch.cuda.current_stream(device).record_event()))
 
 

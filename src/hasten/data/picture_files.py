@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,17 +54,21 @@ class Pictures(Protocol):
 class Names:
     """Texts by number, in one block of memory."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        encoded = [os.fsencode(text) for text in texts]
-        self._ends = np.cumsum([len(each) for each in encoded], dtype=np.int64)
-        self._block = b"".join(encoded)
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._block, self._ends = bytearray(), array("q")
+        self.extend(texts)
+
+    def extend(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._block += os.fsencode(text)
+            self._ends.append(len(self._block))
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> str:
-        start = 0 if index in (0, -len(self)) else int(self._ends[index - 1])
-        return os.fsdecode(self._block[start : int(self._ends[index])])
+        start = 0 if index in (0, -len(self)) else self._ends[index - 1]
+        return os.fsdecode(bytes(self._block[start : self._ends[index]]))
 
 
 class PictureFiles:
@@ -175,14 +180,14 @@ def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise DataFailed("holds no folder", where=str(root), fix=write)
-    found, labels = list[str](), list[np.ndarray]()
+    names, labels = Names(), list[np.ndarray]()
     for number, name in enumerate(classes):
         files = sorted(_pictures(root, name, ()))
         if not files:
             raise DataFailed(f"the class {name!r} has no picture", where=str(root / name), fix=write)
-        found += files
+        names.extend(files)
         labels.append(np.full(len(files), number, dtype=np.int32))
-    return classes, Names(found), np.concatenate(labels)
+    return classes, names, np.concatenate(labels)
 
 
 def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Iterator[str]:

@@ -72,15 +72,8 @@ def free_memory() -> int:
     """Bytes that can be had without pushing anything out, as far as the system tells."""
     import psutil
 
-    used = next(
-        (
-            text
-            for path in _control_group_files("memory.current", "memory.usage_in_bytes")
-            if (text := _text(path).strip()).isdigit()
-        ),
-        "0",
-    )
-    return max(0, min(psutil.virtual_memory().available, _control_group_limit() - int(used)))
+    left = _control_group_limit() - _control_group_use()
+    return max(0, min(psutil.virtual_memory().available, left))
 
 
 def free_shared_memory() -> int | None:
@@ -113,6 +106,17 @@ def _control_group_limit() -> int:
         if text:
             return int(text) if text.isdigit() else 1 << 62
     return 1 << 62
+
+
+def _control_group_use() -> int:
+    """Bytes that this process's control group holds and cannot let go of at once, as it can of files' pages."""
+    for path in _control_group_files("memory.current", "memory.usage_in_bytes"):
+        text = _text(path).strip()
+        if text.isdigit():
+            counted = path.with_name("memory.stat")
+            pages = _counter(counted, "total_inactive_file") or _counter(counted, "inactive_file") or 0
+            return max(0, int(text) - pages)
+    return 0
 
 
 def _control_group_files(second: str, first: str) -> Iterator[Path]:
