@@ -21,8 +21,9 @@ ONLY_DOOR_TO_DISK = "src/hasten/checkpoint/files.py"
 MAY_IMPORT = {
     "errors": frozenset[str](),
     "facts": frozenset[str](),
-    "kernels": frozenset({"facts"}),
-    "data": frozenset({"facts", "checkpoint"}),  # a cache and shards are files, and there is one door to disk
+    # Compiled code, a cache and shards are files, and there is one door to disk.
+    "kernels": frozenset({"facts", "checkpoint"}),
+    "data": frozenset({"facts", "checkpoint", "kernels"}),
     "parallel": frozenset({"facts"}),
     "checkpoint": frozenset({"facts"}),
     "measure": frozenset({"facts"}),
@@ -213,12 +214,28 @@ def check_writes(source: Source) -> Iterator[Fault]:
         name = called(source, node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         module, _, function = name.rpartition(".")
+        if name == "os.open" and _only_reads(node):
+            continue
         if (
             function in WRITING_CALLS.get(module, "").split()
             or method in WRITING_METHODS.split()
             or _opens_for_writing(node, name, method)
         ):
             yield Fault(source, node.lineno, f"{name or method} changes the disk; only {ONLY_DOOR_TO_DISK} may")
+
+
+def _only_reads(call: ast.Call) -> bool:
+    """Whether the flags of an os.open are written out, and every one of them is for reading."""
+    if len(call.args) != 2 or call.keywords:
+        return False
+    flags, names = [call.args[1]], set[str]()
+    while flags:
+        each = flags.pop()
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.BitOr):
+            flags += [each.left, each.right]
+        else:
+            names.add(each.attr if isinstance(each, ast.Attribute) else "")
+    return names <= {"O_RDONLY", "O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW"}
 
 
 def check_sleeps(source: Source) -> Iterator[Fault]:

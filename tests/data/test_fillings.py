@@ -6,7 +6,16 @@ import torch
 
 from data.pictures import pixels
 from hasten.data.crops import Box
-from hasten.data.fillings import Colours, Cropped, FillBytes, FillCanvas, FillChannelsLast, FillPixels, Shown
+from hasten.data.fillings import (
+    MOST_SIZES,
+    Colours,
+    Cropped,
+    FillBytes,
+    FillCanvas,
+    FillChannelsLast,
+    FillPixels,
+    Shown,
+)
 from hasten.data.recycling import Recycler
 from hasten.data.resample import resize_together
 
@@ -91,3 +100,16 @@ def test_crops_are_copied_so_that_a_picture_can_go():
     picture[:] = 0
     assert torch.equal(crops.canvas, before)
     assert np.array_equal(before[0].numpy(), PARTS[0][0][3:43, 5:35])
+
+
+def test_one_large_picture_does_not_make_a_large_canvas():
+    large, small = pixels(MOST_SIZES * SIZE + 1, 30), pixels(40, MOST_SIZES * SIZE)
+    filling, wanted = (form(2, SIZE, COLOURS, Recycler()) for form in (FillCanvas, FillBytes))
+    for each in (filling, wanted):
+        each.put(0, large, Box(0, 0, MOST_SIZES * SIZE + 1, 30, True), 4)
+        each.put(1, small, Box(0, 0, 40, MOST_SIZES * SIZE, True), 5)
+    crops = filling.batch()
+    assert crops.canvas.shape == (2, 40, MOST_SIZES * SIZE, 3)
+    assert crops.labels.tolist() == [4, 5]
+    found = resize_together(crops.canvas, crops.sides, crops.mirrored, SIZE)
+    assert (found - wanted.batch().pixels.float()).abs().max() <= 1.01

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from hasten.errors import StorageFailed
 from hasten.techniques.setup import CompileOptions
-from hasten.training.compiling import compile_model, keep_code_private, private_directory
+from hasten.training.compiling import compile_model, keep_code_private
 
 DEFAULT = CompileOptions(mode="default")
 
@@ -108,33 +107,3 @@ def test_a_directory_that_the_user_has_chosen_is_kept(monkeypatch: pytest.Monkey
     keep_code_private()
     assert (os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"]) == ("/somewhere", "/elsewhere")
     assert not (tmp_path / "caches").exists()
-
-
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path):
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    with pytest.raises(StorageFailed, match="others can write") as refused:
-        private_directory(shared, "XDG_CACHE_HOME")
-    assert refused.value.fix == "remove it, or set XDG_CACHE_HOME to a directory of your own"
-
-
-def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path):
-    (tmp_path / "real").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(StorageFailed, match="others can write"):
-        private_directory(tmp_path / "link", "XDG_CACHE_HOME")
-
-
-def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    private_directory(tmp_path / "mine", "XDG_CACHE_HOME")
-    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
-    with pytest.raises(StorageFailed, match="others can write"):
-        private_directory(tmp_path / "mine", "XDG_CACHE_HOME")
-
-
-def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageFailed, match="could not be made") as refused:
-        private_directory(tmp_path / "file" / "compiled", "XDG_CACHE_HOME")
-    assert refused.value.where.startswith(str(tmp_path / "file"))

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -19,7 +20,10 @@ from torch import Tensor
 
 from hasten.data.crops import Box
 from hasten.data.recycling import Recycler
-from hasten.data.resample import crops_on_canvas, resize_into, resized
+from hasten.data.resample import crops_on_canvas
+from hasten.kernels.resized_crop import Layout, resized_crops
+
+MOST_SIZES = 4  # times the view's size: the longest side of a part that is put onto a canvas as it is
 
 
 class Shown(NamedTuple):
@@ -61,81 +65,57 @@ class Colours(NamedTuple):
 
 
 class Filling(Protocol):
-    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None: ...
-
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None: ...
 
     def batch(self) -> Any: ...
 
 
-class FillPixels:
-    """float32, normalised, contiguous in memory."""
+MakeFilling = Callable[[int, int, Colours, Recycler], Filling]  # samples, size of the view, colours, memory
 
-    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
-        self._pixels = memory.empty((samples, 3, size, size), torch.float32)
-        self._places = self._pixels.split(1)
+
+class FillShown:
+    """What the crops show, resized: as floats, normalised, or as bytes."""
+
+    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+        self._layout, self._batch = layout, memory.empty(layout.shape(samples, size), layout.dtype)
+        self._show = resized_crops(self._batch, layout, *colours)
         self._labels = torch.empty(samples, dtype=torch.int64)
         self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes ten times as long
-        self._bytes = _bytes(1, size, memory)
-        self._colours = colours
 
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        self._colours.normalised(self._places[place].copy_(resized(self._bytes, picture, box)))
+        self._show(place, picture, box)
         self._numbers[place] = label
 
     def batch(self) -> tuple[Tensor, Tensor]:
-        return self._pixels, self._labels
+        pixels = self._batch if self._layout is Layout.PLANES else self._batch.permute(0, 3, 1, 2)
+        return Shown(pixels, self._labels) if self._layout is Layout.BYTES else (pixels, self._labels)
 
 
-class FillChannelsLast:
-    """The same numbers, channels last in memory: for a model that computes in that layout."""
-
-    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
-        self._pixels = memory.empty((samples, size, size, 3), torch.float32).permute(0, 3, 1, 2)
-        self._labels = torch.empty(samples, dtype=torch.int64)
-        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes ten times as long
-        self._bytes = _bytes(1, size, memory)
-        # Whole lines, so that the processor finds many numbers in a row to multiply.
-        self._scale, self._offset = (each.flatten().repeat(size) for each in colours)
-        self._line = (size, 3 * size)
-        self._places = self._pixels.permute(0, 2, 3, 1).view(samples, *self._line).unbind()
-
-    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        shown = resized(self._bytes, picture, box)[0].permute(1, 2, 0).reshape(self._line)
-        self._places[place].copy_(shown).mul_(self._scale).add_(self._offset)
-        self._numbers[place] = label
-
-    def batch(self) -> tuple[Tensor, Tensor]:
-        return self._pixels, self._labels
-
-
-class FillBytes:
-    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
-        self._shown = Shown(_bytes(samples, size, memory), torch.empty(samples, dtype=torch.int64))
-
-    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        resize_into(self._shown.pixels[place], picture, box)
-        self._shown.labels[place] = label
-
-    def batch(self) -> Shown:
-        return self._shown
+FillPixels, FillChannelsLast, FillBytes = (
+    partial(FillShown, layout) for layout in (Layout.PLANES, Layout.CHANNELS_LAST, Layout.BYTES)
+)
 
 
 class FillCanvas:
+    """One picture sets the size of the whole canvas, so what is very large is resized before it comes there."""
+
     def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+        self._size, self._colours = size, colours
         self._parts: list[np.ndarray] = [np.empty((0, 0, 3), dtype=np.uint8)] * samples
         self._mirrored = torch.empty(samples, dtype=torch.bool)
         self._labels = torch.empty(samples, dtype=torch.int64)
 
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
-        self._parts[place] = picture[box.top : box.top + box.height, box.left : box.left + box.width]
-        self._mirrored[place], self._labels[place] = box.mirrored, label
+        large = max(box.height, box.width) > MOST_SIZES * self._size
+        shown = picture[box.top : box.top + box.height, box.left : box.left + box.width]
+        self._parts[place] = self._resized(picture, box) if large else shown
+        self._mirrored[place], self._labels[place] = box.mirrored and not large, label
+
+    def _resized(self, picture: np.ndarray, box: Box) -> np.ndarray:
+        made = torch.empty((1, self._size, self._size, 3), dtype=torch.uint8)
+        resized_crops(made, Layout.BYTES, *self._colours)(0, picture, box)
+        return made[0].numpy()
 
     def batch(self) -> Cropped:
         canvas, sides = crops_on_canvas(self._parts)
         return Cropped(canvas, sides, self._mirrored, self._labels)
-
-
-def _bytes(samples: int, size: int, memory: Recycler) -> Tensor:
-    """uint8 (samples, 3, size, size), channels last in memory."""
-    return memory.empty((samples, size, size, 3), torch.uint8).permute(0, 3, 1, 2)

@@ -36,7 +36,17 @@ from torch.utils.data import Dataset
 
 from hasten.data.crops import View, draws_of, sufficient
 from hasten.data.decode import MOST_PIXELS
-from hasten.data.fillings import Colours, Cropped, FillBytes, FillCanvas, FillChannelsLast, Filling, FillPixels, Shown
+from hasten.data.fillings import (
+    Colours,
+    Cropped,
+    FillBytes,
+    FillCanvas,
+    FillChannelsLast,
+    Filling,
+    FillPixels,
+    MakeFilling,
+    Shown,
+)
 from hasten.data.options import Placement
 from hasten.data.order import SampleOrder
 from hasten.data.picture_files import KeptPictures, PictureFiles, Pictures
@@ -44,6 +54,7 @@ from hasten.data.picture_shards import PictureShards, holds_shards
 from hasten.data.recycling import Recycler
 from hasten.data.resample import resize_together
 from hasten.errors import Misconfigured
+from hasten.kernels.resized_crop import why_plain
 
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -79,7 +90,8 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self.classes = list(self._steady.classes)
         self._colours = Colours.of(mean, deviation)
         self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
-        self._filling: type[Filling] = FillPixels
+        self._filling: MakeFilling = FillPixels
+        self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
         self._memory = Recycler()
 
     def __len__(self) -> int:
@@ -128,6 +140,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             clone._filling = FillCanvas if where.transforms else FillBytes
         else:
             clone._filling = FillChannelsLast if where.channels_last else FillPixels
+        if clone._filling is not FillCanvas and (reason := why_plain()):
+            clone.notices = (
+                f"pictures are resized by torch and not by hasten's own kernel, which is faster: {reason}",
+            )
         return clone
 
     def draws(self, numbers: np.ndarray) -> list[list[float]]:

@@ -84,6 +84,7 @@ class PictureFiles:
 
     def __init__(self, root: Path, view: View, most_pixels: int = MOST_PIXELS) -> None:
         self.root, self._view, self._most_pixels = root, view, most_pixels
+        self._folder = os.path.join(root, "")
         self.classes, self.names, self._labels = scan(root)
 
     def __len__(self) -> int:
@@ -98,7 +99,7 @@ class PictureFiles:
         return Encoded(read_file(path), path, self._most_pixels), int(self._labels[index])
 
     def path(self, index: int) -> str:
-        return os.path.join(self.root, self.names[index])
+        return self._folder + self.names[index]
 
     def cache_key(self) -> str:
         """Changes with the names, sizes and times of the files, the sizes asked for, and the decoders."""
@@ -153,17 +154,21 @@ def read_file(path: str) -> bytes:
 
     Raises OSError, and DataFailed for what is too large or no file.
     """
-    about = os.stat(path)
-    size = about.st_size
-    if not stat.S_ISREG(about.st_mode):  # a pipe would be waited for until somebody writes
-        raise refused(path, "is no regular file")
-    if size > MOST_BYTES:
-        raise refused(path, f"has {size} bytes; {MOST_BYTES} are allowed")
-    with open(path, "rb", buffering=0) as file:
-        data = file.read(size)
-        while len(data) < size and (more := file.read(size - len(data))):
+    # Without blocking: a pipe that nobody writes to would be waited for.
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        about = os.fstat(file)
+        size = about.st_size
+        if not stat.S_ISREG(about.st_mode):
+            raise refused(path, "is no regular file")
+        if size > MOST_BYTES:
+            raise refused(path, f"has {size} bytes; {MOST_BYTES} are allowed")
+        data = os.read(file, size)
+        while len(data) < size and (more := os.read(file, size - len(data))):
             data += more
-    return data
+        return data
+    finally:
+        os.close(file)
 
 
 def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:

@@ -9,6 +9,7 @@ it for as long as any view of the tensor lives, whoever has it. So a batch that 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from threading import Lock
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_DTYPES = {torch.float32: np.float32, torch.uint8: np.uint8}
+ALIGNMENT = 64  # bytes: what torch's own allocator gives, and what whole cache lines are written to
 
 
 def _references(pieces: Sequence[np.ndarray]) -> list[int]:
@@ -27,6 +28,12 @@ def _references(pieces: Sequence[np.ndarray]) -> list[int]:
 (_UNHELD,) = _references([np.empty(0)])  # what counts one that only its list holds depends on the Python version
 
 
+def _within(piece: np.ndarray, size: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor in a piece of memory, which holds it through a view."""
+    start = -piece.ctypes.data % ALIGNMENT
+    return torch.from_numpy(piece[start : start + size]).view(dtype).view(shape)
+
+
 class Recycler:
     """Gives out tensors; safe to share between threads. Copied or sent to another process, it begins there empty."""
 
@@ -34,17 +41,18 @@ class Recycler:
         self._pieces, self._lock = list[np.ndarray](), Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor on the host, float32 or uint8, its content undefined."""
+        """A tensor on the host, its content undefined."""
         with self._lock:
+            size = math.prod(shape) * dtype.itemsize
             held = [count > _UNHELD for count in _references(self._pieces)]
             for number, piece in enumerate(self._pieces):
-                if not held[number] and piece.shape == shape and piece.dtype == _DTYPES[dtype]:
-                    return torch.from_numpy(piece)
-            # One of another shape is let go: the memory of an epoch's last batch must not stay for ever.
+                if not held[number] and len(piece) >= size + ALIGNMENT:
+                    return _within(piece, size, shape, dtype)
+            # Free and too small: let go, or what an odd batch needed would stay for ever.
             self._pieces = [piece for number, piece in enumerate(self._pieces) if held[number]]
-            made = np.empty(shape, dtype=_DTYPES[dtype])  # NumPy asks the kernel for large pages, torch does not
-            self._pieces.append(made)
-            return torch.from_numpy(made)
+            # NumPy asks the kernel for large pages, torch does not.
+            self._pieces.append(np.empty(size + ALIGNMENT, dtype=np.uint8))
+            return _within(self._pieces[-1], size, shape, dtype)
 
     def __reduce__(self) -> tuple[type[Recycler], tuple[()]]:
         return (Recycler, ())

@@ -1,15 +1,9 @@
-"""Bring part of a picture to the size that a network takes: on the host one at a time, on a device a batch at once.
+"""A batch of pictures of many sizes, resized together on the device where they are.
 
-Both are the same filter: bilinear, widened by the factor by which the part shrinks, so that every pixel of it counts
-("antialias", which is what Pillow's BILINEAR does). Without the widening, fine patterns turn into coarse ones.
+The filter is that of kernels/resized_crop.py, which resizes pictures on the host, but for the rounding in between: two
+batched matrix products, rows and columns, so that it is one launch however many sizes there are.
 
-The host uses torch's kernel for uint8, which rounds to whole numbers as Pillow does; it is written to a place that is
-given, because asking for new memory for every picture costs half as much again. Views are made by NumPy: every call of
-torch's, even for a view, lets another thread have the interpreter, and waits until it gets it back. On a device, the
-filter is two batched matrix products, rows and columns: one launch for pictures of many sizes, and no rounding in
-between.
-
-Source: torch.nn.functional.interpolate with antialias=True; Pillow's Resample.c.
+Source: torch.nn.functional.interpolate with antialias=True.
 """
 
 from __future__ import annotations
@@ -19,39 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-
-from hasten.data.crops import Box
-
-_RESIZE = torch.ops.aten._upsample_bilinear2d_aa.out  # what interpolate calls; only this form writes where it is told
-
-
-def resize_into(out: Tensor, picture: np.ndarray, box: Box) -> None:
-    """Fill `out` (uint8, (3, size, size), channels last in memory) with the box of a picture (uint8, (H, W, 3))."""
-    shown = resized(out[None], picture, box)
-    if box.mirrored:
-        out.copy_(shown[0])
-
-
-def resized(scratch: Tensor, picture: np.ndarray, box: Box) -> Tensor:
-    """The same as a batch of one: in `scratch` (uint8, (1, 3, size, size)), or mirrored in memory of its own."""
-    part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
-    if not part.flags.writeable:
-        part = _unmarked(part)
-    whole = torch.from_numpy(part.transpose(2, 0, 1)[None])
-    _RESIZE(whole, scratch.shape[2:], False, None, None, out=scratch)
-    return scratch.flip(-1) if box.mirrored else scratch
-
-
-def _unmarked(part: np.ndarray) -> np.ndarray:
-    """Memory that is marked as read-only as torch takes it, which has no such mark and warns. It is only looked at.
-
-    The mark can be taken from a view of a private map, as a cache's; where it cannot, it is a copy.
-    """
-    try:
-        part.flags.writeable = True
-    except ValueError:
-        return np.array(part)
-    return part
 
 
 def resize_together(canvas: Tensor, sides: Tensor, mirrored: Tensor, size: int) -> Tensor:

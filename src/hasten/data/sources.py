@@ -88,7 +88,8 @@ class Source:
         """The same source, its batches in the form that suits where they go, where the data set has such forms."""
         if not self.has_device_form:
             return self
-        return replace(self, dataset=self.dataset.placed(where))
+        placed = self.dataset.placed(where)
+        return replace(self, dataset=placed, notices=(*self.notices, *getattr(placed, "notices", ())))
 
     def finished(self, batch: Any) -> Any:
         """What is left to do to a batch once it is on its device, where the data set has something of the kind."""

@@ -14,7 +14,6 @@ write to it. Directories that the user has chosen with TORCHINDUCTOR_CACHE_DIR o
 from __future__ import annotations
 
 import os
-import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,7 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from hasten.checkpoint.files import make_private_folder
-from hasten.errors import StorageFailed
+from hasten.checkpoint.private import code_folder, user_caches
 from hasten.techniques.setup import CompileOptions
 
 
@@ -81,32 +79,12 @@ def keep_code_private() -> None:
     # torch itself fills in its default when Dynamo is imported: that is nobody's choice.
     unchosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, os.path.abspath(default_cache_dir()))
     if unchosen or "TRITON_CACHE_DIR" not in os.environ:
-        directory = private_directory(_user_caches() / "hasten" / "compiled", "XDG_CACHE_HOME")
+        directory = code_folder(user_caches() / "compiled", "XDG_CACHE_HOME")
         os.environ.setdefault("TRITON_CACHE_DIR", str(directory / "triton"))
         if unchosen:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory)
     # torch precompiles C++ headers below its default, whatever the variable says.
-    private_directory(Path(default_cache_dir()), "TMPDIR")
-
-
-def private_directory(path: Path, variable: str) -> Path:
-    """The directory at `path`, made with mode 0700 if there is none. variable: of the environment, that moves it.
-
-    Raises StorageFailed when it cannot be made, is a link, belongs to somebody else, or can be written by others.
-    """
-    make_private_folder(path)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise StorageFailed(
-            f"compiled code would be run that others can write ({stat.filemode(found.st_mode)}, owner {found.st_uid})",
-            where=str(path),
-            fix=f"remove it, or set {variable} to a directory of your own",
-        )
-    return path
-
-
-def _user_caches() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    code_folder(Path(default_cache_dir()), "TMPDIR")
 
 
 def _graph_breaks() -> int:

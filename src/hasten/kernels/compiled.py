@@ -1,0 +1,94 @@
+"""C that is compiled on first use, for the processor that it runs on, and kept.
+
+    library = compiled(Path("operator.c"))          # a second the first time, and under a millisecond ever after
+
+The code is kept in the user's own caches, under a name made of everything that decides what it is: source, flags,
+compiler and processor. So one home directory can serve many machines, and a new version of hasten compiles anew. Who
+has no compiler loses speed and nothing else: every operator has a plain form that gives the same numbers.
+
+Plain C through ctypes, because torch's own way to build extensions takes half a minute for its headers. ctypes lets
+other threads run during a call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hasten.checkpoint.files import write_atomically
+from hasten.checkpoint.private import code_folder, user_caches
+from hasten.errors import StorageFailed
+
+# Without contraction, a product and a sum are rounded one after the other, as torch rounds them.
+FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
+LONGEST_SECONDS = 120
+
+
+class CannotCompile(Exception):
+    """There is no compiled form here. The message is the reason, to end a sentence with."""
+
+
+def compiled(source: Path) -> ctypes.CDLL:
+    """The library that a C file makes, compiled unless that was done before. Raises CannotCompile."""
+    command = _compiler()
+    try:
+        folder = code_folder(user_caches() / "kernels", "XDG_CACHE_HOME")
+        kept = folder / f"{source.stem}-{_key(source, command)}.so"
+        with suppress(OSError):  # not there, or damaged
+            return ctypes.CDLL(str(kept))
+        write_atomically(kept, _made(source, command))
+        return ctypes.CDLL(str(kept))
+    except (StorageFailed, OSError) as error:
+        raise CannotCompile(str(error)) from error
+
+
+def _compiler() -> list[str]:
+    """The command that compiles C here: $CC, or cc."""
+    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    found = shutil.which(command[0])
+    if found is None:
+        raise CannotCompile(f"there is no C compiler here: {command[0]} is not found")
+    return [found, *command[1:]]
+
+
+def _key(source: Path, command: list[str]) -> str:
+    compiler = os.stat(command[0])
+    told = (source.read_text(), FLAGS, command, compiler.st_size, compiler.st_mtime_ns, _processor())
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
+
+
+def _processor() -> str:
+    """What tells processors apart that would be given different code."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    features = {line for line in lines if line.startswith(("flags", "Features", "CPU part", "model"))}
+    return f"{platform.machine()} {sorted(features)}"
+
+
+def _made(source: Path, command: list[str]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "made.so"
+        try:
+            done = subprocess.run(
+                [*command, *FLAGS, str(source), "-o", str(target)],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=LONGEST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise CannotCompile(f"{command[0]} did not end within {LONGEST_SECONDS} s") from None
+        if done.returncode != 0 or not target.exists():
+            told = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
+            raise CannotCompile(f"{command[0]} failed: {told}")
+        return target.read_bytes()

@@ -1,0 +1,307 @@
+/* A part of a picture, resized to size × size pixels: from decoded bytes to its place in a batch.
+
+   The filter is the one of torch's kernel for uint8, number for number: weights in double precision, rounded to 16 bits;
+   lines first and columns after, each sum rounded to 8 bits. Columns are summed as soon as the lines that they need are
+   made, so what lies between the two stays in the nearest cache, and floats are made from bytes that are there already.
+
+   Sources: Pillow's Resample.c for the filter; torch's UpSampleKernel.cpp for how many bits the weights have. */
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+enum { BYTES, PLANES, CHANNELS_LAST }; /* uint8 (size, size, 3), float32 (3, size, size), float32 (size, size, 3) */
+enum { GROUP = 4 };                    /* new pixels of a line that are made at once, and old ones that are looked at */
+enum { LOOK = 16 };                    /* bytes that are looked at from every group of old pixels on */
+enum { AHEAD = 8 };                    /* lines that are asked for before they are needed */
+
+typedef struct {
+    int taps;         /* old pixels summed for each new one; those beyond the filter have no weight */
+    int bits;         /* weights are whole multiples of 1 / 2^bits */
+    int *first;       /* of each new pixel, the first old one */
+    int16_t *weights; /* of each new pixel, `taps` of them */
+} Axis;
+
+/* ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static double support_of(double scale) { return scale > 1 ? scale : 1; }
+
+static void reach(int old, int new, int at, int *first, int *end)
+{
+    double scale = (double)old / new, centre = scale * (at + 0.5);
+    *first = (int)(centre - support_of(scale) + 0.5);
+    *end = (int)(centre + support_of(scale) + 0.5);
+    if (*first < 0)
+        *first = 0;
+    if (*end > old)
+        *end = old;
+}
+
+static int taps_of(int old, int new, int multiple)
+{
+    int most = 0;
+    for (int at = 0; at < new; at++) {
+        int first, end;
+        reach(old, new, at, &first, &end);
+        if (end - first > most)
+            most = end - first;
+    }
+    return (most + multiple - 1) / multiple * multiple;
+}
+
+/* Fill an axis whose `taps` are known. shares: room for new × taps. */
+static void weigh(Axis *axis, int old, int new, int mirrored, double *shares)
+{
+    double scale = (double)old / new, largest = 0;
+    memset(shares, 0, sizeof(double) * (size_t)new *axis->taps);
+    for (int at = 0; at < new; at++) {
+        double *share = shares + (size_t)at * axis->taps, total = 0;
+        int first, end;
+        reach(old, new, at, &first, &end);
+        for (int tap = 0; tap < end - first; tap++) {
+            double apart = (tap + first - scale * (at + 0.5) + 0.5) / support_of(scale);
+            apart = apart < 0 ? -apart : apart;
+            share[tap] = apart < 1 ? 1 - apart : 0;
+            total += share[tap];
+        }
+        for (int tap = 0; tap < end - first; tap++) {
+            share[tap] /= total;
+            largest = share[tap] > largest ? share[tap] : largest;
+        }
+        axis->first[mirrored ? new - 1 - at : at] = first;
+    }
+    axis->bits = 0;
+    while (axis->bits < 22 && (int)(0.5 + largest * (1 << (axis->bits + 1))) < 1 << 15)
+        axis->bits++;
+    for (int at = 0; at < new; at++)
+        for (int tap = 0; tap < axis->taps; tap++)
+            axis->weights[(size_t)(mirrored ? new - 1 - at : at) * axis->taps + tap] =
+                (int16_t)(0.5 + shares[(size_t)at * axis->taps + tap] * (1 << axis->bits));
+}
+
+/* ── lines and columns ─────────────────────────────────────────────────────────────────────────────────────────── */
+
+#ifdef __AVX2__
+
+/* Red, green, blue and 0 of one new pixel, in two lines at once. */
+static inline __m256i pixel_of(const uint8_t *upper, const uint8_t *lower, const int16_t *weights, int taps, __m256i sum)
+{
+    const __m256i near = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+    const __m256i far = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+    for (int tap = 0; tap < taps; tap += GROUP) {
+        int32_t pairs[2];
+        memcpy(pairs, weights + tap, sizeof pairs);
+        __m256i old = _mm256_inserti128_si256(
+            _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(upper + 3 * tap))),
+            _mm_loadu_si128((const __m128i *)(lower + 3 * tap)), 1);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, near), _mm256_set1_epi32(pairs[0])));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, far), _mm256_set1_epi32(pairs[1])));
+    }
+    return sum;
+}
+
+static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+{
+    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1));
+    const __m128i bits = _mm_cvtsi32_si128(axis->bits);
+    const __m256i without_fourth = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+    for (int at = 0; at < size; at += GROUP) {
+        __m256i made[GROUP];
+        for (int place = 0; place < GROUP; place++) {
+            int first = 3 * axis->first[at + place];
+            const int16_t *weights = axis->weights + (size_t)(at + place) * taps;
+            made[place] = _mm256_sra_epi32(pixel_of(from[0] + first, from[1] + first, weights, taps, half), bits);
+        }
+        __m256i bytes =
+            _mm256_packus_epi16(_mm256_packs_epi32(made[0], made[1]), _mm256_packs_epi32(made[2], made[3]));
+        bytes = _mm256_shuffle_epi8(bytes, without_fourth);
+        _mm_storeu_si128((__m128i *)(to[0] + 3 * at), _mm256_castsi256_si128(bytes));
+        _mm_storeu_si128((__m128i *)(to[1] + 3 * at), _mm256_extracti128_si256(bytes, 1));
+    }
+}
+
+/* Two lines of old pixels to two of new ones. */
+static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+{
+    if (axis->taps == GROUP) /* nearly always, and half as long again where the compiler does not know it */
+        lines_by(GROUP, axis, size, from, to);
+    else
+        lines_by(axis->taps, axis, size, from, to);
+}
+
+static void filter_columns(const Axis *axis, int at, int count, const uint8_t *const *lines, uint8_t *restrict to)
+{
+    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1));
+    const __m128i bits = _mm_cvtsi32_si128(axis->bits);
+    for (int byte = 0; byte < count; byte += 16) {
+        __m256i low = half, high = half;
+        for (int tap = 0; tap < axis->taps; tap += 2) {
+            int32_t pair;
+            memcpy(&pair, axis->weights + (size_t)at * axis->taps + tap, sizeof pair);
+            const __m256i weights = _mm256_set1_epi32(pair);
+            const __m256i one = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(lines[tap] + byte)));
+            const __m256i next = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(lines[tap + 1] + byte)));
+            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(one, next), weights));
+            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(one, next), weights));
+        }
+        __m256i words = _mm256_packs_epi32(_mm256_sra_epi32(low, bits), _mm256_sra_epi32(high, bits));
+        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
+        _mm_storeu_si128((__m128i *)(to + byte), _mm256_castsi256_si128(bytes));
+    }
+}
+
+#else
+
+static uint8_t rounded(int sum, int bits)
+{
+    sum = (sum + (1 << (bits - 1))) >> bits;
+    return sum > 255 ? 255 : (uint8_t)sum;
+}
+
+static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+{
+    for (int line = 0; line < 2; line++)
+        for (int at = 0; at < size; at++) {
+            const uint8_t *old = from[line] + 3 * axis->first[at];
+            int red = 0, green = 0, blue = 0;
+            for (int tap = 0; tap < axis->taps; tap++) {
+                int weight = axis->weights[(size_t)at * axis->taps + tap];
+                red += weight * old[3 * tap];
+                green += weight * old[3 * tap + 1];
+                blue += weight * old[3 * tap + 2];
+            }
+            to[line][3 * at] = rounded(red, axis->bits);
+            to[line][3 * at + 1] = rounded(green, axis->bits);
+            to[line][3 * at + 2] = rounded(blue, axis->bits);
+        }
+}
+
+static void filter_columns(const Axis *axis, int at, int count, const uint8_t *const *lines, uint8_t *restrict to)
+{
+    for (int byte = 0; byte < count; byte++) {
+        int sum = 0;
+        for (int tap = 0; tap < axis->taps; tap++)
+            sum += axis->weights[(size_t)at * axis->taps + tap] * lines[tap][byte];
+        to[byte] = rounded(sum, axis->bits);
+    }
+}
+
+#endif
+
+/* Copy a line to the batch past the caches, where it can be: a batch is larger than they are, and to write there what
+   is not read soon fetches the memory first and drives out what is needed. from: aligned to 32 bytes. */
+static void put_line(float *to, const float *from, int count)
+{
+#ifdef __AVX2__
+    if ((uintptr_t)to % 32 == 0 && count % 8 == 0) {
+        for (int at = 0; at < count; at += 8)
+            _mm256_stream_ps(to + at, _mm256_load_ps(from + at));
+        return;
+    }
+#endif
+    memcpy(to, from, sizeof(float) * count);
+}
+
+/* One line of new pixels to its place in the batch. line: room for three floats a pixel. */
+static void put(int layout, const uint8_t *made, int y, int size, const float *scale, const float *offset,
+                float *restrict line, void *out)
+{
+    if (layout == BYTES)
+        memcpy((uint8_t *)out + (size_t)y * size * 3, made, (size_t)size * 3);
+    else if (layout == PLANES)
+        for (int colour = 0; colour < 3; colour++) {
+            float factor = scale[colour], term = offset[colour];
+            for (int x = 0; x < size; x++)
+                line[x] = made[3 * x + colour] * factor + term;
+            put_line((float *)out + ((size_t)colour * size + y) * size, line, size);
+        }
+    else {
+        for (int number = 0; number < size * 3; number++)
+            line[number] = made[number] * scale[number] + offset[number];
+        put_line((float *)out + (size_t)y * size * 3, line, size * 3);
+    }
+}
+
+/* ── the operator ──────────────────────────────────────────────────────────────────────────────────────────────── */
+
+typedef struct {
+    const uint8_t *pixels; /* of the box: its first */
+    const uint8_t *end;    /* behind the picture's last byte */
+    int64_t stride;        /* bytes from one line to the next */
+    int height, width;     /* of the box */
+} Part;
+
+/* A line of the part, from which all that is looked at may be: where that ends behind the picture, a copy. */
+static const uint8_t *line_of(const Part *part, int line, size_t looked_at, uint8_t *copy)
+{
+    const uint8_t *found = part->pixels + line * part->stride;
+    if ((size_t)(part->end - found) >= looked_at)
+        return found;
+    return memcpy(copy, found, (size_t)part->width * 3);
+}
+
+/* Ask for a line of which nothing is in the caches yet; lines are too short for the processor to guess. */
+static void fetch(const Part *part, int line)
+{
+    if (line < part->height)
+        for (int byte = 0; byte < part->width * 3; byte += 64)
+            __builtin_prefetch(part->pixels + line * part->stride + byte);
+}
+
+/* pixels: uint8, `stride` bytes a line, of which box_height lines and box_width pixels of three bytes are shown; bytes:
+   how many may be looked at from there on. scale, offset: three each, for floats. Returns 1 when there is no memory. */
+int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, int box_height, int box_width, int mirrored,
+                        int size, int layout, const float *scale, const float *offset, void *out)
+{
+    Part part = {pixels, pixels + bytes, stride, box_height, box_width};
+    Axis across = {.taps = taps_of(box_width, size, GROUP)}, down = {.taps = taps_of(box_height, size, 2)};
+    size_t news = ((size_t)size + GROUP - 1) / GROUP * GROUP, line_bytes = news * 3 + LOOK, ring = down.taps + 2;
+    size_t looked_at = ((size_t)box_width + across.taps) * 3 + LOOK;
+    size_t taps = across.taps > down.taps ? across.taps : down.taps;
+    size_t floats = (size_t)(size * 3 + 7) / 8 * 8; /* whole vectors, so that what follows is aligned too */
+    float *line = malloc(32 + sizeof(float) * floats + sizeof(double) * news * taps + sizeof(void *) * down.taps +
+                         sizeof(int) * 2 * news + sizeof(int16_t) * news * (across.taps + down.taps) +
+                         (ring + 1) * line_bytes + 2 * looked_at);
+    if (!line)
+        return 1;
+    float *aligned = (float *)(((uintptr_t)line + 31) / 32 * 32);
+    double *shares = (double *)(aligned + floats);
+    const uint8_t **lines = (const uint8_t **)(shares + news * taps);
+    across.first = (int *)(lines + down.taps);
+    down.first = across.first + news;
+    across.weights = (int16_t *)(down.first + news);
+    down.weights = across.weights + news * across.taps;
+    uint8_t *kept = (uint8_t *)(down.weights + news * down.taps), *made = kept + ring * line_bytes;
+    uint8_t *copies[2] = {made + line_bytes, made + line_bytes + looked_at};
+
+    memset(across.first, 0, sizeof(int) * news); /* those that fill up the last group look at the first pixel */
+    memset(across.weights, 0, sizeof(int16_t) * news * across.taps);
+    memset(kept, 0, (ring + 1) * line_bytes + 2 * looked_at);
+    weigh(&across, box_width, size, mirrored, shares);
+    weigh(&down, box_height, size, 0, shares);
+
+    for (int y = 0, filtered = 0; y < size; y++) {
+        int end = down.first[y] + down.taps < box_height ? down.first[y] + down.taps : box_height;
+        for (; filtered < end; filtered += 2) {
+            int last = filtered + 1 < box_height ? filtered + 1 : filtered;
+            fetch(&part, filtered + AHEAD);
+            fetch(&part, filtered + AHEAD + 1);
+            const uint8_t *from[2] = {line_of(&part, filtered, looked_at, copies[0]),
+                                      line_of(&part, last, looked_at, copies[1])};
+            uint8_t *to[2] = {kept + filtered % ring * line_bytes, kept + (filtered + 1) % ring * line_bytes};
+            filter_lines(&across, size, from, to);
+        }
+        for (int tap = 0; tap < down.taps; tap++)
+            lines[tap] = kept + (down.first[y] + tap) % ring * line_bytes;
+        filter_columns(&down, y, size * 3, lines, made);
+        put(layout, made, y, size, scale, offset, aligned, out);
+    }
+    free(line);
+    return 0;
+}

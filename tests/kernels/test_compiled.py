@@ -1,0 +1,135 @@
+"""C is compiled once, kept where nobody else can write, and done without where it cannot be."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from hasten.kernels import compiled as module
+from hasten.kernels.compiled import CannotCompile, compiled
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+@pytest.fixture
+def caches(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.delenv("CC", raising=False)
+    return tmp_path / "caches" / "hasten" / "kernels"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "seven.c"
+    path.write_text("int seven(void) { return 7; }\n")
+    return path
+
+
+def test_it_is_compiled_once_and_kept_for_its_owner_alone(caches, source, monkeypatch):
+    assert compiled(source).seven() == 7
+    (kept,) = caches.iterdir()
+    assert caches.stat().st_mode & 0o777 == 0o700
+    before = kept.stat().st_mtime_ns
+    monkeypatch.setattr(module, "_made", None)
+    assert compiled(source).seven() == 7
+    assert [each.stat().st_mtime_ns for each in caches.iterdir()] == [before]
+
+
+@pytest.mark.parametrize("what", ["source", "flags", "compiler", "processor"])
+def test_whatever_decides_what_it_is_compiles_it_anew(what, caches, source, monkeypatch):
+    compiled(source)
+    if what == "source":
+        source.write_text("int seven(void) { return 3 + 4; }\n")
+    elif what == "flags":
+        monkeypatch.setattr(module, "FLAGS", (*module.FLAGS, "-g"))
+    elif what == "compiler":
+        monkeypatch.setenv("CC", "cc -Wall")
+    else:
+        monkeypatch.setattr(module, "_processor", lambda: "another one")
+    assert compiled(source).seven() == 7
+    assert len([*caches.iterdir()]) == 2
+
+
+def test_a_fault_in_the_source_is_the_reason_and_leaves_nothing(caches, source):
+    source.write_text("int seven(void) { return }\n")
+    with pytest.raises(CannotCompile, match=r"cc failed: .*seven.c.*"):
+        compiled(source)
+    assert [*caches.iterdir()] == []
+
+
+def test_without_a_compiler_the_reason_names_what_was_looked_for(caches, source, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler -O3")
+    with pytest.raises(CannotCompile, match="there is no C compiler here: no-such-compiler is not found"):
+        compiled(source)
+
+
+def test_a_compiler_that_does_not_end_is_given_up(caches, source, tmp_path, monkeypatch):
+    stuck = tmp_path / "stuck"
+    stuck.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    stuck.chmod(0o755)
+    monkeypatch.setenv("CC", str(stuck))
+    monkeypatch.setattr(module, "LONGEST_SECONDS", 0.2)
+    with pytest.raises(CannotCompile, match=r"did not end within 0\.2 s"):
+        compiled(source)
+
+
+def test_code_that_others_can_write_is_not_run(caches, source):
+    compiled(source)
+    caches.chmod(0o777)
+    with pytest.raises(CannotCompile, match="others can write"):
+        compiled(source)
+
+
+def test_a_kept_library_that_is_damaged_is_made_anew(caches, source):
+    damaged = caches / f"seven-{module._key(source, module._compiler())}.so"
+    damaged.parent.mkdir(parents=True, mode=0o700)
+    damaged.write_bytes(b"no library")
+    assert compiled(source).seven() == 7
+    assert damaged.stat().st_size > 1000
+
+
+def test_other_threads_run_during_a_call(source, caches):
+    """ctypes.CDLL gives the interpreter away; ctypes.PyDLL would not."""
+    assert type(compiled(source)) is ctypes.CDLL
+
+
+def test_a_disk_that_is_full_is_a_reason_and_no_failure(caches, source, monkeypatch):
+    def refuse(*_):
+        raise module.StorageFailed("could not be written: the disk is full", where=str(caches), fix="free space")
+
+    monkeypatch.setattr(module, "write_atomically", refuse)
+    with pytest.raises(CannotCompile, match="the disk is full"):
+        compiled(source)
+
+
+PICTURES = """
+import sys
+import hasten
+from hasten.data.options import Placement
+from hasten.data.loader import TrainLoader
+from hasten.data.options import LoaderOptions
+from hasten.data.sources import source_of
+pictures = hasten.ImageFolder(sys.argv[1], hasten.RandomResizedCrop(16))
+loader = TrainLoader(source_of(pictures, field="train"), batch_size=4, options=LoaderOptions(), seed=0)
+print(*loader.notices, sep="\\n", file=sys.stderr)
+for batch in loader.epoch(0):
+    print(batch.batch[0].numpy().tobytes().hex())
+"""
+
+
+def test_without_a_compiler_pictures_are_the_same_and_the_reason_is_said(tmp_path):
+    from data.pictures import photos
+
+    folder, told = photos(tmp_path / "photos", 8), {}
+    for compiler in ("cc", "no-such-compiler"):
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "CC": compiler}
+        done = subprocess.run(
+            [sys.executable, "-c", PICTURES, str(folder)], capture_output=True, text=True, env=environment, check=True
+        )
+        told[compiler] = done.stdout, done.stderr
+    assert told["cc"][0] == told["no-such-compiler"][0] != ""
+    assert told["cc"][1] == "\n"
+    assert "no-such-compiler is not found" in told["no-such-compiler"][1]

@@ -1,0 +1,224 @@
+"""The compiled form of a resized crop is torch's, bit for bit, and looks at nothing beside the picture."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from data.pictures import pixels
+from hasten.errors import Misconfigured
+from hasten.kernels import resized_crop
+from hasten.kernels.compiled import compiled
+from hasten.kernels.resized_crop import Layout, resized_crops, why_plain
+
+SCALE, OFFSET = torch.tensor([0.017, 0.0174, 0.0175]), torch.tensor([-2.1, -2.03, -1.8])
+FORMS = {"plain": resized_crop._Plain, "compiled": resized_crops}
+SIZES = [(224, 224), (300, 500), (16, 16), (7, 90), (1, 1), (225, 223)]
+
+needs_compiled = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+
+def made(form, layout, size, picture, box):
+    batch = torch.full(layout.shape(1, size), 7, dtype=layout.dtype)
+    form(batch, layout, SCALE, OFFSET)(0, picture, box)
+    return batch[0]
+
+
+def as_bytes(form, size, picture, box):
+    return made(form, Layout.BYTES, size, picture, box).numpy()
+
+
+@needs_compiled
+def test_the_compiled_form_is_used_where_there_is_a_compiler():
+    assert why_plain() is None
+    assert type(resized_crops(torch.empty(1, 3, 8, 8), Layout.PLANES, SCALE, OFFSET)) is resized_crop._Compiled
+
+
+@needs_compiled
+def test_a_compiled_form_that_rounds_otherwise_is_not_used(tmp_path, monkeypatch):
+    source = Path(resized_crop.__file__).with_suffix(".c").read_text()
+    wrong = tmp_path / "resized_crop.c"
+    wrong.write_text(source.replace("(axis->bits + 1))) < 1 << 15", "(axis->bits + 1))) < 1 << 12"))
+    assert wrong.read_text() != source
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(resized_crop, "compiled", lambda _: compiled(wrong))
+    resized_crop._kernel.cache_clear()
+    try:
+        assert why_plain() == "the compiled form does not agree with torch's on this machine"
+        assert type(resized_crops(torch.empty(1, 3, 8, 8), Layout.PLANES, SCALE, OFFSET)) is resized_crop._Plain
+    finally:
+        resized_crop._kernel.cache_clear()
+
+
+@st.composite
+def parts(draw):
+    height, width = draw(st.integers(1, 120)), draw(st.integers(1, 120))
+    top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
+    box = top, left, draw(st.integers(1, height - top)), draw(st.integers(1, width - left)), draw(st.booleans())
+    return pixels(height, width, draw(st.integers(0, 5))), box
+
+
+@needs_compiled
+@settings(max_examples=200)
+@example((pixels(1, 1), (0, 0, 1, 1, True)), 1, Layout.PLANES)
+@example((pixels(375, 500), (0, 0, 375, 500, False)), 224, Layout.CHANNELS_LAST)
+@example((pixels(2000, 3), (0, 0, 2000, 3, False)), 2, Layout.BYTES)
+@given(parts(), st.integers(1, 100), st.sampled_from(Layout))
+def test_the_compiled_form_gives_the_numbers_of_the_plain_one(part, size, layout):
+    found, wanted = (made(form, layout, size, *part) for form in FORMS.values())
+    assert torch.equal(found, wanted)
+
+
+@needs_compiled
+@pytest.mark.parametrize("size", [160, 224])
+def test_no_side_of_a_picture_is_rounded_otherwise(size):
+    """Where a weight lies in the middle between two whole numbers, the order of operations decides."""
+    line = pixels(1, 700)
+    for width in range(1, 701):
+        box = 0, 0, 1, width, False
+        assert np.array_equal(*(as_bytes(form, size, line, box)[:1] for form in FORMS.values())), width
+
+
+@needs_compiled
+@settings(max_examples=50)
+@given(parts(), st.integers(1, 40), st.integers(0, 3))
+def test_places_beside_the_one_that_is_filled_stay_as_they_are(part, size, place):
+    for layout in Layout:
+        batch = torch.full(layout.shape(4, size), 77, dtype=layout.dtype)
+        resized_crops(batch, layout, SCALE, OFFSET)(place, *part)
+        others = [number for number in range(4) if number != place]
+        assert (batch[others] == 77).all()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("size", [32, 224])
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_both_forms_give_pillows_pixels_but_for_one_level_in_one_of_fifty(form, height, width, size, mirrored):
+    picture, top, left = pixels(height, width), height // 5, width // 7
+    tall, wide = height - top - height // 6, width - left - width // 8
+    part = Image.fromarray(picture).crop((left, top, left + wide, top + tall))
+    wanted = np.asarray(part.resize((size, size), Image.Resampling.BILINEAR))[:, :: -1 if mirrored else 1]
+    apart = np.abs(as_bytes(form, size, picture, (top, left, tall, wide, mirrored)).astype(int) - wanted)
+    assert apart.max() <= 1
+    assert (apart > 0).mean() < 0.02
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_floats_are_the_bytes_times_the_scale_plus_the_offset(form):
+    part = pixels(50, 60), (3, 4, 40, 50, True)
+    levels = made(form, Layout.BYTES, 16, *part).float()
+    wanted = levels * SCALE + OFFSET
+    assert torch.equal(made(form, Layout.CHANNELS_LAST, 16, *part), wanted)
+    assert torch.equal(made(form, Layout.PLANES, 16, *part), wanted.permute(2, 0, 1))
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_memory_that_must_not_be_written_is_read_and_the_picture_stays_as_it_was(form):
+    picture, box = pixels(50, 60), (3, 4, 40, 50, True)
+    wanted, before = as_bytes(form, 16, picture, box), picture.copy()
+    picture.flags.writeable = False
+    assert np.array_equal(as_bytes(form, 16, picture, box), wanted)
+    assert np.array_equal(picture, before)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    "seen", [lambda whole: whole[::2, ::3], lambda whole: whole[:, ::-1], lambda whole: whole[::-1]]
+)
+def test_a_picture_may_lie_in_memory_in_any_way(form, seen):
+    picture = seen(pixels(90, 90))
+    box = 2, 3, picture.shape[0] - 5, picture.shape[1] - 4, False
+    assert np.array_equal(as_bytes(form, 16, picture, box), as_bytes(form, 16, picture.copy(), box))
+
+
+OUTSIDE = [(0, 0, 41, 30), (0, 0, 40, 31), (-1, 0, 5, 5), (0, -1, 5, 5), (5, 5, 0, 5), (5, 5, 5, 0), (38, 0, 3, 3)]
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("box", OUTSIDE)
+def test_a_box_that_leaves_the_picture_is_refused(form, box):
+    with pytest.raises(Misconfigured, match="does not lie inside a picture of 40 × 30"):
+        made(form, Layout.BYTES, 8, pixels(40, 30), (*box, False))
+
+
+def test_many_threads_fill_one_batch():
+    picture = pixels(200, 300)
+    boxes = [(number, 2 * number, 100, 150, number % 2 == 0) for number in range(40)]
+    batch = torch.empty(Layout.PLANES.shape(40, 64))
+    put = resized_crops(batch, Layout.PLANES, SCALE, OFFSET)
+
+    def fill(first):
+        for place in range(first, 40, 4):
+            put(place, picture, boxes[place])
+
+    threads = [Thread(target=fill, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for place, box in enumerate(boxes):
+        assert torch.equal(batch[place], made(resized_crop._Plain, Layout.PLANES, 64, picture, box))
+
+
+SANITIZED = """
+import ctypes, sys
+import numpy as np
+from pathlib import Path
+from hasten.kernels import compiled, resized_crop
+compiled.FLAGS = (*compiled.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+assert resized_crop.why_plain() is None, resized_crop.why_plain()
+import torch
+from hasten.kernels.resized_crop import Layout, resized_crops
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+draw = np.random.default_rng(int(sys.argv[1]))
+scale = torch.ones(3)
+for _ in range(int(sys.argv[2])):
+    height, width, size = (int(n) for n in draw.integers(1, (60, 60, 40)))
+    tall, wide = int(draw.integers(1, height + 1)), int(draw.integers(1, width + 1))
+    top, left = int(draw.integers(0, height - tall + 1)), int(draw.integers(0, width - wide + 1))
+    layout = Layout(int(draw.integers(3)))
+    # Memory of the picture's exact size, so that one byte beside it is found.
+    address = libc.malloc(height * width * 3)
+    memory = (ctypes.c_uint8 * (height * width * 3)).from_address(address)
+    picture = np.frombuffer(memory, np.uint8).reshape(height, width, 3)
+    picture[:] = 9
+    out_bytes = size * size * 3 * layout.dtype.itemsize
+    place = libc.malloc(out_bytes)
+    held = (ctypes.c_uint8 * out_bytes).from_address(place)
+    batch = torch.frombuffer(held, dtype=layout.dtype).view(layout.shape(1, size))
+    put = resized_crops(batch, layout, scale, torch.zeros(3))
+    put(0, picture, (top, left, tall, wide, bool(draw.integers(2))))
+    assert (batch == 9).all()
+    libc.free(address), libc.free(place)
+print("clean")
+"""
+
+
+@needs_compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="the sanitiser is loaded the way that Linux does it")
+@pytest.mark.parametrize("flags", ["", "-mno-avx2"], ids=["vectors", "plain C"])
+def test_no_byte_beside_the_picture_or_the_batch_is_touched(flags, tmp_path):
+    runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    if not Path(runtime.stdout.strip()).is_absolute():
+        pytest.skip("this compiler has no address sanitiser")
+    environment = os.environ | {
+        "LD_PRELOAD": runtime.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "XDG_CACHE_HOME": str(tmp_path),
+        "CC": f"cc {flags}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SANITIZED, "0", "300"], capture_output=True, text=True, env=environment, timeout=170
+    )
+    assert done.stdout == "clean\n", done.stderr[-2000:]
