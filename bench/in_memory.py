@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from bench.arms import Arm, Protocol, control, run_arms
+from bench.arms import Arm, Protocol, run_arms
 from bench.in_memory_arms import BATCH, LOADERS, ON_DEVICE, SAMPLES
-from bench.record import RECORDS, Record, Target, write_record
+from bench.judging import conclude, controlled, speed_targets
+from bench.record import RECORDS, Record, Target
 
 from hasten.measure.paired import Comparison, Window, compare
 
@@ -55,20 +56,12 @@ def steps_per_epoch(data: str) -> int:
 
 def _measure(data: str, names: Sequence[str], protocol: Protocol, records: Path | None) -> None:
     arms = [Arm(name=name, entry=f"{ARMS}:arm", arguments={"loader": name, "data": data}) for name in names]
-    itself = control(next(arm for arm in arms if arm.name == "hasten"), protocol)
-    print(f"{data}, control: {itself.speedup}", flush=True)
-    if itself.differs:
-        print("the control found a difference where there is none: read what follows with doubt")
+    itself = controlled(next(arm for arm in arms if arm.name == "hasten"), protocol)
     measured = run_arms(arms, protocol)
     comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in names if name != BASELINE]
     targets = judged(data, measured.windows)
     for found in comparisons:
         print(f"{data}, {found.challenger:20} {found.speedup} {_microseconds(found):8.1f} µs a batch")
-    for target in targets:
-        print(f"{data}, {target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
-    if records is None:
-        print("--quick judges nothing: no record was written")
-        return
     record = Record(
         what=f"in-memory-{data}",
         claim=f"Shuffled batches of {BATCH} from {SAMPLES[data]:,} {data} in memory: hasten, DataLoader and by hand",
@@ -83,20 +76,14 @@ def _measure(data: str, names: Sequence[str], protocol: Protocol, records: Path 
             "and like by_hand it has an order that no resumed run could enter in the middle"
         ],
     )
-    print(f"written: {write_record(record, records)}", flush=True)
+    conclude(record, records)
 
 
 def judged(data: str, windows: Sequence[Window]) -> list[Target]:
     """The targets for this data, of arms that were measured."""
-    measured = {window.arm for window in windows}
-    found: list[Target] = []
-    for only, ours, other, bound in LEAST:
-        if only in (None, data) and {ours, other} <= measured:
-            ratio = compare(windows, baseline=other, challenger=ours).speedup
-            name = f"{ours}: batches in the time that {other} needs for one"
-            target = Target(name=name, bound=bound, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high)
-            found.append(target)
-    return found
+    return speed_targets(
+        windows, [(ours, other, bound) for only, ours, other, bound in LEAST if only in (None, data)], "batches"
+    )
 
 
 def _microseconds(found: Comparison) -> float:

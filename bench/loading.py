@@ -20,9 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from bench.arms import Arm, Protocol, control, run_arms
+from bench.arms import Arm, Protocol, run_arms
+from bench.judging import conclude, controlled, middle_seconds, speed_targets
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target, write_record
+from bench.record import RECORDS, Record, Target
 
 from hasten.facts.machine import read_machine
 from hasten.measure.paired import Window, compare
@@ -50,21 +51,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         arms = _arms(write_pictures(Path(home, "pictures"), pictures), batch_size)
         # The control is of the arm that the claims are about.
-        itself = control(next(arm for arm in arms if arm.name == OURS), protocol)
-        print(f"control: {itself.speedup}", flush=True)
-        if itself.differs:
-            print("the control found a difference where there is none: read what follows with doubt")
+        itself = controlled(next(arm for arm in arms if arm.name == OURS), protocol)
         measured = run_arms(arms, protocol)
     names = [arm.name for arm in arms if arm.name != BASELINE]
     comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in names]
     targets = judged(measured.windows, LEAST_ON_GPU if torch.cuda.is_available() else LEAST_ON_CPU)
     for name in (BASELINE, *names):
-        print(f"{name:36} {batch_size / _middle_seconds(measured.windows, name):8.0f} pictures a second")
-    for target in targets:
-        print(f"{target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
-    if options.quick:
-        print("--quick judges nothing: no record was written")
-        return
+        print(f"{name:36} {batch_size / middle_seconds(measured.windows, name):8.0f} pictures a second")
     record = Record(
         what="jpeg-loading",
         claim=f"{PICTURES} JPEG files of 500 × 375 to batches of {BATCH} random crops of 224 × 224, normalised",
@@ -77,7 +70,7 @@ def main() -> None:
         packages=("pillow", "simplejpeg", *(name for name in ("webdataset", "litdata") if find_spec(name))),
         findings={
             "pictures_per_second": {
-                name: batch_size / _middle_seconds(measured.windows, name) for name in (BASELINE, *names)
+                name: batch_size / middle_seconds(measured.windows, name) for name in (BASELINE, *names)
             }
         },
         remarks=[
@@ -87,7 +80,7 @@ def main() -> None:
             "Normalize, whose steps it repeats",
         ],
     )
-    print(f"written: {write_record(record, options.records)}")
+    conclude(record, None if options.quick else options.records)
 
 
 def _arms(pictures: Path, batch_size: int) -> list[Arm]:
@@ -116,24 +109,10 @@ def _and_all(*some: int) -> list[int]:
 
 
 def judged(windows: Sequence[Window], least: Sequence[tuple[str, str, float]]) -> list[Target]:
-    measured = {window.arm for window in windows}
-    tuned = sorted(name for name in measured if name.startswith("Pillow") and name != BASELINE)
-    best = min(tuned, key=lambda name: _middle_seconds(windows, name), default="")
-    found: list[Target] = []
-    for ours, other, bound in least:
-        other = best if other == TUNED else other
-        if {ours, other} <= measured:
-            ratio = compare(windows, baseline=other, challenger=ours).speedup
-            name = f"{ours}: pictures for each one of {other}"
-            target = Target(name=name, bound=bound, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high)
-            found.append(target)
-    return found
-
-
-def _middle_seconds(windows: Sequence[Window], arm: str) -> float:
-    """Of a batch, in the middle one of the arm's windows."""
-    seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
-    return seconds[len(seconds) // 2]
+    tuned = sorted({window.arm for window in windows if window.arm.startswith("Pillow")} - {BASELINE})
+    best = min(tuned, key=lambda name: middle_seconds(windows, name), default="")
+    named = [(ours, best if other == TUNED else other, bound) for ours, other, bound in least]
+    return speed_targets(windows, named, "pictures")
 
 
 def _options() -> argparse.Namespace:

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.arms import Arm, Protocol, control, run_arms
-from bench.record import RECORDS, ROOT, Record, Target, write_record
+from bench.arms import Arm, Protocol, run_arms
+from bench.judging import conclude, controlled, middle_seconds
+from bench.record import RECORDS, ROOT, Record, Target
 from bench.scale_arms import BATCH, DATA, ORDERS, SAMPLES, STRETCH
 
 from hasten.measure.paired import Window, compare
@@ -44,14 +45,13 @@ def main() -> None:
     for shuffle in (True, False):
         called = "shuffled" if shuffle else "in-order"
         for order in ORDERS:
-            _measure(
-                f"order-of-{order}-{called}", "order_arm", {"order": order, "shuffle": shuffle}, protocol, {}, None
-            )
+            arms = _arms("order_arm", {"order": order, "shuffle": shuffle})
+            _show(f"order of {order}, {called}", run_arms(arms, protocol).windows)
         for data in DATA:
             given = {"data": data, "shuffle": shuffle}
             starts = {name: _start_up(given | {"share": PLACES[name]}) for name in ("start", "end")}
             records = None if options.quick else options.records
-            _measure(f"{data}-{called}", "arm", given, protocol, starts, records)
+            _measure(f"{data}-{called}", given, protocol, starts, records)
 
 
 def _start_up(arguments: Mapping[str, Any]) -> dict[str, float]:
@@ -61,40 +61,41 @@ def _start_up(arguments: Mapping[str, Any]) -> dict[str, float]:
     return json.loads(found.stdout)
 
 
+def _arms(entry: str, arguments: Mapping[str, Any]) -> list[Arm]:
+    return [Arm(name=name, entry=f"{ARMS}:{entry}", arguments={**arguments, "share": PLACES[name]}) for name in PLACES]
+
+
+def _show(what: str, windows: Sequence[Window]) -> None:
+    seconds = {name: middle_seconds(windows, name) for name in PLACES}
+    print(f"{what}: {', '.join(f'{name} {each * 1e6:.2f}' for name, each in seconds.items())} µs a batch", flush=True)
+
+
 def _measure(
     what: str,
-    entry: str,
     arguments: Mapping[str, Any],
     protocol: Protocol,
     starts: Mapping[str, Mapping[str, float]],
     records: Path | None,
 ) -> None:
-    arms = [Arm(name=name, entry=f"{ARMS}:{entry}", arguments={**arguments, "share": PLACES[name]}) for name in PLACES]
+    arms = _arms("arm", arguments)
     measured = run_arms(arms, protocol)
-    targets = judged(measured.windows, starts)
-    print(f"{what}: {', '.join(f'{name} {_microseconds(measured.windows, name):.2f}' for name in PLACES)} µs a batch")
-    for target in targets:
-        print(
-            f"  {target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}", flush=True
-        )
-    if records is None:
-        return
+    _show(what, measured.windows)
     record = Record(
         what=f"scale-{what}",
         claim=f"{SAMPLES:,} samples ({what}) in batches of {BATCH}: a batch at the start of an epoch and further on",
         command="python -m bench.scale",
         protocol=protocol,
-        control=control(arms[0], protocol),
+        control=controlled(arms[0], protocol),
         comparisons=[
             compare(measured.windows, baseline=BASELINE, challenger=name) for name in PLACES if name != BASELINE
         ],
         measured=measured,
-        targets=targets,
+        targets=judged(measured.windows, starts),
         packages=("psutil",),
         findings={"start_up": starts},
         remarks=["a batch of the data is as good as free here; its cost is that of the order and of the loader"],
     )
-    print(f"written: {write_record(record, records)}", flush=True)
+    conclude(record, records)
 
 
 def judged(windows: Sequence[Window], starts: Mapping[str, Mapping[str, float]]) -> list[Target]:
@@ -117,11 +118,6 @@ def judged(windows: Sequence[Window], starts: Mapping[str, Mapping[str, float]])
 
 def _once(name: str, bound: float, value: float) -> Target:
     return Target(name=name, bound=bound, at_most=True, low=value, value=value, high=value)
-
-
-def _microseconds(windows: Sequence[Window], arm: str) -> float:
-    seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
-    return seconds[len(seconds) // 2] * 1e6
 
 
 def _options() -> argparse.Namespace:

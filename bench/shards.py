@@ -17,9 +17,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.arms import Arm, Protocol, control, run_arms
+from bench.arms import Arm, Protocol, run_arms
+from bench.judging import conclude, controlled, speed_targets
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target, write_record
+from bench.record import RECORDS, Record, Target
 from bench.shards_arms import BATCH
 
 from hasten.data.pack import Packed, PicturesInFolders, pack
@@ -68,10 +69,7 @@ def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol,
         )
         for name, workers in READERS
     ]
-    itself = control(next(arm for arm in arms if arm.name == LEAST[0][0]), protocol)
-    print(f"control: {itself.speedup}", flush=True)
-    if itself.differs:
-        print("the control found a difference where there is none: read what follows with doubt")
+    itself = controlled(next(arm for arm in arms if arm.name == LEAST[0][0]), protocol)
     measured = run_arms(arms, protocol)
     comparisons = [
         compare(measured.windows, baseline=BASELINE, challenger=arm.name) for arm in arms if arm.name != BASELINE
@@ -79,11 +77,6 @@ def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol,
     targets = judged(measured.windows)
     for found in comparisons:
         print(f"{found.challenger:30} {found.speedup}")
-    for target in targets:
-        print(f"{target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
-    if records is None:
-        print("--quick judges nothing: no record was written")
-        return
     record = Record(
         what="shards",
         claim=f"{packed.samples:,} pictures of 500 × 375, read shuffled and not decoded: shards and plain files",
@@ -102,20 +95,12 @@ def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol,
             "other arms do neither",
         ],
     )
-    print(f"written: {write_record(record, records)}", flush=True)
+    conclude(record, records)
 
 
 def judged(windows: Sequence[Window]) -> list[Target]:
     """The targets, of arms that were measured."""
-    measured = {window.arm for window in windows}
-    found: list[Target] = []
-    for ours, other, bound in LEAST:
-        if {ours, other} <= measured:
-            ratio = compare(windows, baseline=other, challenger=ours).speedup
-            name = f"{ours}: batches in the time that {other} need for one"
-            target = Target(name=name, bound=bound, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high)
-            found.append(target)
-    return found
+    return speed_targets(windows, LEAST, "batches")
 
 
 def _options() -> argparse.Namespace:

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bench.arms import Arm, Protocol, control, run_arms
+from bench.arms import Arm, Protocol, run_arms
+from bench.judging import conclude, controlled
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target, write_record
+from bench.record import RECORDS, Record, Target
 from bench.starvation_arms import BATCH
 
 from hasten.facts.machine import read_machine
@@ -45,10 +46,7 @@ def main() -> None:
     protocol = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as home:
         pictures = write_pictures(Path(home, "pictures"), protocol.steps * BATCH)
-        itself = control(_arms(pictures, Path(home, "control"))[0], protocol)
-        print(f"control: {itself.speedup}", flush=True)
-        if itself.differs:
-            print("the control found a difference where there is none: read what follows with doubt")
+        itself = controlled(_arms(pictures, Path(home, "control"))[0], protocol)
         notes, arms = Path(home, "notes"), _arms(pictures, Path(home, "notes"))
         arms = arms[:3] if options.quick else arms
         measured = run_arms(arms, protocol)
@@ -60,11 +58,6 @@ def main() -> None:
         low, value, high = _middle(shares[found.challenger])
         waits = f"waits {value:6.1%} ({low:.1%} to {high:.1%})"
         print(f"{found.challenger:24} {waits}; speed over {BASELINE}: {found.speedup}")
-    for target in targets:
-        print(f"{target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
-    if options.quick:
-        print("--quick judges nothing: no record was written")
-        return
     record = Record(
         what="starvation",
         claim=f"ResNet-18 on {protocol.steps * BATCH} JPEG files, batches of {BATCH}: the time a training waits",
@@ -81,7 +74,7 @@ def main() -> None:
             for name, (low, value, high) in ((name, _middle(shares[name])) for name in names)
         ],
     )
-    print(f"written: {write_record(record, options.records)}")
+    conclude(record, None if options.quick else options.records)
 
 
 def _arms(pictures: Path, notes: Path) -> list[Arm]:

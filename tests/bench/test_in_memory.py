@@ -60,14 +60,12 @@ def outcomes(data: str, microseconds: dict[str, float]) -> dict[str, str]:
 def test_rows_are_judged_against_the_dataloader_and_all_data_against_a_gather_by_hand():
     measured = {"dataloader": 260.0, "by_hand": 10.0, "hasten": 11.0}
     assert outcomes("rows", measured) == {
-        "hasten: batches in the time that dataloader needs for one": "missed",
-        "hasten: batches in the time that by_hand needs for one": "met",
+        "hasten: batches for each one of dataloader": "missed",
+        "hasten: batches for each one of by_hand": "met",
     }
-    assert list(outcomes("pictures", measured)) == ["hasten: batches in the time that by_hand needs for one"]
+    assert list(outcomes("pictures", measured)) == ["hasten: batches for each one of by_hand"]
 
 
 def test_what_lies_on_a_device_is_judged_where_it_was_measured():
     measured = {"by_hand_on_device": 9.0, "hasten_on_device": 10.0}
-    assert outcomes("rows", measured) == {
-        "hasten_on_device: batches in the time that by_hand_on_device needs for one": "missed"
-    }
+    assert outcomes("rows", measured) == {"hasten_on_device: batches for each one of by_hand_on_device": "missed"}

@@ -1,0 +1,53 @@
+"""What every benchmark does with its figures: look at the control, judge the targets, write the record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.arms import Arm, Protocol, control
+from bench.record import Record, Target, write_record
+
+from hasten.measure.paired import Comparison, Window, compare
+
+
+def controlled(arm: Arm, protocol: Protocol) -> Comparison:
+    """The arm against itself, shown before anything else is measured."""
+    itself = control(arm, protocol)
+    print(f"control, {arm.name}: {itself.speedup}", flush=True)
+    if itself.differs:
+        print("the control found a difference where there is none: read what follows with doubt", flush=True)
+    return itself
+
+
+def speed_targets(windows: Sequence[Window], least: Iterable[tuple[str, str, float]], unit: str) -> list[Target]:
+    """least: (arm, over which other one, at least), fixed before the run. Those of arms that were measured.
+
+    unit: what is counted, in the plural: "batches".
+    """
+    measured = {window.arm for window in windows}
+    found: list[Target] = []
+    for ours, other, bound in least:
+        if {ours, other} <= measured:
+            ratio = compare(windows, baseline=other, challenger=ours).speedup
+            name = f"{ours}: {unit} for each one of {other}"
+            found.append(
+                Target(name=name, bound=bound, at_most=False, low=ratio.low, value=ratio.ratio, high=ratio.high)
+            )
+    return found
+
+
+def middle_seconds(windows: Sequence[Window], arm: str) -> float:
+    """Of a step, in the middle one of the arm's windows."""
+    seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
+    return seconds[len(seconds) // 2]
+
+
+def conclude(record: Record, records: Path | None) -> None:
+    """Show the targets and write the record into a folder below `records`; None: a quick run, which judges nothing."""
+    for target in record.targets:
+        print(f"{target.name}: {target.value:.3g} ({target.low:.3g} to {target.high:.3g}), {target.outcome}")
+    if records is None:
+        print("--quick judges nothing: no record was written", flush=True)
+        return
+    print(f"written: {write_record(record, records)}", flush=True)
