@@ -1,5 +1,7 @@
 """Threads that read ahead: the answers come in order, and nothing that goes wrong stays behind."""
 
+import subprocess
+import sys
 import threading
 import weakref
 from itertools import count as counted
@@ -9,7 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.data.threads import Threads
+from broken_workers import feed_of, nothing_left_behind, read, requests
+from hasten.data.options import LoaderOptions
+from hasten.data.threads import Threads, threads_resting
+from hasten.data.watch import Patience
 from hasten.errors import Hang
 
 PATIENT = 60.0  # seconds: longer than any test
@@ -214,3 +219,111 @@ def test_closing_twice_does_no_harm():
     with Crew(lambda request: request) as crew:
         assert list(crew.answers([1])) == [1]
         crew.close()
+
+
+# ── and worker processes that are forked while they run ─────────────────────────────────────────────────────────────
+
+LIBRARYS_OWN = threading.Lock()  # as one of imports, of a decoder, of a log: what a child inherits taken stays so
+
+
+class Training:
+    """Samples that hold the lock nearly all of the time that they are read."""
+
+    steady_reason = "it only counts"
+
+    def __len__(self):
+        return 4000
+
+    def __getitem__(self, index):
+        with LIBRARYS_OWN:
+            sum(range(20_000))
+            return index
+
+
+class Evaluation:
+    """May draw, for all that is known, so processes read it."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        with LIBRARYS_OWN:
+            return index
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_that_are_forked_while_threads_read_inherit_no_lock_that_these_hold():
+    options = LoaderOptions(workers=2, worker_kind="threads", prefetch_factor=200)
+    patience = Patience(first_seconds=15)
+    with nothing_left_behind():
+        training, evaluation = (feed_of(data, options, patience=patience) for data in (Training(), Evaluation()))
+        answers, found = training.answers(requests(4000)), []
+        for _ in range(3):
+            found.append(next(answers).tolist())
+            assert [batch.tolist() for batch in read(evaluation, 8)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        answers.close()
+        training.close()
+        evaluation.close()
+
+
+def test_while_threads_rest_none_reads_and_afterwards_they_go_on():
+    inside = set()
+
+    def busy(request):
+        inside.add(request)
+        sum(range(20_000))
+        inside.remove(request)
+        return request
+
+    with Crew(busy, count=3, ahead=200) as crew:
+        answers = crew.answers(counted())
+        for number in range(30):
+            assert next(answers) == number
+            with threads_resting(PATIENT):
+                assert inside == set()
+                sum(range(100_000))  # time for the others
+                assert inside == set()
+        answers.close()
+
+
+def test_a_thread_that_does_not_come_to_rest_is_told_and_the_others_go_on():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def a_file_system_that_went_away(request):
+        if request == 1:
+            begun.set()
+            assert go_on.wait(PATIENT)
+        return request
+
+    with Crew(a_file_system_that_went_away, count=2) as crew:
+        answers = crew.answers(range(6))
+        assert next(answers) == 0
+        assert begun.wait(PATIENT)
+        told = pytest.raises(Hang, match="no loader worker can be started: for 0 s a loader thread")
+        with told as hang, threads_resting(0.05):
+            raise AssertionError("one reads")
+        assert "a_file_system_that_went_away" in hang.value.what
+        go_on.set()
+        assert list(answers) == [1, 2, 3, 4, 5]
+
+
+LEFT_OPEN = """
+import torch
+from hasten.data.threads import Threads
+
+def read(request):
+    for _ in range(3):
+        torch.randn(600, 600) @ torch.randn(600, 600)
+    return request
+
+threads = Threads(read, 4, 2, lambda: 60.0)
+answers = threads.answers(iter(range(10**6)))
+print(next(answers), next(answers))
+"""
+
+
+def test_a_process_that_ends_without_closing_its_loader_ends_well():
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n", "")

@@ -5,20 +5,27 @@ batches, one after the other, and computes on its own core only. Answers come in
 
 The threads are daemons of this loader's own: one that hangs in a file system that went away must not keep the process
 from ending, as a thread pool of the standard library would.
+
+A process that is forked while threads run inherits every lock that one of them holds (of an import, of a decoder, of
+the data set), and nobody in it ever gives that back. That happens where the training is read by threads and the
+evaluation by worker processes. So these threads rest, between two batches, while workers are forked.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import time
 import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
+from threading import enumerate as all_threads
 from typing import Any
 
 import torch
@@ -26,6 +33,56 @@ import torch
 from hasten.errors import Hang
 
 LOOK_SECONDS, END_SECONDS = 1.0, 1.0
+_OPEN, _STARTED = weakref.WeakSet["Threads"](), weakref.WeakSet[Thread]()
+_NAME = "hasten-loader-"
+
+
+class _Gate:
+    """Through it go all loader threads of this process, before every batch, unless it is shut."""
+
+    def __init__(self) -> None:
+        self._changed, self._reading, self._shut = Condition(), 0, 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._shut)
+            self._reading += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._changed:
+            self._reading -= 1
+            if self._shut:
+                self._changed.notify_all()
+
+    @contextmanager
+    def shut(self, seconds: float) -> Iterator[bool]:
+        """The value is whether all are outside, within so many seconds."""
+        with self._changed:
+            self._shut += 1
+        try:
+            with self._changed:
+                outside = self._changed.wait_for(lambda: not self._reading, seconds)
+            yield outside
+        finally:
+            with self._changed:
+                self._shut -= 1
+                self._changed.notify_all()
+
+
+_GATE = _Gate()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_GATE.__init__)  # the child has none of these threads, and may make its own
+
+
+@contextmanager
+def threads_resting(seconds: float) -> Iterator[None]:
+    """While this process is forked: no loader thread reads. Raises Hang when one still does after so many seconds."""
+    with _GATE.shut(seconds) as outside:
+        if not outside:
+            stacks = _stacks(thread for thread in all_threads() if thread.name.startswith(_NAME))
+            what = f"no loader worker can be started: for {seconds:.0f} s a loader thread has been reading one batch"
+            raise Hang(f"{what}\n{stacks}", fix=_LOOK)
+        yield
 
 
 class _Order:
@@ -50,7 +107,7 @@ class Threads:
         compute_threads = torch.get_num_threads()
         # They know nothing of this object, so that they end with it where nobody closes it.
         self._threads = [
-            Thread(target=_work, args=(self._orders, read, started), name=f"hasten-loader-{number}", daemon=True)
+            Thread(target=_work, args=(self._orders, read, started), name=f"{_NAME}{number}", daemon=True)
             for number in range(count)
         ]
         for thread in self._threads:
@@ -59,6 +116,8 @@ class Threads:
             started.get()
         torch.set_num_threads(compute_threads)  # each loader thread set one; that is also what later threads begin with
         self._end = weakref.finalize(self, _end, self._orders, count)
+        _OPEN.add(self)
+        _STARTED.update(self._threads)
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """What `read` answers to each request, in order; raises what it raised. What is read ahead when the caller
@@ -84,8 +143,7 @@ class Threads:
     def close(self) -> None:
         """Let the threads end after what they are at. Who still waits for an answer waits in vain: see `limit`."""
         self._end()
-        for thread in self._threads:  # one that is inside a library when the process ends can end it badly
-            thread.join(END_SECONDS)
+        _join(self._threads)
 
     def _wait(self, order: _Order) -> tuple[Any, BaseException | None]:
         limit, waited = self._limit(), 0.0
@@ -97,17 +155,34 @@ class Threads:
             except Empty:
                 waited += min(time.monotonic() - started, 2 * looked)  # not the time that the process was stopped for
         raise Hang(
-            f"no batch came from {len(self._threads)} loader threads for {limit:.0f} s\n{self._stacks()}",
-            fix="look at where they stand: a file system that does not answer, or a lock that nobody gives back",
+            f"no batch came from {len(self._threads)} loader threads for {limit:.0f} s\n{_stacks(self._threads)}",
+            fix=_LOOK,
         )
 
-    def _stacks(self) -> str:
-        frames = sys._current_frames()
-        return "\n".join(
-            f"{thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}"
-            for thread in self._threads
-            if thread.ident in frames
-        )
+
+_LOOK = "look at where they stand: a file system that does not answer, or a lock that nobody gives back"
+
+
+def _stacks(threads: Iterable[Thread]) -> str:
+    frames = sys._current_frames()
+    return "\n".join(
+        f"{thread.name}:\n{''.join(traceback.format_stack(frames[thread.ident]))}"
+        for thread in threads
+        if thread.ident in frames
+    )
+
+
+def _join(threads: Iterable[Thread]) -> None:
+    """Wait a while for threads that were told to end. One that is inside a library when its process ends aborts it."""
+    for thread in threads:
+        thread.join(END_SECONDS)
+
+
+@atexit.register
+def _join_what_nobody_closed() -> None:
+    for each in [*_OPEN]:
+        each._end()
+    _join([*_STARTED])  # also those of one that is gone, which may be at their last batch
 
 
 def _work(orders: SimpleQueue[_Order | None], read: Callable[[Any], Any], started: SimpleQueue[None]) -> None:
@@ -118,7 +193,8 @@ def _work(orders: SimpleQueue[_Order | None], read: Callable[[Any], Any], starte
         if order.forgotten:
             continue
         try:
-            order.answer.put((read(order.request), None))
+            with _GATE:
+                order.answer.put((read(order.request), None))
         except BaseException as error:
             order.answer.put((None, error))
         del order  # the batch is the caller's alone

@@ -28,7 +28,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
@@ -42,15 +42,14 @@ import psutil
 import torch.multiprocessing
 
 from hasten.checkpoint.files import remove_file
+from hasten.data.threads import threads_resting
 from hasten.data.worker_faults import Worker, ended, hung
 from hasten.data.worker_stacks import Begin, ask, interrupts_held
 from hasten.errors import HastenError
-from hasten.facts.machine import SHARED_MEMORY, killed_for_memory
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, killed_for_memory
 
-HANG_SECONDS = 60.0
-HANG_BATCHES = 20
-LOOK_SECONDS = 1.0
-END_SECONDS = 5.0
+HANG_SECONDS, HANG_BATCHES = 60.0, 20
+LOOK_SECONDS, END_SECONDS = 1.0, 5.0
 RECENT_BATCHES = 64
 
 _NO_MORE = object()
@@ -172,7 +171,8 @@ class Crew:
         try:
             if self.processes:  # they stayed, and answer already when they are told of a new epoch
                 self._look_after(now)
-            with interrupts_held():
+            forks = self._forks and not self.processes
+            with threads_resting(self.patience.first_seconds) if forks else nullcontext(), interrupts_held():
                 iterator = self._while_waiting(now, partial(start, self._counted(now, requests)))
             del start
             self._began(iterator)
@@ -242,26 +242,26 @@ class Crew:
         for worker, process in zip(self._crew(), self.processes, strict=True):
             if process.pid is not None and (process.exitcode is not None or process.sentinel in ending):
                 process.join(END_SECONDS)  # its pipes close a moment before its exit code is there
-                return ended(worker, process.exitcode, self._killed_before, killed_for_memory())
+                return ended(worker, process.exitcode, self._killed_before, killed_for_memory(), free_shared_memory())
         return None
 
     def _sentinels(self) -> list[Any]:
         return [process.sentinel for process in self.processes if process.pid is not None]
 
     def _crew(self) -> list[Worker]:
-        return [self._worker(number, process.pid or 0) for number, process in enumerate(self.processes)]
-
-    def _worker(self, number: int, pid: int) -> Worker:
-        return Worker(
-            what=self.what,
-            number=number,
-            workers=self.workers,
-            ahead=self.ahead,
-            pid=pid,
-            memory_bytes=self._memory_bytes.get(pid),
-            answered=self._round.answered,
-            forked=self._forks,
-        )
+        return [
+            Worker(
+                what=self.what,
+                number=number,
+                workers=self.workers,
+                ahead=self.ahead,
+                pid=process.pid or 0,
+                memory_bytes=self._memory_bytes.get(process.pid),
+                answered=self._round.answered,
+                forked=self._forks,
+            )
+            for number, process in enumerate(self.processes)
+        ]
 
     def _began(self, iterator: Iterator[Any]) -> None:
         self._served = weakref.ref(iterator)
