@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import textwrap
+import types
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,14 @@ class Holding:
 
 def key(part: object) -> str:
     return key_of(Holding(part), 1)
+
+
+def made(source: str, name: str = "transform", **names: object) -> Any:
+    """What code, given as text, calls by this name, as if a module of the user's own held it."""
+    module = types.ModuleType("users_code")
+    module.__dict__.update(names)
+    exec(textwrap.dedent(source), module.__dict__)
+    return module.__dict__[name]
 
 
 def samples_of(dataset: Any) -> list[Any]:

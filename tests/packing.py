@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from hasten.data.pack import Packed, Samples, pack
 
@@ -24,6 +26,19 @@ class Numbered:
 
 
 NUMBERED = ("cls", "text.txt")  # as a form
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def picture(path: Path, colour: int) -> bytes:
+    """Its bytes, which lie at the path now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = io.BytesIO()
+    Image.new("RGB", (8, 6), (colour, 0, 0)).save(written, "PNG" if path.suffix.lower() == ".png" else "JPEG")
+    path.write_bytes(written.getvalue())
+    return written.getvalue()
 
 
 def packed_folder(folder: Path, count: int = 30, *, shard_bytes: int = 20_000, seed: int | None = 0) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,13 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
 from hasten.entry import prepare
+from hasten.errors import DataFailed
+from hasten.facts.events import Noticed
 from hasten.facts.loss import Loss
+from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
+from hasten.training.logs import Collected
+from hasten.training.loop import train_run
 from support import small_job
 
 IGNORED = -100
@@ -170,3 +176,44 @@ def skipping_on_one_rank() -> dict[str, Any]:
             "scale": run._step._scaler.get_scale(),
             "weights": [parameter.detach().clone() for parameter in run.model.parameters()],
         }
+
+
+class PartlyDamaged(torch.utils.data.Dataset[Any]):
+    """2000 samples, in batches of 500: the first rank of two reads the first half of each."""
+
+    def __init__(self, bad: tuple[int, ...]) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 2000
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise OSError(f"cannot read file {index}")
+        return torch.full((6,), index / 2000), index % 3
+
+
+def replaced_on_ranks(bad: tuple[int, ...], fails_at: int | None = None) -> dict[str, Any]:
+    """Which samples this rank told as replaced, what ended it, and what its state and its error say of them."""
+    collected, calls = Collected(), count(1)
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        if next(calls) == fails_at:
+            raise ValueError("stops here")
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    data = {"train": PartlyDamaged(bad), "batch_size": 500, "shuffle": False, "epochs": 1}
+    job = small_job(**data, loss=loss, on_bad_sample="replace", log_every=1000)
+    failed, notes = "", list[str]()
+    with prepare(job) as run:
+        try:
+            train_run(run, collected)
+        except (DataFailed, ValueError) as error:
+            failed, notes = str(error), getattr(error, "__notes__", [])
+        state = run.state_dict()["replaced"]
+    told = [event.text for event in collected.events if isinstance(event, Noticed) and "replaced" in event.text]
+    return {"told": told, "failed": failed, "notes": notes, "state": state}
+
+
+def ranks_on_this_machine() -> int:
+    return ranks_here()

@@ -74,8 +74,9 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def show_profile(name: str, found: JobProfile) -> None:
+    from hasten.facts.sizes import byte_size
     from hasten.report.terminal import show
-    from hasten.report.text import byte_size, count, duration, per_second, percent, scaled, table
+    from hasten.report.text import count, duration, per_second, percent, scaled, table
 
     times, memory, rate = found.times, found.memory, found.rate
     half, wait = f"half took {duration(times.low)} to {duration(times.high)}", percent(times.data_wait_share)
@@ -141,8 +142,9 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
     from hasten.data.pack import estimated, pack
+    from hasten.facts.sizes import byte_size
     from hasten.report.terminal import show
-    from hasten.report.text import byte_size, count
+    from hasten.report.text import count
     from hasten.report.waiting import Waiting
 
     data = _to_pack(source)
@@ -168,8 +170,9 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
     from hasten.data.shard_check import verify
+    from hasten.facts.sizes import byte_size
     from hasten.report.terminal import show
-    from hasten.report.text import byte_size, count
+    from hasten.report.text import count
     from hasten.report.waiting import Waiting
 
     waiting = Waiting("verifying")

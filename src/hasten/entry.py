@@ -6,6 +6,7 @@ may import every room; none may import it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def train(
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
     shown = _receivers(receivers)
     try:
-        prepared = prepare(job, plan, name=name, watcher=_watcher(shown))
+        prepared = prepare(job, plan, name=name, watcher=_watcher(shown, receivers))
     except BaseException:
         Several(shown).close()  # one may show a bar
         raise
@@ -68,15 +69,35 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
     return Run(job, plan, name=name, watcher=watcher)
 
 
-def _watcher(receivers: Sequence[Receiver]) -> Watcher | None:
+def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Watcher | None:
     """Shows at once what is done before the run begins; None where nobody looks."""
-    if not receivers:
-        return None
-    outward = Several(receivers)
+    if not shown:
+        looked_at = given is None or len(given) > 0
+        return _watcher_of_caches(present_ranks().rank) if looked_at else None
+    outward = Several(shown)
     return Watcher(
         lambda text: outward.log(Noticed(text=text)),
         lambda done, samples: outward.log(Preparing(done=done, samples=samples)),
     )
+
+
+def _watcher_of_caches(rank: int) -> Watcher:
+    """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
+    from hasten.report.streams import write_line
+
+    told = 0
+
+    def say(text: str) -> None:
+        write_line(sys.stderr, f"rank {rank}: {text}")
+
+    def progress(done: int, samples: int) -> None:
+        nonlocal told
+        quarters = done * 4 // samples
+        if quarters != told:  # each line stays
+            told = quarters
+            say(f"prepared {done:,} of {samples:,} samples")
+
+    return Watcher(lambda text: None, lambda done, samples: None, of_cache=Watcher(say, progress))
 
 
 def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:

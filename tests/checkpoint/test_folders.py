@@ -98,6 +98,23 @@ def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_
         assert dying.ended(child)
 
 
+def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
+    """Three processes: the first holds it, the second has opened its file, the third comes when that is gone."""
+    path, take = tmp_path / "lock", files._taken
+    first = files.locked(path, None)
+    assert first.__enter__()
+
+    def take_when_it_is_gone(*given):
+        monkeypatch.setattr(files, "_taken", take)
+        files.remove_file(path)
+        first.__exit__(None, None, None)
+        return take(*given)
+
+    monkeypatch.setattr(files, "_taken", take_when_it_is_gone)
+    with files.locked(path, None) as second, files.locked(path, None) as third:
+        assert (second, third) == (True, False)
+
+
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageFailed, match="could not be opened"), files.locked(tmp_path / "lock", None):

@@ -1,5 +1,6 @@
 """What cannot be read stops the run and is named, or another sample stands in for it: the same one everywhere."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -197,10 +198,31 @@ def test_they_are_counted_over_all_epochs_and_each_once():
     ledger = Ledger("train", 2000)
     for _ in range(5):
         ledger.take((Replaced(1, 9, "why"), Replaced(2, 9, "why")))
-    assert len(ledger.untold()) == 2
+    assert len(list(ledger.untold())) == 2
     with pytest.raises(DataFailed):
         ledger.take((Replaced(3, 9, "why"),))
-    assert len(ledger.untold()) == 1
+    assert len(list(ledger.untold())) == 1
+
+
+def test_a_ledger_goes_on_from_a_state_that_any_file_can_hold():
+    before, after = Ledger("train", 2000), Ledger("train", 2000)
+    before.take((Replaced(1, 9, "why"),))
+    list(before.untold())
+    before.take((Replaced(2, 9, "why"),))
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    after.take((Replaced(1, 9, "why"), Replaced(2, 9, "why")))
+    assert [line.split()[1] for line in after.untold()] == ["2"]
+    with pytest.raises(DataFailed, match=r"3 of 2000 .* the last was sample 3"):
+        after.take((Replaced(3, 9, "why"),))
+
+
+def test_a_sample_is_told_when_whoever_tells_it_has_done_so():
+    ledger = Ledger("train", 3000)
+    ledger.take((Replaced(1, 9, "why"), Replaced(2, 9, "why"), Replaced(3, 9, "why")))
+    for line in ledger.untold():
+        if "sample 2" in line:
+            break
+    assert [line.split()[1] for line in ledger.untold()] == ["2", "3"]
 
 
 def test_below_a_thousand_samples_none_is_replaced():

@@ -100,8 +100,16 @@ def test_more_than_shared_memory_holds_is_refused_with_the_numbers(monkeypatch):
         read(feed_of(Large(8), options, patience=LONG), 8)
     assert caught.value.exit_code == 2
     assert caught.value.where == "loader_workers"
-    assert "5 batches of 4.00 MiB in shared memory (shm), together 20 MiB; 16 MiB are free" in caught.value.what
+    assert "5 batches of 4.00 MiB in shared memory (shm), together 20.0 MiB; 16.0 MiB are free" in caught.value.what
     assert "--shm-size" in caught.value.fix
+
+
+def test_the_ranks_on_a_machine_share_its_shared_memory(monkeypatch):
+    monkeypatch.setattr(feed, "free_shared_memory", lambda: 64 * MIB)
+    monkeypatch.setattr(feed, "ranks_here", lambda: 4)
+    with nothing_left_behind(), pytest.raises(PlanError) as caught:
+        read(feed_of(Large(8), LoaderOptions(workers=2, prefetch_factor=2), patience=LONG), 8)
+    assert "together 20.0 MiB; 16.0 MiB are free in /dev/shm for each of 4 ranks" in caught.value.what
 
 
 def test_what_fits_into_small_shared_memory_is_read(monkeypatch):

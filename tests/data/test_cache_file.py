@@ -19,20 +19,24 @@ from hasten.checkpoint import files
 from hasten.data import cache_file
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different, Writer
 from hasten.data.cache_samples import packed
-from hasten.errors import StorageFailed
+from hasten.errors import DataFailed, StorageFailed
 from kept_samples import FORMS, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
-def written(folder: Path, samples: list) -> Path:
+def written(folder: Path, samples: list, key: str = "key") -> Path:
+    """A DataFailed among the samples stands for one that could not be read."""
     folder.mkdir(exist_ok=True)
-    writer = Writer(folder)
+    writer = Writer(folder, key)
     try:
         for sample in samples:
-            writer.add(packed(sample))
-        writer.finish("key", "about")
+            if isinstance(sample, DataFailed):
+                writer.add_bad(sample)
+            else:
+                writer.add(packed(sample))
+        writer.finish("about")
     finally:
         writer.abandon()
     return folder
@@ -159,8 +163,30 @@ def test_other_samples_are_no_columns(tmp_path, samples):
 def test_columns_are_checked_before_they_are_given_out(tmp_path):
     folder = written(tmp_path / "c", [row(number) for number in range(5)])
     change(folder / DATA, -200)
-    with pytest.raises(StorageFailed, match="are not as they were written"):
+    with pytest.raises(StorageFailed, match="sample 4 is not as it was written"):
         Cached(folder).columns()
+
+
+# Samples that could not be read
+
+
+@pytest.mark.parametrize("at", [(0,), (0, 1), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_what_could_not_be_read_raises_the_same_words_and_all_others_are_themselves(tmp_path, at):
+    samples: list = [ragged(number) for number in range(3)]
+    for index in at:
+        samples[index] = DataFailed(f"number {index} is no picture", where=f"{index}.jpg", fix="take it out")
+    cached = Cached(written(tmp_path / "c", samples))
+    assert (len(cached), cached.bad) == (3, len(at))
+    for _ in range(2):  # also when it was checked already
+        assert read_all(cached, samples) == 0
+        for index in at:
+            for read in (cached.__getitem__, cached.view):
+                with pytest.raises(DataFailed, match=rf"^{index}.jpg: number {index} is no picture\n  → take it out$"):
+                    read(index)
+
+
+def test_where_one_could_not_be_read_there_are_no_columns(tmp_path):
+    assert Cached(written(tmp_path / "c", [row(0), BAD, row(2)])).columns() is None
 
 
 # Damage
@@ -172,23 +198,59 @@ def change(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-@settings(max_examples=200)
-@given(name=st.sampled_from([DATA, INDEX, MANIFEST]), position=st.integers(0, 10**6))
-def test_a_flipped_bit_anywhere_never_gives_another_sample(tmp_path_factory, name, position):
-    samples = [ragged(number) for number in range(4)]
+BAD = DataFailed("is no picture: \ud800", where="a.jpg", fix="take it out")
+
+
+def read_all(cached: Cached, samples: list) -> int:
+    """Every sample is as it was, or refused; how many were refused."""
+    refused = list[str]()
+    for index, sample in enumerate(samples):
+        wanted = sample.args if isinstance(sample, DataFailed) else sample
+        try:
+            found = cached[index]
+        except StorageFailed as error:
+            refused.append(error.where)
+            continue
+        except DataFailed as error:
+            found = error.args
+        assert same(found, wanted)
+    assert refused == [str(cached.folder)] * len(refused)
+    return len(refused)
+
+
+@settings(max_examples=300)
+@given(name=st.sampled_from([DATA, INDEX, MANIFEST]), position=st.integers(0, 10**6), bad=st.booleans())
+def test_a_flipped_bit_anywhere_never_gives_another_sample(tmp_path_factory, name, position, bad):
+    samples = [BAD, ragged(1), BAD, ragged(3)] if bad else [ragged(number) for number in range(4)]
     folder = written(tmp_path_factory.mktemp("cache"), samples)
     change(folder / name, position % (folder / name).stat().st_size)
-    if name != DATA:
+    if name == MANIFEST:
         with pytest.raises(Damaged, match=name):
             Cached(folder)
         return
-    cached, refused = Cached(folder), list[StorageFailed]()
-    for index, sample in enumerate(samples):
-        try:
-            assert same(cached[index], sample)
-        except StorageFailed as error:
-            refused.append(error)
-    assert [error.where for error in refused] == [str(folder / DATA)]
+    assert read_all(Cached(folder), samples) == 1
+
+
+@pytest.mark.parametrize("start", [-64, -(2**63), 2**63 - 1, 2**40, 64])
+@pytest.mark.parametrize("size", [64, -64, -(2**63), 2**63 - 1, 0])
+def test_a_row_that_leads_elsewhere_is_damage(tmp_path, start, size):
+    folder = written(tmp_path / "c", [torch.ones(16), torch.zeros(16)])
+    index = np.fromfile(folder / INDEX, np.int64).reshape(2, -1)
+    index[0, 1:3] = start, size
+    index.tofile(folder / INDEX)
+    with pytest.raises(StorageFailed, match="sample 0 is not as it was written"):
+        Cached(folder)[0]
+
+
+def test_no_other_sample_and_none_of_another_cache_can_stand_in_the_place_of_one(tmp_path):
+    folder = written(tmp_path / "c", [torch.ones(16), torch.zeros(16)])
+    index = np.fromfile(folder / INDEX, np.int64).reshape(2, -1)
+    index[::-1].tofile(folder / INDEX)
+    assert read_all(Cached(folder), [torch.ones(16), torch.zeros(16)]) == 2
+    mine, other = (written(tmp_path / key, [torch.full((16,), n)], key) for n, key in enumerate(("mine", "other")))
+    for name in (DATA, INDEX):
+        (mine / name).write_bytes((other / name).read_bytes())
+    assert read_all(Cached(mine), [torch.zeros(16)]) == 1
 
 
 @settings(max_examples=30)
@@ -220,7 +282,7 @@ def test_a_cache_that_was_found_damaged_is_not_opened_again(tmp_path):
     cached = Cached(folder)
     with pytest.raises(StorageFailed, match="run it again: the cache is built anew"):
         cached[1]
-    with pytest.raises(Damaged, match="sample 1 are not as they were written"):
+    with pytest.raises(Damaged, match="sample 1 is not as it was written"):
         Cached(folder)
 
 
@@ -240,7 +302,7 @@ def test_a_cache_of_another_schema_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_file, "SCHEMA", 7)
     folder = written(tmp_path / "c", [1])
     monkeypatch.undo()
-    with pytest.raises(Damaged, match="has the schema 7, and this version of hasten reads 1"):
+    with pytest.raises(Damaged, match="has the schema 7, and this version of hasten reads 2"):
         Cached(folder)
 
 
@@ -254,21 +316,21 @@ def test_any_other_text_is_no_manifest(tmp_path, text):
 
 def test_a_manifest_names_what_a_person_looks_for(tmp_path):
     manifest = json.loads((written(tmp_path / "c", [1, 2]) / MANIFEST).read_text())["manifest"]
-    assert (manifest["key"], manifest["about"], manifest["samples"]) == ("key", "about", 2)
+    assert (manifest["key"], manifest["about"], manifest["samples"], manifest["bad"]) == ("key", "about", 2, 0)
 
 
 def test_a_sample_is_checked_once(tmp_path, monkeypatch):
     checked, check = list[int](), zlib.crc32
 
-    def counted(data) -> int:
+    def counted(data, start=0) -> int:
         checked.append(len(data))
-        return check(data)
+        return check(data, start)
 
     cached = Cached(written(tmp_path / "c", [torch.ones(100), torch.zeros(100)]))
     monkeypatch.setattr(cache_file.zlib, "crc32", counted)
     for index in (0, 0, 1, 0, 1):
         cached[index]
-    assert len(checked) == 2
+    assert len(checked) == 2 * 2, "the row and the values of each"
 
 
 def test_what_a_forked_process_checked_is_checked(tmp_path):

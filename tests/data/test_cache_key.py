@@ -28,7 +28,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from hasten.data import cache_key
 from hasten.data.cache_key import key_of
 from hasten.errors import DataFailed
-from kept_samples import Holding, key
+from kept_samples import Holding, key, made
 
 pytestmark = pytest.mark.trap(41)
 
@@ -51,13 +51,6 @@ class Linked:
 
 
 # Code, as text, so that two versions of it can be compared.
-
-
-def made(source: str, name: str = "transform", **names: object) -> object:
-    module = types.ModuleType("users_code")
-    module.__dict__.update(names)
-    exec(textwrap.dedent(source), module.__dict__)
-    return module.__dict__[name]
 
 
 FUNCTION = """

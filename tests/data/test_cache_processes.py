@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import dying
+from cache_ranks import second_builds
 from hasten.checkpoint import files
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.steady import SPREAD
 from kept_samples import Counted, Grey, Listed, same, samples_of
+from ranks import on_ranks
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -43,6 +45,19 @@ def test_who_waits_for_another_says_so(tmp_path):
         child = dying.started(lambda: len(open_cache(Grey(), tmp_path, say=tell)) == 9)
         assert heard() == f"another process builds {tmp_path / key}: waiting for it"
     assert dying.ended(child)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_whichever_rank_builds_it_shows_how_far_it_is_and_the_others_say_that_they_wait(tmp_path, shown):
+    first, second = on_ranks(2, tmp_path, second_builds, str(tmp_path / "c"), shown)
+    (waiting,) = (text for text in first["told"] if "waiting for it" in text)
+    assert str(tmp_path / "c") in waiting
+    lines = second["written"].splitlines()
+    if shown:
+        assert "rank 1: building a cache of 20 samples" in lines[0]
+        assert lines[1:] == [f"rank 1: prepared {done} of 20 samples" for done in (5, 10, 15, 20)]
+    else:
+        assert lines == []
 
 
 def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from hasten.data.cache_samples import ALIGNMENT, CannotKeep, Unpacker, difference, packed
+from hasten.data.cache_samples import ALIGNMENT, CannotKeep, difference, packed
+from hasten.data.cache_unpacker import Unpacker
 from kept_samples import FORMS, MODES, picture, same
 
 Pair = namedtuple("Pair", "left right")
@@ -45,6 +46,13 @@ def test_the_numbers_of_the_index_are_as_many_as_the_form_says(form, seed):
     taken = packed(form(seed))
     assert len(taken.numbers) == Unpacker(taken.form).numbers
     assert len(taken.values) % ALIGNMENT == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_follows_a_picture_is_found_behind_its_pixels_and_its_palette(mode):
+    sample = [picture(mode, 14), 5, picture(mode, 3), "text"]
+    assert same(again(sample), sample)
+    assert viewed(sample)[1::2] == [5, "text"]
 
 
 @pytest.mark.parametrize("mode", MODES)

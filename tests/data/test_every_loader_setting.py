@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broken_workers import nothing_left_behind
-from hasten.data.options import LoaderOptions
+from hasten.data.options import LoaderOptions, Placement
 from loading import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
 
 pytestmark = [
@@ -38,7 +38,13 @@ EVERY = [
 def read(kind: type, options: LoaderOptions, rank: int, ranks: int, microbatch_size: int | None) -> list[object]:
     """All epochs as plain numbers; the second is left in its middle and gone on with, as a resumed run does."""
     loader = loader_of(
-        kind(SAMPLES), collate=noisy, options=options, rank=rank, world_size=ranks, microbatch_size=microbatch_size
+        kind(SAMPLES),
+        collate=noisy,
+        options=options,
+        placement=Placement(accelerator=torch.cuda.is_available()),  # where it is not, nothing is pinned
+        rank=rank,
+        world_size=ranks,
+        microbatch_size=microbatch_size,
     )
     found = [content(loader.epoch(number)) for number in range(EPOCHS)]
     found.append(content(loader.epoch(1, 2)))

@@ -5,15 +5,18 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 from hasten.data.feed import Feed
 from hasten.data.loader import EvaluationLoader
-from hasten.data.options import LoaderOptions
+from hasten.data.options import LoaderOptions, Placement
 from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
 from hasten.data.watch import Patience
 from hasten.errors import Hang, PlanError
+from hasten.training.run import Run
 from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, indices, loader_of
+from support import small_job
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -25,11 +28,25 @@ def test_settings_that_need_workers_are_refused_without_them():
             loader_of(columns(4), options=options)
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="has an accelerator")
-def test_pinning_without_an_accelerator_is_left_out_and_said():
+def test_batches_that_go_to_no_accelerator_are_not_pinned_and_this_is_said():
+    """Whatever the machine has: the job decides where it computes."""
     loader = loader_of(columns(4), options=LoaderOptions(pin_memory=True))
-    assert loader.notices == ("pin_memory is not used: there is no accelerator to copy to",)
-    assert len(list(loader.epoch(0))) == 1
+    assert loader.notices == ("pin_memory is not used: this job copies its batches to no accelerator",)
+    assert [one.batch[0].is_pinned() for one in loader.epoch(0)] == [False]
+    evaluation = EvaluationLoader(
+        source_of(columns(4), field="valid"), batch_size=4, options=LoaderOptions(pin_memory=True), seed=0
+    )
+    assert evaluation.notices == loader.notices
+    assert [one.batch[0].is_pinned() for one in evaluation] == [False]
+
+
+@pytest.mark.gpu
+def test_a_job_on_the_processor_of_a_machine_with_an_accelerator_pins_nothing():
+    data = DataLoader(TensorDataset(*small_job().train), batch_size=8, pin_memory=True)
+    with Run(small_job(train=data, batch_size=None, device="cpu")) as run:
+        assert not any(part.is_pinned() for batch in run.batches() for part in batch)
+    with Run(small_job(train=data, batch_size=None)) as run:
+        assert all(part.is_pinned() for one in run.loader.epoch(0) for part in one.batch)
 
 
 def test_a_closed_loader_is_closed():
@@ -53,9 +70,39 @@ def test_columns_on_the_device_are_gathered_there_whatever_the_options_say():
 def test_pinned_batches_are_the_same_batches():
     expected = content(epoch_of(Drawing(13)))
     for options in [LoaderOptions(pin_memory=True), LoaderOptions(workers=2, pin_memory=True)]:
-        found = epoch_of(Drawing(13), options=options)
+        found = epoch_of(Drawing(13), options=options, placement=Placement(accelerator=True))
         assert content(found) == expected
         assert all(one.batch[1].is_pinned() for one in found)
+
+
+# A worker_init_fn
+
+
+def seen_by_workers(number):
+    raise AssertionError("no worker process starts here")
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [({"workers": 0}, "there are no loader workers"), ({"workers": 2, "worker_kind": "threads"}, "are threads")],
+)
+def test_a_worker_init_fn_that_no_worker_process_calls_is_said(plan, why):
+    data = DataLoader(
+        [(index, index) for index in range(9)], batch_size=4, num_workers=2, worker_init_fn=seen_by_workers
+    )
+    loader = loader_of(data, batch_size=None, options=LoaderOptions(**plan))
+    (notice,) = loader.notices
+    assert "train: the DataLoader's worker_init_fn is not called" in notice
+    assert why in notice
+    assert len(list(loader.epoch(0))) == 3
+    loader.close()
+
+
+def test_a_worker_init_fn_that_workers_call_needs_no_notice():
+    data = DataLoader(Drawing(9), batch_size=4, num_workers=2, worker_init_fn=print)
+    for options in (LoaderOptions(workers=2), THREADS):  # what draws is read by processes instead
+        notices = loader_of(data, batch_size=None, options=options).notices
+        assert not any("worker_init_fn" in notice for notice in notices)
 
 
 # Threads

@@ -305,8 +305,15 @@ def test_samples_that_are_not_alike_are_refused_by_number():
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic_before_any_of_it_is_read():
     source = source_of(Forms(lambda index: torch.zeros(1000, dtype=torch.uint8), 10**12), field="train")
-    with pytest.raises(OutOfMemory, match=r"all samples take 1e\+06 GB, and .* the host's free memory .* is 0\.5 × "):
+    with pytest.raises(OutOfMemory, match=r"all samples take 909 TiB, and .* the host's free memory .* is 0\.5 × "):
         kept_as(source, LoaderOptions(in_memory="host"))
+
+
+def test_the_ranks_on_a_machine_divide_its_free_memory():
+    source, options = source_of(Steady(), field="train"), LoaderOptions(in_memory="host")
+    assert kept(source, options, CPU, laptop(ranks=2), NOBODY).gathers
+    with pytest.raises(OutOfMemory, match="the host's free memory for each of 1000000000 ranks"):
+        kept(source, options, CPU, laptop(ranks=10**9), NOBODY)
 
 
 def test_the_share_of_memory_can_be_chosen():

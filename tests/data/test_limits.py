@@ -10,6 +10,7 @@ from hasten.data.limits import (
     WORKER_BYTES,
     Room,
     batches_held,
+    cores_of,
     is_ample,
     most_ahead,
     most_workers,
@@ -58,6 +59,14 @@ def test_a_batch_without_tensors_takes_no_shared_memory():
 def test_a_part_of_the_memory_is_left_to_the_job():
     room = room_of(laptop(memory_bytes=16 * GIB, shared_memory_bytes=64 * MIB))
     assert room == Room(memory_bytes=8 * GIB, shared_bytes=64 * MIB)
+
+
+def test_the_ranks_of_a_run_divide_its_machine():
+    machine = laptop(cores=9, memory_bytes=16 * GIB, shared_memory_bytes=64 * MIB, ranks=4)
+    assert room_of(machine) == Room(memory_bytes=2 * GIB, shared_bytes=16 * MIB)
+    assert room_of(laptop(ranks=4)).shared_bytes is None
+    assert cores_of(machine) == 2
+    assert cores_of(laptop(cores=2, ranks=4)) == 1
 
 
 def test_shared_memory_as_large_as_a_system_has_it_needs_no_measuring():

@@ -62,6 +62,42 @@ def test_workers_change_no_bit_of_any_batch(kind, collate):
     staying.close()
 
 
+class Steady:
+    steady_reason = "counted"
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        return index, torch.full((6,), float(index))
+
+
+class SteadyTogether(Steady):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Undeclared(Steady):
+    steady_reason = None
+
+
+class DrawingFirst(Steady):
+    steady_reason = None
+
+    def __getitem__(self, index):
+        drawn()
+        return super().__getitem__(index)
+
+
+@pytest.mark.trap(40)
+@pytest.mark.parametrize("other", [SteadyTogether, Undeclared, DrawingFirst])
+def test_what_collating_draws_does_not_depend_on_how_its_samples_were_read(other):
+    """As a cache is read one sample at a time where its data set was read as batches."""
+    wanted = content(epoch_of(Steady(), collate=noisy))
+    assert content(epoch_of(other(), collate=noisy)) == wanted
+    assert len({tuple(rows[-1]) for (_, rows), *_ in wanted}) == 3
+
+
 @pytest.mark.trap(40)
 @settings(max_examples=5)
 @given(

@@ -53,7 +53,7 @@ def alter_manifest(folder: Path, change: object) -> None:
 def test_any_altered_byte_of_a_sample_is_found_and_named(folder: Path):
     path = folder / "shard-000000.tar"
     whole, rows = path.read_bytes(), np.fromfile(folder / ROWS, dtype=ROW)
-    found = list(members(lambda offset, size: whole[offset : offset + size], "", 0, len(whole), closed=True))
+    found = list(members(lambda offset, size: whole[offset : offset + size], "", len(whole)))
     for place in range(0, int(rows["length"][0]), 97):
         alter(path, place)
         (member,) = [member for member in found if member.start <= place < member.end]

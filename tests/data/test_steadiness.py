@@ -10,7 +10,7 @@ from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, Tenso
 import hasten
 from data.pictures import photos
 from hasten.data import reading
-from hasten.data.randomness import reseed, sample_seed, undisturbed
+from hasten.data.randomness import reseed
 from hasten.data.sources import source_of
 from hasten.data.steadiness import steady_reason, takes_draws, why_not_in_threads
 from loading import ONE_WORKER, Drawing, DrawingStream, DrawingTogether, content, drawn, epoch_of, noisy
@@ -110,7 +110,7 @@ def test_pictures_that_are_given_their_numbers_are_not_seeded(monkeypatch, tmp_p
     data = hasten.ImageFolder(photos(tmp_path, 6), hasten.RandomResizedCrop(8))
     assert seeds_set(monkeypatch, data) == 0
     assert seeds_set(monkeypatch, data, collate=default_collate) == 0
-    assert seeds_set(monkeypatch, data, collate=lambda samples: default_collate(samples)) == 6
+    assert seeds_set(monkeypatch, data, collate=lambda samples: default_collate(samples)) == 8  # and two batches
 
 
 @pytest.mark.trap(39)
@@ -122,16 +122,18 @@ def test_pictures_that_are_given_their_numbers_are_not_seeded(monkeypatch, tmp_p
     options=st.sampled_from([{}, {"options": ONE_WORKER}]),
 )
 def test_a_collate_that_draws_gives_the_batches_that_seeding_every_sample_gives(count, batch_size, epoch, options):
-    samples = SAMPLES[:count]
-    found = epoch_of(samples, epoch, batch_size=batch_size, collate=noisy, **options)
-    for one in found:
-        indices = one.batch[0].tolist()
-        with undisturbed():
-            for index in indices:
-                reseed(sample_seed(7, epoch, index))
-                samples[index]
-            wanted = noisy([samples[index] for index in indices])
-        assert all(torch.equal(part, other) for part, other in zip(one.batch, wanted, strict=True))
+    class Undeclared(Dataset):
+        def __len__(self):
+            return count
+
+        def __getitem__(self, index):
+            return SAMPLES[index]
+
+    found, wanted = (
+        epoch_of(data, epoch, batch_size=batch_size, collate=noisy, **options)
+        for data in (SAMPLES[:count], Undeclared())
+    )
+    assert content(found) == content(wanted)
 
 
 def test_a_list_is_read_as_a_data_set_that_says_nothing_is():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.data import tar
-from hasten.data.tar import BLOCK, END, Member, members, packed, samples
+from hasten.data.tar import BLOCK, END, Member, members, members_between, packed, samples
 from hasten.errors import DataFailed
 
 NAMES = st.lists(
@@ -39,7 +39,7 @@ def reader(content: bytes):
 
 
 def found(content: bytes) -> list[Member]:
-    return list(members(reader(content), "a.tar", 0, len(content), closed=True))
+    return list(members(reader(content), "a.tar", len(content)))
 
 
 def contents(content: bytes) -> list[tuple[str, bytes]]:
@@ -91,8 +91,17 @@ def test_a_member_knows_where_it_begins_with_all_its_headers():
     assert (first.start, first.offset, first.end) == (0, 512, 1024)
     assert (second.start, second.end) == (1024, third.start)
     assert second.offset > second.start + BLOCK
-    piece = list(members(reader(whole), "a.tar", second.start, second.end, closed=False))
+    piece = list(members_between(reader(whole), "a.tar", second.start, second.end))
     assert piece == [second]
+    for stop, why in [
+        (second.end - 1, "cut off"),
+        (second.start + 1, "cut off"),
+        (third.end + BLOCK, "is empty where"),
+    ]:
+        with pytest.raises(DataFailed, match=why):
+            list(members_between(reader(whole), "a.tar", second.start, stop))
+    with pytest.raises(DataFailed, match="is cut off behind a long name"):
+        list(members_between(reader(whole), "a.tar", second.start, second.offset - BLOCK))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +211,7 @@ def test_huge_extended_headers_are_refused_before_they_are_read(kind):
     huge = altered(156, kind)
     huge = checked(huge[:124] + b"07777777777\0" + huge[136:])
     with pytest.raises(DataFailed, match="extended header of 1,073,741,823 bytes"):
-        list(members(no_large_read, "a.tar", 0, 1 << 40, closed=True))
+        list(members(no_large_read, "a.tar", 1 << 40))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +300,7 @@ def check_harmless(content: bytes) -> None:
 
     tracemalloc.start()
     try:
-        for sample in samples(members(counted, "a.tar", 0, len(content), closed=True), "a.tar"):
+        for sample in samples(members(counted, "a.tar", len(content)), "a.tar"):
             for one in sample:
                 assert 0 <= one.start < one.offset <= one.offset + one.size <= one.end <= len(content)
     except DataFailed:

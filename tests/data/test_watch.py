@@ -70,10 +70,13 @@ def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypa
     assert "has killed 2 process(es) for memory" in error.what
 
 
-def test_a_broken_bus_is_full_shared_memory():
-    error = failure_of("bus", OutOfMemory)
+@pytest.mark.parametrize(("free", "kind"), [(1 << 20, OutOfMemory), (1 << 40, DataFailed)])
+def test_a_broken_bus_is_full_shared_memory_only_where_that_has_little_room(monkeypatch, free, kind):
+    monkeypatch.setattr(watch, "free_shared_memory", lambda: free)
+    error = failure_of("bus", kind)
     assert "SIGBUS" in error.what
     assert "/dev/shm" in error.what
+    assert "maps into memory" in error.what
 
 
 def test_a_crash_names_the_signal():

@@ -92,6 +92,25 @@ def test_memory_is_blamed_only_on_evidence(before, now, kind, said):
     assert "holding 300 MiB when last looked at" in error.what
 
 
+@pytest.mark.parametrize(
+    ("free", "kind", "room"),
+    [
+        (64 << 20, OutOfMemory, "/dev/shm, through which it sends, is full (64.0 MiB are free there now), or a file"),
+        (64 << 30, DataFailed, "/dev/shm, through which it sends, is full (64.0 GiB are free there now), or a file"),
+        (None, DataFailed, "/dev/shm, through which it sends, is full, or a file"),
+    ],
+)
+def test_a_broken_bus_is_full_shared_memory_or_a_mapped_file_and_both_are_told(free, kind, room):
+    error = ended(WORKER, -signal.SIGBUS, 0, 0, free)
+    assert type(error) is kind
+    assert error.what.startswith("loader worker 0 of 2 (pid 71) was killed by SIGBUS, holding 300 MiB")
+    assert room in error.what
+    assert "a file that the data set maps into memory" in error.what
+    assert "watch `df /dev/shm` while it trains" in error.fix
+    assert "where it fills up, make it larger (docker: --shm-size), or use fewer loader workers than 2" in error.fix
+    assert "where it does not, look at the disk of the mapped files" in error.fix
+
+
 def test_a_signal_without_a_name_is_told_by_its_number():
     assert "was killed by signal 99" in ended(WORKER, -99, 0, 0).what
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
-from hasten.report.terminal import Progress, is_plain, seconds_left, show
+from hasten.report import waiting
+from hasten.report.streams import is_plain
+from hasten.report.terminal import Progress, seconds_left, show
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -215,12 +217,18 @@ def test_a_block_without_a_title_is_set_off_by_an_empty_line(capsys: pytest.Capt
     assert capsys.readouterr().out == "\n  next      hasten techniques\n"
 
 
-def test_preparing_is_a_bar_that_goes_away_and_in_a_pipe_a_line_for_every_quarter():
+def test_preparing_is_shown_as_every_long_work_is_and_gone_when_anything_else_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "REFRESH_SECONDS", 0.0)
     events = [Preparing(done=done, samples=1000) for done in range(1, 1001)]
-    assert shown(io.StringIO(), *events).splitlines() == [
-        f"prepared {done} of 1,000 samples" for done in ("250", "500", "750", "1,000")
-    ]
-    assert "500 of 1,000 samples" in shown(Terminal(), *events)
-    assert [*shown(io.StringIO(), *(Preparing(done=done, samples=2) for done in (1, 2))).splitlines()] == [
-        *("prepared 1 of 2 samples", "prepared 2 of 2 samples")
-    ]
+    for line, tenth in zip(shown(io.StringIO(), *events, *events).splitlines(), [*range(1, 11)] * 2, strict=True):
+        assert re.fullmatch(rf"preparing: {tenth}0 %(, \d+ s left)?", line)
+    text = shown(Terminal(), *events[:500], Noticed(text="a file is damaged"), *events[500:])
+    assert "50 %" in text
+    assert re.search(r"\x1b\[2K\s*(\x1b\[\d+m)?note\D*a file is damaged", re.sub(r"\x1b\[0m", "", text))
+    assert text.endswith("\x1b[2K")
+
+
+def test_preparing_that_takes_no_time_is_not_shown():
+    for stream in (io.StringIO(), Terminal()):
+        assert shown(stream, *(Preparing(done=done, samples=9) for done in range(1, 10))) == ""

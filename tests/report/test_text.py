@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.report.text import (
-    byte_size,
     count,
     decimal,
     duration,
@@ -71,21 +70,6 @@ def test_a_duration_has_two_units_at_most(seconds: float, shown: str):
 def test_an_estimate_of_time_is_no_finer_than_a_second():
     shown = [time_left(seconds) for seconds in (0.2, 8.4, 59.6, 60.0, 125.4, math.nan)]
     assert shown == ["0 s", "8 s", "59 s", "1 min 00 s", "2 min 05 s", "–"]
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        (512, "512 B"),
-        (1000, "0.98 KiB"),
-        (1536, "1.50 KiB"),
-        (16 << 30, "16.0 GiB"),
-        (431 << 20, "431 MiB"),
-        (1 << 60, "1024 PiB"),
-    ],
-)
-def test_bytes_are_shown_in_powers_of_1024(size: int, shown: str):
-    assert byte_size(size) == shown
 
 
 @pytest.mark.parametrize(

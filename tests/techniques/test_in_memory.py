@@ -62,16 +62,33 @@ def test_columns_go_to_the_device_where_they_take_a_quarter_of_its_memory_or_les
 
 
 def test_a_refusal_for_their_size_has_the_arithmetic():
-    machine = laptop(**CARD, accelerator_memory_bytes=3 * 10**9)
-    big = (torch.zeros(1, dtype=torch.uint8).expand(10**9),)
+    machine = laptop(**CARD, accelerator_memory_bytes=3 << 30)
+    big = (torch.zeros(1, dtype=torch.uint8).expand(1 << 30),)
     assert reason(machine, big) == (
-        "all samples take 1 GB, and the share of the device's memory that they may take is 0.25 × 3 GB = 0.75 GB"
+        "all samples take 1.00 GiB, and the share of the device's memory that they may take is "
+        "0.25 × 3.00 GiB = 768 MiB"
     )
 
 
 @pytest.mark.parametrize(("memory", "proposed"), [(9 * (12 + 8) * 2, ["host"]), (9 * (12 + 8) * 2 - 1, [])])
 def test_samples_become_columns_on_the_host_where_they_take_half_of_its_memory_or_less(memory, proposed):
     assert values(laptop(memory_bytes=memory), Steady(9)) == proposed
+
+
+@pytest.mark.parametrize(("memory", "proposed"), [(9 * (12 + 8) * 2 * 4, ["host"]), (9 * (12 + 8) * 2 * 4 - 1, [])])
+def test_each_of_four_ranks_holds_its_own_columns_on_the_host(memory, proposed):
+    assert values(laptop(memory_bytes=memory, ranks=4), Steady(9)) == proposed
+
+
+def test_a_refusal_for_their_size_says_that_ranks_share():
+    machine = laptop(memory_bytes=4 << 30, ranks=4)
+
+    class Big(Steady):
+        def __len__(self):
+            return 10**8
+
+    found = reason(machine, Big())
+    assert "the share of the host's memory for each of 4 ranks that they may take is 0.5 × 1.00 GiB" in found
 
 
 def test_with_an_accelerator_its_memory_comes_first():

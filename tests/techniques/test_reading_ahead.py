@@ -87,6 +87,17 @@ def test_as_many_workers_as_memory_holds_are_offered():
     assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=machine))] == [4, 2, 1]
 
 
+def test_the_ranks_on_a_machine_divide_its_cores_and_its_memory():
+    eight = laptop(cores=8, memory_bytes=8 * GIB, ranks=4)
+    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=eight))] == [2, 1, 4]
+    poor = laptop(cores=32, memory_bytes=8 * GIB, ranks=4)
+    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=poor))] == [4, 2, 1]
+    small = laptop(cores=16, shared_memory_bytes=22 * MIB, ranks=4)
+    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=small))] == [2, 1]
+    assert offered(loader_workers, setup_with(SAMPLES, machine=eight))[:2] == [(2, "threads"), (1, "threads")]
+    assert [value for value, _ in offered(prefetch, setup_with(Drawing(16), workers=2, machine=small))] == [1]
+
+
 def test_no_batch_is_read_to_see_whether_it_fits_into_ample_memory():
     setup = setup_with(Drawing(16), machine=laptop(shared_memory_bytes=64 * GIB))
     setup.draw_sample = lambda: pytest.fail("a sample was read")
@@ -99,6 +110,7 @@ def test_no_batch_is_read_to_see_whether_it_fits_into_ample_memory():
         (setup_with(ROWS), "gathered from memory by index"),
         (setup_with(Drawing(16), in_memory="host"), "gathered from memory by index"),
         (setup_with(Drawing(16), machine=laptop(cores=1)), "the only core"),
+        (setup_with(Drawing(16), machine=laptop(cores=7, ranks=4)), "4 ranks share 7 cores"),
         (setup_with(Drawing(16), machine=laptop(shared_memory_bytes=MIB)), "have room for no other number"),
     ],
 )

@@ -42,6 +42,13 @@ def test_workers_take_their_cores_before_threads_are_counted():
     assert [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)] == [12, 6, 1]
 
 
+def test_ranks_on_one_machine_divide_its_cores():
+    setup = setup_with(cores=16)
+    setup.process.threads = 3
+    found = TECHNIQUE.candidates(setup, laptop(cores=16, ranks=4))
+    assert [choice.value for choice in found] == [4, 2, 1]
+
+
 def test_the_present_count_is_not_tried_again():
     assert torch.get_num_threads() == 1
     setup = setup_with(cores=2)

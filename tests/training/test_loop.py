@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from hasten.entry import prepare, train
-from hasten.errors import DataFailed, NonFinite
+from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
@@ -299,37 +298,3 @@ def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):
     assert names == {"plan.toml", "environment.json", "metrics.jsonl", "model.safetensors"}
     weights = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(result.weights[key], value) for key, value in weights.items())
-
-
-# Samples that cannot be read
-
-
-class PartlyDamaged(Dataset):
-    def __len__(self):
-        return 2000
-
-    def __getitem__(self, index):
-        if index in (5, 700):
-            raise OSError(f"cannot read file {index}")
-        return torch.randn(6), index % 3
-
-
-def test_samples_that_are_replaced_are_told_once_and_training_goes_on():
-    job = judged_job(train=PartlyDamaged(), batch_size=500, epochs=3, on_bad_sample="replace", log_every=1)
-    result, events = events_of(job)
-    told = [event.text for event in of_kind(events, Noticed) if "cannot be read" in event.text]
-    assert sorted(line.split()[1] for line in told) == ["5", "700"]
-    assert all("is replaced by sample" in line and "OSError: cannot read file" in line for line in told)
-    assert (result.steps, result.reason) == (12, "the planned run is complete")
-
-
-def test_they_are_told_at_the_end_where_no_line_was_due():
-    job = judged_job(train=PartlyDamaged(), batch_size=500, epochs=1, on_bad_sample="replace", log_every=1000)
-    told = [event.text for event in of_kind(events_of(job)[1], Noticed) if "cannot be read" in event.text]
-    assert len(told) == 2
-
-
-def test_by_default_the_first_of_them_stops_the_run():
-    with pytest.raises(DataFailed, match=r"sample (5|700) of .* could not be read in epoch 0") as stop:
-        events_of(judged_job(train=PartlyDamaged(), batch_size=500))
-    assert stop.value.exit_code == 11

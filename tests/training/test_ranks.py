@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from rank_jobs import (
+    ranks_on_this_machine,
+    replaced_on_ranks,
     skipping_on_one_rank,
     trained,
     trained_through_an_object,
@@ -86,3 +88,41 @@ def test_an_auxiliary_term_that_reaches_other_parameters_on_each_rank_trains_as_
     for found in on_ranks(2, tmp_path, trained_with_balance):
         for mine, alone in zip(found, wanted, strict=True):
             torch.testing.assert_close(mine, alone)
+
+
+def samples_of(lines):
+    return sorted(int(line.split()[1]) for line in "\n".join(lines).splitlines() if "cannot be read" in line)
+
+
+def test_samples_that_any_rank_replaced_are_told_on_each(tmp_path):
+    """5 is read by the first rank, 300 by the second."""
+    first, second = on_ranks(2, tmp_path, replaced_on_ranks, (5, 300))
+    assert (first["failed"], second["failed"]) == ("", "")
+    for rank in (first, second):
+        assert samples_of(rank["told"]) == [5, 300]
+        assert sorted(each["sample"] for each in rank["state"]["found"]) == [5, 300]
+        assert rank["state"]["told"] == 2
+
+
+def test_the_limit_is_that_of_all_ranks_together(tmp_path):
+    first, second = on_ranks(2, tmp_path, replaced_on_ranks, (5, 300, 1800))
+    for rank in (first, second):
+        assert "3 of 2000 samples could not be read" in rank["failed"]
+    assert samples_of(first["told"]) == [5, 300, 1800]
+
+
+def test_a_rank_that_fails_tells_what_it_replaced_itself(tmp_path):
+    """The ranks do not meet again, and only the first one logs."""
+    first, second = on_ranks(2, tmp_path, replaced_on_ranks, (5, 300), 3)
+    assert "stops here" in first["failed"]
+    assert "stops here" in second["failed"]
+    assert (samples_of(first["told"]), samples_of(first["notes"])) == ([5], [])
+    assert (samples_of(second["told"]), samples_of(second["notes"])) == ([], [300])
+
+
+@pytest.mark.parametrize(("said", "counted"), [(None, 2), ("1", 1), ("2", 2), ("8", 2), ("no number", 2)])
+def test_a_rank_knows_how_many_share_its_machine(said, counted, tmp_path, monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if said is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
+    assert on_ranks(2, tmp_path, ranks_on_this_machine) == [counted, counted]

@@ -206,23 +206,41 @@ def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
     """Hold the lock that is this file. The system frees it when its holder ends, however that happens, and all that
     the holder forked while it held it.
 
-    waits: called once, when another process holds it, before waiting for that process. None: do not wait; then the
-        value is whether the lock is held. The file stays, because a lock on a removed file is no lock.
+    waits: called when another process holds it, before waiting for that process. None: do not wait; then the value is
+        whether the lock is held. The file stays, unless the holder removes it: who waited then waits for its successor.
     """
+    descriptor, held = _opened_and_taken(path, waits)
     try:
-        # Mode 0600: whoever could open it could hold everybody up.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise failure(f"could not be opened: {_reason(error)}", path, error) from error
-    try:
-        held = _taken(descriptor, path, waits)
-        try:
-            yield held
-        finally:
-            if held:
-                _free(descriptor)
+        yield held
     finally:
+        if held:
+            _free(descriptor)
         os.close(descriptor)
+
+
+def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:
+    while True:
+        try:
+            # Mode 0600: whoever could open it could hold everybody up.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+        try:
+            held = _taken(descriptor, path, waits)
+            there = not held or _is_at(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if there:
+            return descriptor, held
+        os.close(descriptor)  # a lock on a file that was removed meanwhile is no lock
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _taken(descriptor: int, path: Path, waits: Callable[[], None] | None) -> bool:

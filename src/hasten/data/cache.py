@@ -29,11 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint import files
+from hasten.checkpoint.private import user_caches
+from hasten.data.bad_samples import Ledger, Replaced
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache_key import key_of
 from hasten.data.randomness import undisturbed
-from hasten.data.steady import Estimate, SteadyReader
+from hasten.data.steady import Estimate, SteadyReader, Unreadable
 from hasten.errors import DataFailed, StorageFailed
+from hasten.facts.sizes import byte_size
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Say = Callable[[str], None]
@@ -43,13 +46,20 @@ _LEFTOVER = re.compile(r"\.([0-9a-f]{32})\.[0-9a-f]+\.tmp")
 
 
 def open_cache(
-    dataset: Any, folder: Path | None = None, *, progress: Progress | None = None, say: Say | None = None
+    dataset: Any,
+    folder: Path | None = None,
+    *,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    bad: Ledger | None = None,
 ) -> Cached:
     """The samples of a steady map-style data set from its cache, which is built when there is none that is whole.
 
-    folder: where caches lie; None: usual_folder().
+    folder: where caches lie; None: user_caches().
     progress: called with samples done and in all while one is built.
     say: called with what a person should know: what is built, how long it will take, what was damaged.
+    bad: takes the samples that cannot be read, in whose place the cache keeps why; it raises when they are too many.
+        None: the first one ends the build. A cache that keeps some is opened either way, and raises where one is read.
 
     Raises DataFailed, naming the sample, for one that is not steady or cannot be kept, and naming the place for a part
     of the data set whose changes could not be told; UserCodeFailed when the data set raises; StorageFailed when the
@@ -63,25 +73,21 @@ def open_cache(
     found = _whole(base / key, key, _silent)
     if found is not None:
         _remove_leftovers(base, say)
+        _say_bad(found, say)
         return found
     with files.locked(base / f".{key}.lock", lambda: say(f"another process builds {base / key}: waiting for it")):
         found = _whole(base / key, key, say)  # it may have been built meanwhile
         if found is None:
             _remove_leftovers(base, say, but_of=key)
             _remove_own_leftovers(base, key)
-            _build(dataset, base, key, progress or _no_progress, say)
+            _build(dataset, base, key, progress or _no_progress, say, bad)
             found = Cached(base / key)
+    _say_bad(found, say)
     return found
 
 
-def usual_folder() -> Path:
-    """$XDG_CACHE_HOME/hasten, or ~/.cache/hasten."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "hasten"
-
-
 def _prepared(folder: Path | None) -> Path:
-    base = (folder or usual_folder()).absolute()
+    base = (folder or user_caches()).absolute()
     files.make_private_folder(base)
     if folder is None:
         _check_ours(base)
@@ -118,20 +124,39 @@ def _whole(target: Path, key: str, say: Say) -> Cached | None:
     return None
 
 
-def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say) -> None:
+def _say_bad(cached: Cached, say: Say) -> None:
+    if cached.bad:
+        say(
+            f"{cached.bad} of {len(cached)} samples could not be read when the cache was built, and it keeps why; when "
+            f"they can be read again, remove {cached.folder}"
+        )
+
+
+def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say, bad: Ledger | None) -> None:
     about = _about(dataset)
+
+    def on_bad(found: Unreadable) -> None:
+        if bad is None:
+            found.stop()
+        bad.take((Replaced(found.index, found.index, found.reason),))
+
     with undisturbed():
         reader = SteadyReader(dataset)
-        estimate = reader.prove_spread()
+        estimate = reader.prove_spread(on_bad)
         _check_space(estimate, base)
         say(
             f"building a cache of {len(dataset)} samples of {about} in {base / key}: "
-            f"about {size_in_words(estimate.bytes)} and {estimate.seconds:.0f} s"
+            f"about {byte_size(estimate.bytes)} and {estimate.seconds:.0f} s"
         )
         building = base / f".{key}.{secrets.token_hex(4)}.tmp"
         files.make_private_folder(building)
         try:
-            _write(reader, building, key, about, progress)
+            writer = Writer(building, key)
+            try:
+                _write(reader, writer, progress, on_bad)
+                writer.finish(about)
+            finally:
+                writer.abandon()
             files.remove_folder(base / key)  # a damaged one, or none; half removed it is as damaged as before
             files.rename_folder(building, base / key)
         except BaseException:
@@ -141,28 +166,26 @@ def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say) -> 
     _name_others(base, key, about, say)
 
 
-def _write(reader: SteadyReader, building: Path, key: str, about: str, progress: Progress) -> None:
+def _write(reader: SteadyReader, writer: Writer, progress: Progress, on_bad: Callable[[Unreadable], None]) -> None:
     count = len(reader.dataset)
     every = max(1, count // 1000)
-    writer = Writer(building)
-    try:
-        for index in range(count):
-            try:
-                writer.add(reader.packed(index))
-            except Different as error:
-                what = f"sample {index} has another form than sample 0: {error}"
-                raise DataFailed(what, fix="let all samples be made of the same parts") from None
-            if (index + 1) % every == 0 or index + 1 == count:
-                progress(index + 1, count)
-        writer.finish(key, about)
-    finally:
-        writer.abandon()
+    for index in range(count):
+        try:
+            writer.add(reader.packed(index))
+        except Unreadable as bad:
+            on_bad(bad)
+            writer.add_bad(bad.kept())
+        except Different as error:
+            what = f"sample {index} has another form than sample 0: {error}"
+            raise DataFailed(what, fix="let all samples be made of the same parts") from None
+        if (index + 1) % every == 0 or index + 1 == count:
+            progress(index + 1, count)
 
 
 def _check_space(estimate: Estimate, base: Path) -> None:
     free = shutil.disk_usage(base).free
     if estimate.bytes > free:
-        what = f"the cache would take about {size_in_words(estimate.bytes)}, and {size_in_words(free)} are free"
+        what = f"the cache would take about {byte_size(estimate.bytes)}, and {byte_size(free)} are free"
         raise StorageFailed(what, where=str(base), fix="free space, name a folder on another disk, or do without it")
 
 
@@ -200,7 +223,7 @@ def _name_others(base: Path, key: str, about: str, say: Say) -> None:
             size += manifest.data_bytes
     if others:
         listed = ", ".join(map(str, others[:3])) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        say(f"other caches of {about} take {size_in_words(size)}; remove those that no run uses: {listed}")
+        say(f"other caches of {about} take {byte_size(size)}; remove those that no run uses: {listed}")
 
 
 def _about(dataset: Any) -> str:
@@ -210,13 +233,6 @@ def _about(dataset: Any) -> str:
     within = f" of {_about(inner)}" if inner is not None and not isinstance(inner, str) else ""
     paths = [repr(str(value)) for value in getattr(dataset, "__dict__", {}).values() if isinstance(value, str | Path)]
     return f"{kind.__module__}.{kind.__qualname__}" + (f"({', '.join(paths)})" if paths else "") + within
-
-
-def size_in_words(size: int) -> str:
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size >= one:
-            return f"{size / one:.1f} {unit}"
-    return f"{size} bytes"
 
 
 def _silent(_: str) -> None:

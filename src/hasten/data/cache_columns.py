@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hasten.data.cache_samples import ALIGNMENT, Form, assembled, ends_of, numbers_of, numpy_dtype, sizes_of
+from hasten.data.cache_samples import Form
+from hasten.data.cache_unpacker import assembler, end_of, ends_of, numpy_dtype
 
 _NUMBERS = {"int": np.dtype(np.int64), "float": np.dtype(np.float64), "bool": np.dtype(np.bool_)}
 
@@ -28,15 +29,16 @@ def columns_in(form: Form, numbers: list[int], data: np.ndarray, samples: int) -
     at = start = 0
     columns: list[np.ndarray] = []
     for end in ends_of(form):
-        own = numbers[at : at + numbers_of(end)]
+        known = end_of(end, at)
+        own = numbers[at : at + known.numbers]
         row = _row(end, own)
         if row is None:
             return None
         dtype, shape, strides = row
         columns.append(np.ndarray((samples, *shape), dtype, data, start, (len(data) // samples, *strides)))
         at += len(own)
-        start += sum(size + -size % ALIGNMENT for size in sizes_of(end, own))
-    return assembled(form, iter(columns))
+        start += known.taken(numbers)
+    return assembler(form)(iter(columns))
 
 
 def _row(end: Form, own: list[int]) -> tuple[np.dtype, tuple[int, ...], tuple[int, ...]] | None:

@@ -3,17 +3,21 @@
 | file | holds |
 |---|---|
 | data.bin | the values of all samples, one sample after another |
-| index.bin | int64, one row a sample: where its values begin, how many bytes they are, their CRC-32, its own numbers |
-| manifest.json | schema, key, form of the samples, counts, sizes, digests; of itself too. Written last |
+| index.bin | int64, one row a sample: CRC-32, where its values begin, how many bytes they are, its own numbers |
+| manifest.json | schema, key, form of the samples, counts, size, a digest of itself. Written last |
+
+In place of a sample that could not be read stands why, as text; the bytes of its row are then below zero.
 
 All are read through a memory map, so the pages are the system's: every worker and every rank on the machine shares one
 copy of them, and nothing is loaded when the cache is opened but the manifest. A reader that is sent to a worker is sent
 as a path.
 
-How damage is found: the manifest by its own digest; the index by the manifest's; the size of the data by the manifest;
-each sample by its CRC-32. The last costs three times what reading the sample costs otherwise (half a megabyte: 224 µs
-the first time, 57 µs later), so each sample is checked when it is first read by a process or by one that this forked.
-Damage to the system's own memory after that is not found.
+How damage is found: the manifest by its own digest; the sizes of the others by the manifest; each sample by its CRC-32,
+which covers its row and its values. It begins with the cache's key and the sample's number, so that no other sample can
+stand in its place. To look at all rows when a cache is opened would take seconds where there are many. A check costs
+three times what reading the sample costs otherwise (half a megabyte: 224 µs the first time, 57 µs later), so each is
+checked when it is first read by a process or by one that this forked. Damage to the system's own memory after that is
+not found.
 """
 
 from __future__ import annotations
@@ -31,12 +35,13 @@ import numpy as np
 
 from hasten.checkpoint import files
 from hasten.data.cache_columns import columns_in
-from hasten.data.cache_samples import Form, Packed, Unpacker, difference
-from hasten.errors import StorageFailed
+from hasten.data.cache_samples import Form, Packed, difference
+from hasten.data.cache_unpacker import Unpacker, padded
+from hasten.errors import DataFailed, StorageFailed
 
-SCHEMA = 1
+SCHEMA = 2
 DATA, INDEX, MANIFEST = "data.bin", "index.bin", "manifest.json"
-FIXED = 3  # numbers of a row of the index that every sample has: start, bytes, CRC-32
+FIXED = 3  # numbers of a row of the index that every sample has: CRC-32, start, bytes
 LARGEST_MANIFEST = 1 << 24  # bytes
 
 
@@ -51,9 +56,9 @@ class Manifest:
     about: str  # the data set, in words
     form: Form
     samples: int
-    uniform: bool  # every sample has the same numbers
+    bad: int  # of the samples, could not be read
+    uniform: bool  # every sample could be read, and all have the same numbers
     data_bytes: int
-    index_digest: str  # SHA-256
 
 
 class Different(Exception):
@@ -61,50 +66,80 @@ class Different(Exception):
 
 
 class Writer:
-    """Writes a cache into a folder that exists, sample by sample. It is a cache after finish()."""
+    """Writes a cache into a folder that exists, sample by sample. It is a cache after finish().
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    key: what it is made of (see cache_key.py).
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder, self._key, self._salt = folder, key, _salt_of(key)
         self._data, self._index = files.NewFile(folder / DATA), files.NewFile(folder / INDEX)
-        self._digest = hashlib.sha256()
         self._form: Form | None = None
         self._numbers: tuple[int, ...] = ()
-        self._uniform, self._samples, self._position = True, 0, 0
+        self._before = list[bytes]()  # texts in place of the first samples: rows are as long as the form says
+        self._uniform, self._samples, self._bad, self._position = True, 0, 0, 0
 
     def add(self, packed: Packed) -> None:
         """Raises Different."""
         if self._form is None:
             self._form, self._numbers = packed.form, packed.numbers
+            self._add_those_before()
         elif packed.form != self._form:
             raise Different(difference(packed.form, self._form))
         self._uniform = self._uniform and packed.numbers == self._numbers
-        row = (self._position, len(packed.values), zlib.crc32(packed.values), *packed.numbers)
-        line = np.array(row, dtype=np.int64).tobytes()
-        self._digest.update(line)
-        self._index.write(line)
-        self._data.write(packed.values)
-        self._samples, self._position = self._samples + 1, self._position + len(packed.values)
+        self._append(packed.values, len(packed.values), packed.numbers)
 
-    def finish(self, key: str, about: str) -> None:
+    def add_bad(self, error: DataFailed) -> None:
+        """In place of a sample that cannot be read, what to raise when somebody wants to read it."""
+        self._bad += 1
+        self._before.append(json.dumps([error.what, error.where, error.fix]).encode())
+        if self._form is not None:
+            self._add_those_before()
+
+    def finish(self, about: str) -> None:
+        self._add_those_before()
         self._data.finish()
         self._index.finish()
         manifest = Manifest(
             schema=SCHEMA,
-            key=key,
+            key=self._key,
             about=about,
             form=self._form or ["none"],
             samples=self._samples,
-            uniform=self._uniform,
+            bad=self._bad,
+            uniform=self._uniform and not self._bad,
             data_bytes=self._position,
-            index_digest=self._digest.hexdigest(),
         )
         content = asdict(manifest)
         text = json.dumps({"digest": _digest_of(content), "manifest": content}, indent=1)
         files.write_atomically(self._folder / MANIFEST, text.encode())
 
+    def _add_those_before(self) -> None:
+        for text in self._before:
+            values = text.ljust(padded(len(text)))  # what follows shall be aligned too
+            self._append(values, -len(values), (0,) * len(self._numbers))
+        self._before.clear()
+
+    def _append(self, values: bytes, size: int, numbers: tuple[int, ...]) -> None:
+        row = np.array((0, self._position, size, *numbers), dtype=np.int64)
+        row[0] = _checksum(self._salt + self._samples, row, values)
+        self._index.write(row.tobytes())
+        self._data.write(values)
+        self._samples, self._position = self._samples + 1, self._position + len(values)
+
     def abandon(self) -> None:
         self._data.abandon()
         self._index.abandon()
+
+
+def _salt_of(key: str) -> int:
+    return zlib.crc32(key.encode())
+
+
+def _checksum(salt: int, row: np.ndarray, values: Any) -> int:
+    """CRC-32 of a sample: of its row, but for the place of this number, and of its values. Another salt gives another
+    one."""
+    return zlib.crc32(values, zlib.crc32(row[1:].data, salt & 0xFFFFFFFF))
 
 
 def _digest_of(content: dict[str, Any]) -> str:
@@ -119,36 +154,32 @@ def read_manifest(folder: Path) -> Manifest:
             data = file.read(LARGEST_MANIFEST + 1)
         found = json.loads(data)
         if "damaged" in found:
-            raise Damaged(f"{folder / DATA}: {found['damaged']}")
+            raise Damaged(f"{folder}: {found['damaged']}")
         content = found["manifest"]
         if found["digest"] != _digest_of(content):
             raise Damaged(f"{path} is not as it was written")
-        manifest = Manifest(**content)
+        if content["schema"] != SCHEMA:
+            raise Damaged(f"{path} has the schema {content['schema']}, and this version of hasten reads {SCHEMA}")
+        return Manifest(**content)
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    if manifest.schema != SCHEMA:
-        raise Damaged(f"{path} has the schema {manifest.schema}, and this version of hasten reads {SCHEMA}")
-    return manifest
 
 
 class Cached:
     """The samples of a cache, as a map-style data set.
 
-    cached[i] is equal, bit for bit, to sample i of the data set that the cache was made of, in memory of its own.
+    cached[i] is equal, bit for bit, to sample i of the data set that the cache was made of, in memory of its own; where
+    that could not be read, it raises DataFailed with the same words.
     Raises Damaged when the folder is no whole cache, and FileNotFoundError when there is none.
     """
 
     steady_reason = "a cache gives the bytes that were written"
 
     def __init__(self, folder: Path) -> None:
-        self._open(folder)
-        self._check_index()
-
-    def _open(self, folder: Path) -> None:
         self.folder, self._manifest = folder, read_manifest(folder)
-        self._unpacker = Unpacker(self._manifest.form)
+        self._salt, self._unpacker = _salt_of(self._manifest.key), Unpacker(self._manifest.form)
         self._index = self._mapped(INDEX, np.int64, self._manifest.samples * (FIXED + self._unpacker.numbers))
         self._index = self._index.reshape(self._manifest.samples, -1)
         self._data = self._mapped(DATA, np.uint8, self._manifest.data_bytes)
@@ -172,14 +203,15 @@ class Cached:
         except OSError as error:
             raise Damaged(f"{path} cannot be read: {error.strerror}") from None
 
-    def _check_index(self) -> None:
-        if hashlib.sha256(self._index.data).hexdigest() != self._manifest.index_digest:
-            raise Damaged(f"{self.folder / INDEX} is not as it was written")
-
     @property
     def key(self) -> str:
         """What the cache was made of (see cache_key.py)."""
         return self._manifest.key
+
+    @property
+    def bad(self) -> int:
+        """How many of its samples could not be read when it was built."""
+        return self._manifest.bad
 
     @property
     def size_bytes(self) -> int:
@@ -189,7 +221,10 @@ class Cached:
         return self._manifest.samples
 
     def __getitem__(self, index: int) -> Any:
-        """Sample `index`, as a copy of its own. Raises StorageFailed when its bytes are not those that were written."""
+        """Sample `index`, as a copy of its own.
+
+        Raises StorageFailed when it is not as it was written, and DataFailed when it could not be read to be kept.
+        """
         return self._unpacker.sample(*self._found(index))
 
     def view(self, index: int) -> Any:
@@ -202,7 +237,8 @@ class Cached:
 
     def columns(self) -> Any:
         """Each part of all samples as one read-only array, shape (samples, …), in the memory map: for gathering by
-        index. None where samples differ in shape, are nested, or hold other things than tensors, arrays and numbers.
+        index. None where samples differ in shape, are nested, or hold other things than tensors, arrays and numbers,
+        and where one could not be read.
 
         All samples are checked first, which reads the whole cache once. Raises StorageFailed when one is damaged.
         """
@@ -210,39 +246,36 @@ class Cached:
             return None
         columns = columns_in(self._manifest.form, self._index[0, FIXED:].tolist(), self._data, len(self))
         if columns is not None:
-            for index in np.flatnonzero(~self._checked[: len(self)]).tolist():
-                self._found(index)
+            for first in range(0, len(self), 1 << 16):  # numbers of all of them would take gigabytes
+                for index in np.flatnonzero(~self._checked[first : min(first + (1 << 16), len(self))]).tolist():
+                    self._found(first + index)
         return columns
 
     def _found(self, index: int) -> tuple[list[int], np.ndarray]:
-        index = whole_number(index)
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} of a cache with {len(self)} samples")
-        index %= len(self)
-        start, size, crc, *numbers = self._index[index].tolist()
-        values = self._data[start : start + size]
+        index, count = whole_number(index), self._manifest.samples
+        if not -count <= index < count:
+            raise IndexError(f"sample {index} of a cache with {count} samples")
+        index %= count
+        row = self._index[index]
+        crc, start, size, *numbers = row.tolist()
+        values = self._data[start : start + abs(size)]  # a slice stays within the file, whatever the row says
         if not self._checked[index]:
-            if zlib.crc32(values.data) != crc:
+            if crc != _checksum(self._salt + index, row, values):
                 raise self._damaged(index)
             self._checked[index] = True
+        if size < 0:
+            what, where, fix = json.loads(values.tobytes())
+            raise DataFailed(what, where=where, fix=fix)
         return numbers, values
 
     def _damaged(self, index: int) -> StorageFailed:
         """The error, after a mark on the cache that makes the next open build it anew."""
-        path, what = self.folder / DATA, f"the bytes of sample {index} are not as they were written"
-        fix = "run it again: the cache is built anew"
+        what, fix = f"sample {index} is not as it was written", "run it again: the cache is built anew"
         try:
             files.write_atomically(self.folder / MANIFEST, json.dumps({"damaged": what}).encode())
         except StorageFailed:
             fix = f"remove {self.folder}; then it is built anew"
-        return StorageFailed(what, where=str(path), fix=fix)
+        return StorageFailed(what, where=str(self.folder), fix=fix)
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return _again, (self.folder,)
-
-
-def _again(folder: Path) -> Cached:
-    """The reader that another process sent; the index was checked there."""
-    cached = Cached.__new__(Cached)
-    cached._open(folder)
-    return cached
+        return Cached, (self.folder,)

@@ -9,6 +9,7 @@ The steady part of a data set is walked from its attributes down, and everything
 | … of a folder | those of everything below it |
 | arrays, tensors, pictures | type, shape, content; of a file's memory map, the file as above |
 | functions and classes of the user's own | bytecode, constants, defaults, closure, and the globals that they name |
+| modules of the user's own that this code names or imports | their files, and those of all that they import |
 | functions, classes and modules of an installed package | name, version, and the content of the module's file |
 | containers, partials, bound methods, any other object with attributes | type and parts |
 
@@ -50,6 +51,8 @@ from hasten.data.origins import (
     entries_below,
     file_of,
     identity_of_installed,
+    imports_in,
+    imports_of,
     names_in,
     slots_of,
     tells_all,
@@ -94,6 +97,7 @@ class _Walk:
         self.digest = hashlib.sha256()
         self._seen: dict[int, tuple[int, Any]] = {}  # the objects too: an id is free again when its object is gone
         self._folders: set[tuple[int, int]] = set()  # device and inode of those that are listed already
+        self._modules: set[str] = set()  # whose files and imports are counted already
 
     def add(self, *tokens: object) -> None:
         """Values whose repr tells all of them."""
@@ -230,9 +234,8 @@ class _Walk:
         for name in sorted(names_in(value.__code__, "LOAD_GLOBAL")):
             if name in value.__globals__:
                 self.visit(value.__globals__[name], f"{name}, which {place} uses,")
-        for name in sorted(names_in(value.__code__, "IMPORT_NAME")):
-            if not self._installed(name) and (file := file_of(name)):
-                self._path(file, place)
+        for name in sorted(imports_in(value.__code__, value.__globals__.get("__package__") or "")):
+            self._imported(name, place)
         self._attributes(value, place)
 
     def _code(self, code: types.CodeType) -> None:
@@ -267,9 +270,21 @@ class _Walk:
                 self.visit(member, f"{place}.{name}")
 
     def _module(self, value: types.ModuleType, place: str) -> None:
-        self.add("module", value.__name__)
-        if not self._installed(value.__name__):
-            self._path(getattr(value, "__file__", None) or "", place)
+        self._imported(value.__name__, place)
+
+    def _imported(self, module: str, place: str) -> None:
+        """A module's file, and those of all modules of the user's that it imports, one after another."""
+        waiting = [module]
+        while waiting:
+            name = waiting.pop()
+            if not name or name in self._modules:
+                continue
+            self._modules.add(name)
+            self.add("module", name)
+            file = None if self._installed(name) else file_of(name)
+            if file:
+                self._path(file, place)
+                waiting += [name.rpartition(".")[0], *sorted(imports_of(file, name))]  # its package is run before it
 
     def _installed(self, module: str | None) -> bool:
         """Whether code of this module is told by its package's version, which is then counted."""

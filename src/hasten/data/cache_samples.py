@@ -9,6 +9,8 @@ This is a format of its own because the others lose something. Pickle runs what 
 safetensors has no text, no nesting and no None. What was given up: subclasses (named tuples, tensors of torchvision)
 are refused, since to restore them would be to import what a file names.
 
+Here samples are taken apart; cache_unpacker.py puts them together.
+
 | kept | comes back as |
 |---|---|
 | torch.Tensor on the CPU, dense, without gradient | the same dtype, shape and strides |
@@ -23,7 +25,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ MODES = {  # bands and the type of each, by Pillow's names; "1" is kept as one b
     "I": (1, "=i4"),
     "F": (1, "=f4"),
 }
-_MODE_NAMES = tuple(MODES)
+MODE_NAMES = tuple(MODES)
 _ORIENTATION = 0x0112  # of EXIF
 
 
@@ -127,7 +128,7 @@ def _taken_apart(value: Any, place: str, numbers: list[int], parts: list[bytes])
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
         parts.append(value.tobytes())
         return ["scalar", value.dtype.str]
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return _number_apart(value, place, parts)
     image = sys.modules.get("PIL.Image")  # a sample can be a picture only where Pillow was loaded
     if image is not None and isinstance(value, image.Image):
@@ -137,13 +138,13 @@ def _taken_apart(value: Any, place: str, numbers: list[int], parts: list[bytes])
     )
 
 
-_PLAIN = {int: "<q", float: "<d", complex: "<2d", bool: "<?"}
+PLAIN = {int: "<q", float: "<d", complex: "<2d", bool: "<?"}
 
 
 def _number_apart(value: Any, place: str, parts: list[bytes]) -> Form:
     kind = type(value)
     try:
-        parts.append(struct.pack(_PLAIN[kind], *((value.real, value.imag) if kind is complex else (value,))))
+        parts.append(struct.pack(PLAIN[kind], *((value.real, value.imag) if kind is complex else (value,))))
     except struct.error:
         raise CannotKeep(place, f"is {describe(value)}, which 64 bits do not hold", "return it as text") from None
     return [kind.__name__]
@@ -198,185 +199,6 @@ def _image_apart(image: Any, place: str, numbers: list[int], parts: list[bytes])
         if colours not in ("RGB", "RGBA"):
             raise CannotKeep(place, f"is a picture with a palette of {colours}", 'convert it: image.convert("RGB")')
     pixels = image.convert("L").tobytes() if image.mode == "1" else image.tobytes()
-    numbers.extend((image.height, image.width, _MODE_NAMES.index(image.mode), len(colours), len(palette)))
+    numbers.extend((image.height, image.width, MODE_NAMES.index(image.mode), len(colours), len(palette)))
     parts.extend((pixels, palette))
     return ["image"]
-
-
-# ── putting together ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Unpacker:
-    """Puts samples of one form together.
-
-    numbers: how many whole numbers each sample has in the index.
-    Raises ValueError for a form that `packed` cannot have made.
-    """
-
-    def __init__(self, form: Form) -> None:
-        self.form = form
-        self.ends = [*ends_of(form)]
-        self.numbers = sum(numbers_of(end) for end in self.ends)
-
-    def sample(self, numbers: list[int], values: np.ndarray) -> Any:
-        """A sample of its own memory: it can be changed in place."""
-        return self._put(numbers, values, _copied)
-
-    def view(self, numbers: list[int], values: np.ndarray) -> Any:
-        """The same without copying: tensors, arrays and pictures as read-only arrays of `values`.
-
-        A picture has the shape (height, width) or (height, width, bands), in "1" with 0 and 255; a tensor of a dtype
-        that NumPy has not (bfloat16) is its bytes: uint8, shape (bytes,).
-        """
-        return self._put(numbers, values, _viewed)
-
-    def _put(self, numbers: list[int], values: np.ndarray, make: Callable[..., Any]) -> Any:
-        at = start = 0
-        made: list[Any] = []
-        for end in self.ends:
-            count = numbers_of(end)
-            own = numbers[at : at + count]
-            sizes = sizes_of(end, own)
-            pieces: list[np.ndarray] = []
-            for size in sizes:
-                pieces.append(values[start : start + size])
-                start += size + -size % ALIGNMENT
-            made.append(make(end, own, pieces))
-            at += count
-        return assembled(self.form, iter(made))
-
-
-_NUMBERS: dict[str, Callable[[Form], int]] = {
-    "tensor": lambda end: 2 * end[2],
-    "array": lambda end: 2 * end[2],
-    "scalar": lambda end: 0,
-    "str": lambda end: 1,
-    "bytes": lambda end: 1,
-    "image": lambda end: 5,
-    **dict.fromkeys(("none", "int", "float", "complex", "bool"), lambda end: 0),
-}
-
-
-def numbers_of(end: Form) -> int:
-    """How many numbers each sample has for this end."""
-    return _NUMBERS[end[0]](end)
-
-
-def ends_of(form: Form) -> Iterator[Form]:
-    """The ends of a form, in the order of their values. Raises ValueError for what is no form."""
-    kind = form[0]
-    if kind in ("tuple", "list"):
-        for inner in form[1]:
-            yield from ends_of(inner)
-    elif kind == "dict":
-        for _, inner in form[1]:
-            yield from ends_of(inner)
-    elif kind in _NUMBERS:
-        if kind == "tensor" and not isinstance(getattr(torch, form[1], None), torch.dtype):
-            raise ValueError(f"no dtype of torch: {form[1]}")
-        if kind in ("array", "scalar") and np.dtype(form[1]).kind not in "biufc":
-            raise ValueError(f"no dtype of numbers: {form[1]}")
-        yield form
-    else:
-        raise ValueError(f"no part of a sample: {kind}")
-
-
-def sizes_of(end: Form, own: list[int]) -> tuple[int, ...]:
-    """Bytes of each of the values that stand for one end."""
-    kind = end[0]
-    if kind == "tensor":
-        return (_product(own[: end[2]]) * getattr(torch, end[1]).itemsize,)
-    if kind == "array":
-        return (_product(own[: end[2]]) * np.dtype(end[1]).itemsize,)
-    if kind == "scalar":
-        return (np.dtype(end[1]).itemsize,)
-    if kind == "image":
-        height, width, mode, _, palette = own
-        bands, dtype = MODES[_MODE_NAMES[mode]]
-        return height * width * bands * np.dtype(dtype).itemsize, palette
-    if kind in ("str", "bytes"):
-        return (own[0],)
-    return () if kind == "none" else (struct.calcsize(_PLAIN_BY_NAME[kind]),)
-
-
-_PLAIN_BY_NAME = {kind.__name__: code for kind, code in _PLAIN.items()}
-
-
-def _product(numbers: list[int]) -> int:
-    found = 1
-    for number in numbers:
-        found *= number
-    return found
-
-
-def assembled(form: Form, made: Iterator[Any]) -> Any:
-    """What was made for each end, in the form of a sample."""
-    kind = form[0]
-    if kind == "tuple":
-        return tuple([assembled(inner, made) for inner in form[1]])
-    if kind == "list":
-        return [assembled(inner, made) for inner in form[1]]
-    if kind == "dict":
-        return {key: assembled(inner, made) for key, inner in form[1]}
-    return next(made)
-
-
-def _copied(end: Form, own: list[int], pieces: list[np.ndarray]) -> Any:
-    kind = end[0]
-    if kind == "tensor":
-        memory = torch.empty(len(pieces[0]), dtype=torch.uint8)
-        memory.numpy()[:] = pieces[0]
-        return memory.view(getattr(torch, end[1])).as_strided(own[: end[2]], own[end[2] :])
-    if kind == "array":
-        return np.ndarray(own[: end[2]], np.dtype(end[1]), pieces[0].copy(), strides=own[end[2] :])
-    return _image(own, pieces) if kind == "image" else _small(end, pieces)
-
-
-def _viewed(end: Form, own: list[int], pieces: list[np.ndarray]) -> Any:
-    kind = end[0]
-    if kind == "tensor":
-        dtype = numpy_dtype(getattr(torch, end[1]))
-        if dtype is None:
-            return pieces[0]
-        strides = [stride * dtype.itemsize for stride in own[end[2] :]]
-        return np.ndarray(own[: end[2]], dtype, pieces[0], strides=strides)
-    if kind == "array":
-        return np.ndarray(own[: end[2]], np.dtype(end[1]), pieces[0], strides=own[end[2] :])
-    if kind == "image":
-        bands, dtype = MODES[_MODE_NAMES[own[2]]]
-        return np.ndarray((*own[:2], bands) if bands > 1 else own[:2], np.dtype(dtype), pieces[0])
-    return _small(end, pieces)
-
-
-def _small(end: Form, pieces: list[np.ndarray]) -> Any:
-    kind = end[0]
-    if kind == "none":
-        return None
-    data = pieces[0].tobytes()
-    if kind == "scalar":
-        return np.frombuffer(data, np.dtype(end[1]))[0]
-    if kind in ("str", "bytes"):
-        return data.decode("utf-8", "surrogatepass") if kind == "str" else data
-    found = struct.unpack(_PLAIN_BY_NAME[kind], data)
-    return complex(*found) if kind == "complex" else found[0]
-
-
-def _image(own: list[int], pieces: list[np.ndarray]) -> Any:
-    from PIL import Image  # only a cache with pictures needs Pillow
-
-    height, width, number, colours, _ = own
-    mode, pixels = _MODE_NAMES[number], pieces[0].tobytes()
-    if mode == "1":
-        return Image.frombytes("L", (width, height), pixels).convert("1", dither=Image.Dither.NONE)
-    image = Image.frombytes(mode, (width, height), pixels)
-    if mode == "P":
-        image.putpalette(pieces[1].tobytes(), "RGB" if colours == 3 else "RGBA")
-    return image
-
-
-def numpy_dtype(dtype: torch.dtype) -> np.dtype | None:
-    """NumPy's dtype of the same numbers; None for one that NumPy has not."""
-    try:
-        return torch.empty(0, dtype=dtype).numpy().dtype
-    except TypeError:
-        return None

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader
 
 from hasten.data.failures import Failed
 from hasten.data.limits import BATCHES_AHEAD, batches_held, is_ample, shortage
-from hasten.data.options import LoaderOptions
+from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.reading import Window, read_here
 from hasten.data.sending import Parcel, Sending, parcel, unsendable_part
 from hasten.data.sources import Source
@@ -39,17 +39,24 @@ from hasten.data.threads import Threads
 from hasten.data.transfer import map_tensors
 from hasten.data.watch import RECENT_BATCHES, Crew, Patience
 from hasten.errors import JobError, PlanError
-from hasten.facts.machine import SHARED_MEMORY, free_shared_memory
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
+from hasten.facts.sizes import byte_size
 
 
 class Feed:
     """Answers requests in their order. `notices` says which of the options have no use here."""
 
     def __init__(
-        self, reader: Any, source: Source, options: LoaderOptions, *, patience: Patience | None = None
+        self,
+        reader: Any,
+        source: Source,
+        options: LoaderOptions,
+        *,
+        placement: Placement = ON_HOST,
+        patience: Patience | None = None,
     ) -> None:
         _check_options(options)
-        self._workers, self._kind, self._pin_memory, self.notices = _usable(source, options)
+        self._workers, self._kind, self._pin_memory, self.notices = _usable(source, options, placement)
         self._reader, self._source = reader, source
         self._ahead = options.prefetch_factor or BATCHES_AHEAD
         self._persistent = options.persistent_workers
@@ -164,7 +171,7 @@ class Feed:
         method = multiprocessing.get_start_method()
         if method != "fork":
             self._check_picklable(method)
-        if not is_ample(free_shared_memory(), self._workers, self._ahead):
+        if not is_ample(_own_shared_memory(), self._workers, self._ahead):
             self._check_shared_memory(self._measured(first))
 
     def _check_picklable(self, method: str) -> None:
@@ -193,15 +200,15 @@ class Feed:
     def _check_shared_memory(self, batch: Parcel | None) -> None:
         if batch is None:
             return
-        free = free_shared_memory() or 0
+        free, ranks = _own_shared_memory() or 0, ranks_here()
         asked = {"workers": self._workers, "ahead": self._ahead, "batch_bytes": batch.shared_bytes}
         if not shortage(free, **asked):
             return
         held = batches_held(self._workers, self._ahead)
         raise PlanError(
             f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
-            f"{_mib(batch.shared_bytes)} in shared memory (shm), together {_mib(held * batch.shared_bytes)}; "
-            f"{_mib(free)} are free in {SHARED_MEMORY}",
+            f"{byte_size(batch.shared_bytes)} in shared memory (shm), together {byte_size(held * batch.shared_bytes)}; "
+            f"{byte_size(free)} are free in {SHARED_MEMORY}" + (f" for each of {ranks} ranks" if ranks > 1 else ""),
             where="loader_workers",
             fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
         )
@@ -226,6 +233,12 @@ def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
     return map_tensors(answer, torch.Tensor.pin_memory) if pin_memory else answer
 
 
+def _own_shared_memory() -> int | None:
+    """Bytes that are free in /dev/shm for this rank, where those on this machine begin together."""
+    free = free_shared_memory()
+    return None if free is None else free // ranks_here()
+
+
 def _limit_of(patience: Patience, arrivals: deque[float]) -> Callable[[], float]:
     """The longest that the next answer may take, by when those before it came."""
 
@@ -244,29 +257,28 @@ def _weighed(batch: Any) -> Parcel | None:
     return None if type(batch) is Failed else parcel(batch)
 
 
-def _mib(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB" if count >= 10 << 20 else f"{count / 2**20:.2f} MiB"
-
-
 def _check_options(options: LoaderOptions) -> None:
     if options.workers == 0 and (options.prefetch_factor is not None or options.persistent_workers):
         what = "prefetch_factor" if options.prefetch_factor is not None else "persistent_workers"
         raise PlanError(f"{what} is set, and there are 0 loader workers", fix=f"set workers, or leave {what} out")
 
 
-def _usable(source: Source, options: LoaderOptions) -> tuple[int, str, bool, tuple[str, ...]]:
-    """Workers, what they are, pin_memory, and why one of them is not as the options have it."""
+def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tuple[int, str, bool, tuple[str, ...]]:
+    """Workers, what they are, pin_memory, and what of the options and of a DataLoader's has no use here."""
     workers, kind, pin_memory, notices = options.workers, options.worker_kind, options.pin_memory, list[str]()
     if source.on_accelerator:
         if workers or pin_memory:
             why = f"{source.field} is on the device already: loader workers and pinned memory are not used for it"
             notices.append(why)
         return 0, kind, False, tuple(notices)
-    if pin_memory and not torch.accelerator.is_available():
-        notices.append("pin_memory is not used: there is no accelerator to copy to")
+    if pin_memory and not placement.accelerator:  # the machine may have one all the same
+        notices.append("pin_memory is not used: this job copies its batches to no accelerator")
         pin_memory = False
     if workers and kind == "threads" and (why := why_not_in_threads(source)) is not None:
         # Training and evaluation are read with the same options, and only one of the two may be fit for threads.
         kind, workers = "processes", 0 if source.gathers else 1 if source.iterable else workers
         notices.append(f"{source.field} is read by {workers} worker processes instead of threads: {why}")
+    if source.worker_init is not None and (not workers or kind == "threads"):
+        why = "loader workers are threads" if workers else "there are no loader workers"
+        notices.append(f"{source.field}: the DataLoader's worker_init_fn is not called: {why}")
     return workers, kind, pin_memory, tuple(notices)

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import TensorDataset, default_collate
 
 from hasten.data.augmented import seam_of
+from hasten.data.bad_samples import Ledger
 from hasten.data.cache import open_cache
 from hasten.data.memory import (
     DEVICE_SHARE,
@@ -22,11 +23,13 @@ from hasten.data.memory import (
     bytes_of,
     check_fits,
     moved,
+    rank_share,
     read_columns,
 )
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source
 from hasten.data.steadiness import takes_draws
+from hasten.data.steady import Unreadable
 from hasten.facts.machine import Machine, free_memory
 
 
@@ -36,14 +39,31 @@ class Watcher:
 
     say: Callable[[str], None]
     progress: Callable[[int, int], None]  # samples done, samples in all
+    of_cache: Watcher | None = None  # is told of caches, which one rank builds for all of them; None: this one
 
 
-def kept(source: Source, options: LoaderOptions, device: torch.device, machine: Machine, watcher: Watcher) -> Source:
-    """The source to read from. Raises what open_cache and read_columns raise, and OutOfMemory."""
+def kept(
+    source: Source,
+    options: LoaderOptions,
+    device: torch.device,
+    machine: Machine,
+    watcher: Watcher,
+    replace_bad: bool = False,
+) -> Source:
+    """The source to read from. Raises what open_cache and read_columns raise, and OutOfMemory.
+
+    replace_bad: other samples will stand in for those that cannot be read, so these end nothing here.
+    """
     if options.cache:
-        source = _cached(source, options, watcher)
+        source = _cached(source, options, watcher, replace_bad)
     if options.in_memory:
-        source = _in_memory(source, options, device, machine, watcher)
+        try:
+            source = _in_memory(source, options, device, machine, watcher)
+        except Unreadable as bad:
+            if not replace_bad:
+                bad.stop()
+            why = f"sample {bad.index} cannot be read, and columns have no place for another: {bad.reason}"
+            source = _with_notice(source, f"{source.field} is not held in memory as columns: {why}")
     return source
 
 
@@ -79,14 +99,16 @@ def why_not_in_memory(source: Source) -> str | None:
     return None
 
 
-def _cached(source: Source, options: LoaderOptions, watcher: Watcher) -> Source:
+def _cached(source: Source, options: LoaderOptions, watcher: Watcher, replace_bad: bool) -> Source:
     why = why_not_cached(source)
     if why is not None:
         return _with_notice(source, f"{source.field} is not cached: {why}")
     seam = seam_of(source.dataset)
     assert seam is not None
     folder = options.cache if isinstance(options.cache, Path) else None
-    cache = open_cache(seam.steady, folder, progress=watcher.progress, say=watcher.say)
+    bad = Ledger(source.field, len(seam.steady)) if replace_bad else None
+    told = watcher.of_cache or watcher
+    cache = open_cache(seam.steady, folder, progress=told.progress, say=told.say, bad=bad)
     source = replace(source, dataset=seam.rejoined(cache))
     if source.dataset is cache and not options.workers and source.collate is default_collate:
         # With workers, columns would be copied to each where processes are not forked.
@@ -109,7 +131,7 @@ def _in_memory(
         watcher.say(f"reading all {source.count} samples of {source.field} into memory")
 
         def check(needed: int) -> None:
-            check_fits(needed, free_memory(), share, "the host's free memory")
+            check_fits(needed, *rank_share(free_memory(), machine.ranks, share, "the host's free memory"))
 
         source = replace(source, columns=read_columns(source.dataset, check, watcher.progress))
     if options.in_memory == "host" or source.on_accelerator:

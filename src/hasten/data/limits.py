@@ -4,6 +4,8 @@ Each worker keeps `ahead` batches ready, and one more is computed on. What is re
 too, but has a limit of its own: half of the memory on a plain Linux, 64 MiB in a container that nobody told otherwise.
 A worker process holds Python, torch and what the data set makes it load on top.
 
+The ranks of a run divide what their machine has: each starts workers and holds batches of its own.
+
 Everything here is arithmetic on numbers that the caller has read; only the caller knows how current they are.
 """
 
@@ -35,7 +37,18 @@ def batches_held(workers: int, ahead: int) -> int:
 
 
 def room_of(machine: Machine) -> Room:
-    return Room(memory_bytes=int(machine.memory_bytes * MEMORY_SHARE), shared_bytes=machine.shared_memory_bytes)
+    """For one rank of those on the machine."""
+    shared = machine.shared_memory_bytes
+    return Room(
+        memory_bytes=int(machine.memory_bytes * MEMORY_SHARE) // machine.ranks,
+        shared_bytes=None if shared is None else shared // machine.ranks,
+    )
+
+
+def cores_of(machine: Machine) -> int:
+    """For one rank of those on the machine. Where a launcher has bound each rank to cores of its own, these are counted
+    for less than they are: a few counts stay untried."""
+    return max(machine.cores // machine.ranks, 1)
 
 
 def is_ample(shared_bytes: int | None, workers: int, ahead: int) -> bool:

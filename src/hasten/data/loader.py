@@ -87,8 +87,8 @@ class TrainLoader:
             self._order = _order_of(source, seed, shuffle)
             _check_replacing(source, replace_bad)
             reader = reader_of(source, seed, replace_bad)
-            self._ledger = Ledger(source.field, source.count or 0)
-        self._feed = Feed(reader, source, options)
+        self.ledger = Ledger(source.field, source.count or 0)  # of a stream it stays empty
+        self._feed = Feed(reader, source, options, placement=placement)
         self.notices = (*source.notices, *self._feed.notices)
         if self.dropped_per_epoch:
             self.notices += (f"drop_last leaves {self.dropped_per_epoch} of {source.count} samples out of every epoch",)
@@ -116,8 +116,8 @@ class TrainLoader:
         return self._map(number, start_step)
 
     def replaced(self) -> list[str]:
-        """A sentence for every sample that was replaced since this was last asked."""
-        return [] if self._source.iterable else self._ledger.untold()
+        """A sentence for every sample that this rank has replaced since this was last asked."""
+        return [*self.ledger.untold()]
 
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
@@ -129,7 +129,7 @@ class TrainLoader:
             for piece in parts:
                 batch = next(batches)
                 if type(batch) is Repaired:
-                    self._ledger.take(batch.replaced)
+                    self.ledger.take(batch.replaced)
                     batch = batch.batch
                 yield Microbatch(batch, piece.samples, piece.last)
 
@@ -230,7 +230,7 @@ class EvaluationLoader:
             self._order = _order_of(replace(source, shuffle=False), seed, False)
             self._start, self._stop = share(self._order.count, rank, world_size)
             reader = reader_of(source, seed)
-        self._feed = Feed(reader, source, options)
+        self._feed = Feed(reader, source, options, placement=placement)
         self.notices += self._feed.notices
 
     def __iter__(self) -> Iterator[Microbatch]:

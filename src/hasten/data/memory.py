@@ -23,6 +23,7 @@ from hasten.data.gather import Columns
 from hasten.data.randomness import undisturbed
 from hasten.data.steady import SteadyReader
 from hasten.errors import DataFailed, OutOfMemory
+from hasten.facts.sizes import byte_size
 
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 
@@ -36,9 +37,14 @@ def too_large(needed: int, there: int, share: float, whose: str) -> str | None:
     if needed <= there * share:
         return None
     return (
-        f"all samples take {_gb(needed)}, and the share of {whose} that they may take is "
-        f"{share:g} × {_gb(there)} = {_gb(int(there * share))}"
+        f"all samples take {byte_size(needed)}, and the share of {whose} that they may take is "
+        f"{share:g} × {byte_size(there)} = {byte_size(int(there * share))}"
     )
+
+
+def rank_share(there: int, ranks: int, share: float, whose: str) -> tuple[int, float, str]:
+    """`there`, `share` and `whose` for one of the ranks that divide a memory: each holds columns of its own."""
+    return there // ranks, share, whose if ranks == 1 else f"{whose} for each of {ranks} ranks"
 
 
 def check_fits(needed: int, there: int, share: float, whose: str) -> None:
@@ -65,7 +71,7 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress 
     check: called with the bytes that all of it will take, before they are taken; raises when that is too much.
     progress: called with samples done and in all.
 
-    Raises DataFailed, naming the sample, when it is not steady, or is not like the first one.
+    Raises DataFailed, naming the sample, when it is not steady, or is not like the first one; and Unreadable.
     """
     count = len(dataset)
     with undisturbed():
@@ -131,7 +137,3 @@ def _tensor(column: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(column)
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.3g} GB"

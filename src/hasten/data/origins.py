@@ -12,6 +12,7 @@ import sysconfig
 import types
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -63,6 +64,39 @@ def names_in(code: types.CodeType, operation: str) -> set[str]:
     return found
 
 
+def imports_in(code: types.CodeType, package: str) -> set[str]:
+    """Modules that code, and the functions in it, import, by their whole names; what is imported from a package may be
+    a module in it, so those names are among them too. package: of the module that the code stands in."""
+    found = set[str]()
+    steps = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
+    for at, one in enumerate(steps):
+        if one.opname != "IMPORT_NAME":
+            continue
+        level, names = steps[at - 2].argval, steps[at - 1].argval  # what the interpreter is given with the name
+        try:
+            module = importlib.util.resolve_name("." * level + one.argval, package)
+        except ImportError:
+            continue  # beyond the topmost package: it cannot be imported either
+        found |= {module, *(f"{module}.{name}" for name in names or () if name != "*")}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= imports_in(constant, package)
+    return found
+
+
+def imports_of(file: str, module: str) -> set[str]:
+    """The same of a module's whole file; nothing of one that is no Python."""
+    if not file.endswith(".py"):
+        return set()
+    try:
+        with open(file, "rb") as opened:
+            code = compile(opened.read(), file, "exec", dont_inherit=True)
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    is_package = os.path.basename(file) == "__init__.py"
+    return imports_in(code, module if is_package else module.rpartition(".")[0])
+
+
 def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
     """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
     waiting, met = [folder], set[tuple[int, int]]()
@@ -111,8 +145,19 @@ def file_of(module: str) -> str | None:
     loaded = sys.modules.get(module)
     if loaded is not None:
         return getattr(loaded, "__file__", None)
+    spec = _spec_of(module)
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Where a module is, without importing the packages that it lies in."""
+    above, _, _ = module.rpartition(".")
     try:
-        spec = importlib.util.find_spec(module)
+        if not above:
+            return importlib.util.find_spec(module)
+        loaded = sys.modules.get(above)
+        spec = None if loaded is not None else _spec_of(above)
+        places = getattr(loaded, "__path__", None) or (spec and spec.submodule_search_locations)
+        return PathFinder.find_spec(module, [*places]) if places else None
     except (ImportError, ValueError):
         return None
-    return spec.origin if spec is not None and spec.has_location else None

@@ -6,7 +6,8 @@ samples are shuffled once, because reading only shuffles what lies near (see sha
 Everything is written into a folder beside the wanted one, forced to the disk, and renamed last. So the wanted folder is
 missing or whole, wherever a kill or a power cut falls. What an interrupted packing left is removed by the next one,
 which begins anew: half a shard cannot be told from a whole one without reading it all, and a digest cannot be
-continued.
+continued. The lock that keeps a second packing out lies beside both, under the name ".<folder>.lock": inside, it would
+be removed or renamed with them while it is held.
 
 What random augmentation a data set does would be packed with it, the same for ever. So some samples are read twice with
 other random numbers, and a data set whose samples differ is refused.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -31,6 +33,7 @@ from hasten.checkpoint.files import (
     check_writable,
     locked,
     make_folder,
+    remove_file,
     remove_folder,
     rename_folder,
     write_atomically,
@@ -43,13 +46,20 @@ from hasten.data.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEMA, UNFI
 from hasten.data.shard_values import encoded
 from hasten.data.tar import END, LARGEST_MEMBER, MOST_MEMBERS, packed
 from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed
+from hasten.facts.sizes import byte_size
 
 PROBES = 32  # samples, spread over the data, that the estimate is made from
 _PACK = int.from_bytes(b"pack", "big")
 
 
 class Packable(Protocol):
-    """What can be packed: so many samples, each as members (extension to content)."""
+    """What can be packed: so many samples, each as members (extension to content).
+
+    root: the folder that they are read from; None where nobody knows.
+    """
+
+    @property
+    def root(self) -> Path | None: ...
 
     @property
     def classes(self) -> Sequence[str] | None: ...
@@ -66,14 +76,14 @@ class PicturesInFolders:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self.classes, self._names, self._labels = scan(root)
 
     def __len__(self) -> int:
         return len(self._names)
 
     def members(self, index: int) -> dict[str, bytes]:
-        path = self._root / self._names[index]
+        path = self.root / self._names[index]
         try:
             content = read_file(str(path))
         except OSError as error:
@@ -84,7 +94,7 @@ class PicturesInFolders:
 class Samples:
     """A map-style data set, each sample as shard_values.encoded makes members of it."""
 
-    classes = None
+    root = classes = None
 
     def __init__(self, dataset: Any) -> None:
         # Tensors are no data set, though they have a length and an index: their rows would be samples of one part.
@@ -144,10 +154,10 @@ class Packed:
 def estimated(data: Packable, folder: Path) -> Estimate:
     """How large the shards will be, judged from samples spread over the data.
 
-    Raises DataFailed when there is none, or one of them cannot be packed; Misconfigured when `folder` holds something;
-    StorageFailed when the disk has not enough free space.
+    Raises DataFailed when there is none, or one of them cannot be packed; Misconfigured when `folder` holds something,
+    lies in the folder that is packed, or cannot be made anew; StorageFailed when the disk has not enough free space.
     """
-    _check_empty(folder)
+    _check_target(data, folder)
     count = len(data)
     if count == 0:
         raise DataFailed("there are 0 samples", fix="look at the path and the filter that the data set was made with")
@@ -161,7 +171,7 @@ def estimated(data: Packable, folder: Path) -> Estimate:
     free = shutil.disk_usage(folder.parent).free
     needed = round(count * (mean + 24))
     if needed > free:
-        what = f"about {needed:,} bytes will be needed, and {free:,} are free"
+        what = f"about {byte_size(needed)} will be needed, and {byte_size(free)} are free"
         raise StorageFailed(what, where=str(folder), fix="free space on this disk, or choose a folder on another one")
     return Estimate(samples=count, bytes=needed, free_bytes=free)
 
@@ -169,29 +179,32 @@ def estimated(data: Packable, folder: Path) -> Estimate:
 def pack(
     data: Packable, folder: Path, *, shard_bytes: int, seed: int | None = 0, progress: Progress | None = None
 ) -> Packed:
-    """Write all samples as shards of about `shard_bytes` into `folder`, which must be empty or missing.
+    """Write all samples as shards of about `shard_bytes` into `folder`, which must be empty or missing, and outside of
+    the folder that is packed.
 
     seed: of the order that samples are written in; None keeps theirs. progress: called with (samples done, samples).
 
-    Raises Misconfigured for a folder that holds something or is being packed into; DataFailed or UserCodeFailed for a
-    sample that cannot be read or written; StorageFailed. Nothing of the folder is left then.
+    Raises Misconfigured as estimated does, and for a folder that is being packed into; DataFailed or UserCodeFailed for
+    a sample that cannot be read or written; StorageFailed. Nothing of the folder is left then.
     """
-    _check_empty(folder)
-    work = folder.with_name(folder.name + UNFINISHED)
-    make_folder(work)
-    with locked(work / "lock", None) as held:
+    _check_target(data, folder)
+    make_folder(folder.parent)
+    work, lock = folder.with_name(folder.name + UNFINISHED), folder.with_name(f".{folder.name}.lock")
+    with locked(lock, None) as held:
         if not held:
             raise Misconfigured("another process is packing into it", where=str(folder), fix="wait until it is done")
         try:
-            remove_folder(work / "shards")  # of a packing that was interrupted
-            make_folder(work / "shards")
-            check_writable(work / "shards")
+            remove_folder(work)  # of a packing that was interrupted
+            make_folder(work)
+            check_writable(work)
             with undisturbed():
-                written = _write(data, work / "shards", shard_bytes, seed, progress)
-            rename_folder(work / "shards", folder)
+                written = _write(data, work, shard_bytes, seed, progress)
+            rename_folder(work, folder)
         finally:
             with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to tell
                 remove_folder(work)
+            with suppress(StorageFailed):
+                remove_file(lock)  # last: from here on another process may pack
     return Packed(
         folder=folder,
         samples=len(data),
@@ -201,8 +214,19 @@ def pack(
     )
 
 
-def _check_empty(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def _check_target(data: Packable, folder: Path) -> None:
+    if data.root is not None and folder.resolve().is_relative_to(data.root.resolve()):
+        what = "it lies in the folder that is packed, and would be one more class of it"
+        raise Misconfigured(
+            what, where=str(folder), fix=f"name a folder outside of it, such as {data.root.resolve()}-shards"
+        )
+    # The shards come as a new folder that takes the name of the old one.
+    if folder.is_dir() and (
+        folder.name in ("", "..") or folder.is_symlink() or os.path.ismount(folder) or folder.samefile(Path.cwd())
+    ):
+        what = "it cannot be made anew, being where a disk is mounted, a link, or the folder that you are in"
+        raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise Misconfigured("there is something already", where=str(folder), fix="name a folder that is empty or new")
 
 

@@ -30,11 +30,13 @@ from torch.utils.data import default_collate, get_worker_info
 from hasten.data.bad_samples import Repaired, Replaced, stand_ins
 from hasten.data.failures import Failed, failed_batch, failed_sample, reason_of
 from hasten.data.gather import Gather
-from hasten.data.randomness import reseed, sample_seed, undisturbed
+from hasten.data.randomness import derived, reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
 from hasten.data.steadiness import steady_reason, takes_draws
 from hasten.errors import StorageFailed
+
+_COLLATING = int.from_bytes(b"collate", "big")
 
 
 class Request(NamedTuple):
@@ -93,7 +95,7 @@ class SampleReader:
     def __init__(self, source: Source, seed: int, replace_bad: bool = False) -> None:
         self._source, self._seed, self._replace_bad = source, seed, replace_bad
         given = takes_draws(source.dataset) and source.collate is default_collate
-        self._way = _GivenDraws(source) if given else _Seeded(source)
+        self._way = _GivenDraws(source) if given else _Seeded(source, seed)
 
     def __getitems__(self, request: Request) -> Any:
         indices = request.indices.tolist()
@@ -134,8 +136,8 @@ class SampleReader:
 class _Seeded:
     """Samples that draw from the global generators, which are seeded before each; not where they cannot draw."""
 
-    def __init__(self, source: Source) -> None:
-        self._source, self._steady = source, steady_reason(source.dataset) is not None
+    def __init__(self, source: Source, seed: int) -> None:
+        self._source, self._seed, self._steady = source, seed, steady_reason(source.dataset) is not None
         self.draws_nothing = self._steady and source.collate is default_collate
 
     def empty(self, samples: int) -> list[Any]:
@@ -150,9 +152,7 @@ class _Seeded:
         batch[place] = self._source.dataset[index]
 
     def finished(self, batch: list[Any], request: Request, numbers: list[int]) -> Any:
-        if self._steady and not self.draws_nothing:
-            reseed(numbers[-1])  # the collate function may draw, and no sample has done it
-        return _collated(self._source, batch, request.epoch, int(request.indices[0]))
+        return _collated(self._source, self._seed, batch, request.epoch, int(request.indices[0]))
 
 
 class _GivenDraws:
@@ -193,7 +193,7 @@ class BatchReader:
                     samples=len(indices),
                     own_code=True,
                 )
-            return _collated(self._source, samples, request.epoch, indices[0])
+            return _collated(self._source, self._seed, samples, request.epoch, indices[0])
 
 
 class _OneByOne:
@@ -259,15 +259,18 @@ class StreamReader:
         found: list[tuple[int, Any]] = []
         for piece in pieces(len(samples), self._microbatch_size):
             first = window.number * self._batch_size + piece.start
-            batch = _collated(self._source, samples[piece.start : piece.stop], window.epoch, first)
+            part = samples[piece.start : piece.stop]
+            batch = _collated(self._source, self._seed, part, window.epoch, first)
             if isinstance(batch, Failed):
                 return batch
             found.append((piece.samples, batch))
         return found
 
 
-def _collated(source: Source, samples: list[Any], epoch: int, first: int) -> Any:
+def _collated(source: Source, seed: int, samples: list[Any], epoch: int, first: int) -> Any:
     own_code = source.collate is not default_collate
+    if own_code:  # it may draw, and how much its samples have drawn depends on where they were read from
+        reseed(derived(seed, _COLLATING, epoch, first))
     try:
         return source.collate(samples)
     except Exception as error:

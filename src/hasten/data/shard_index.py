@@ -163,7 +163,7 @@ def scanned(paths: Sequence[Path], progress: Progress | None = None) -> ShardInd
             def read(offset: int, length: int, descriptor: int = file.fileno()) -> bytes:
                 return os.pread(descriptor, length, offset)
 
-            for sample in samples(members(read, name, 0, size, closed=True), name):
+            for sample in samples(members(read, name, size), name):
                 start, end = sample[0].start, sample[-1].end
                 if end - start > LARGEST_SAMPLE:
                     what = f"sample {sample[0].key!r} has {end - start:,} bytes; {LARGEST_SAMPLE:,} are the most"

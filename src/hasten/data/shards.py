@@ -26,7 +26,7 @@ from hasten.data.cache_key import key_of
 from hasten.data.shard_index import MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, open_index, scanned
 from hasten.data.shard_order import ShardOrder
 from hasten.data.shard_values import Decode, decoded
-from hasten.data.tar import Member, ReadAt, members, samples
+from hasten.data.tar import Member, ReadAt, members_between, samples
 from hasten.errors import DataFailed
 
 MOST_OPEN = 64  # files; a block of samples lies in a few
@@ -79,7 +79,7 @@ class Shards:
         shard, start, content = self._piece(index % len(self))
         name = str(self._index.paths[shard])
         stop = start + len(content)
-        found = list(samples(members(_reader(content, start), name, start, stop, closed=False), name))
+        found = list(samples(members_between(_reader(content, start), name, start, stop), name))
         if len(found) != 1:
             what = f"sample {index:,} should stand at bytes {start:,} to {stop:,}; there are {len(found)} samples"
             raise DataFailed(what, where=name, fix="index and shards do not belong together: run hasten pack again")
@@ -212,7 +212,7 @@ def _damaged(content: bytes, start: int, crc32: int, index: int, shard: str) -> 
     stop, byte = start + len(content), altered_byte(content, crc32)
     first, last = (start, stop) if byte is None else (start + byte, start + byte + 1)
     try:
-        found = list(members(_reader(content, start), shard, start, stop, closed=False))
+        found = list(members_between(_reader(content, start), shard, start, stop))
         among = " or ".join(repr(member.name) for member in found if member.start < last and first < member.end)
     except DataFailed as error:
         among = f"a header: {error.what}"

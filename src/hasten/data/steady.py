@@ -4,22 +4,25 @@ Before each sample the global generators are seeded with the same number, and af
 follows: whoever drew, or seeded, moved it. What draws from a generator of its own is not seen so; therefore samples
 spread over the data set are also read twice, under different seeds, and must be equal bit for bit. Neither proves it
 for every sample and for ever; together they find what data sets do in practice.
+
+A sample that cannot be read is told apart from these: whoever reads may go on without it.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from hasten.data.cache_samples import CannotKeep, Packed, difference, packed
-from hasten.data.failures import their_frame
+from hasten.data.failures import reason_of, their_frame
 from hasten.data.randomness import reseed, undisturbed
-from hasten.errors import DataFailed, HastenError, UserCodeFailed
+from hasten.errors import DataFailed, HastenError, StorageFailed, UserCodeFailed
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
@@ -32,11 +35,45 @@ class Estimate:
     bytes: int  # of all samples, packed
 
 
+class Unreadable(Exception):
+    """The data set raised when a sample was read, which another may stand in for (bad_samples.py).
+
+    reason: what was raised, as it is told of a sample that is read where nothing is kept.
+    """
+
+    def __init__(self, index: int, raised: Exception) -> None:
+        super().__init__(index)
+        self.index, self.reason, self._raised = index, reason_of(raised), raised
+
+    def stop(self) -> NoReturn:
+        """Raise what to end with where nothing stands in."""
+        raise self._raised if isinstance(self._raised, HastenError) else _named(self.index, self._raised)
+
+    def kept(self) -> DataFailed:
+        """What to raise in place of the sample ever after, so that it is told in the same words as now."""
+        raised = self._raised
+        if isinstance(raised, HastenError):
+            return DataFailed(raised.what, where=raised.where, fix=raised.fix)
+        return DataFailed(self.reason, fix=f"look at {their_frame(raised)}; {_alone(self.index)}")
+
+
+def _named(index: int, raised: Exception) -> HastenError:
+    kind = DataFailed if isinstance(raised, OSError | EOFError) else UserCodeFailed
+    what = f"sample {index} could not be read, to be kept: {reason_of(raised)}"
+    error = kind(what, where=their_frame(raised), fix=_alone(index))
+    error.__cause__ = raised
+    return error
+
+
+def _alone(index: int) -> str:
+    return f"read it alone, as dataset[{index}]"
+
+
 class SteadyReader:
     """Reads samples of a map-style data set inside `undisturbed()`.
 
-    Raises DataFailed, naming the sample, for one that draws random numbers, is not the same twice, cannot be kept or
-    cannot be read; UserCodeFailed when the data set's code raised.
+    Raises DataFailed, naming the sample, for one that draws random numbers, is not the same twice or cannot be kept,
+    and Unreadable for one that cannot be read. StorageFailed and a lack of memory are no fault of the sample's.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -47,12 +84,12 @@ class SteadyReader:
         reseed(_SEEDS[again])
         try:
             sample = self.dataset[index]
-        except HastenError:
+        except StorageFailed:
             raise
+        except MemoryError as error:
+            raise _named(index, error) from error
         except Exception as error:
-            kind = DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
-            what = f"sample {index} could not be read, to be kept: {type(error).__name__}: {error}"
-            raise kind(what, where=their_frame(error), fix=f"read it alone, as dataset[{index}]") from error
+            raise Unreadable(index, error) from None
         for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[again], strict=True):
             if found != wanted:
                 what = f"sample {index} draws from {name}'s global generator, so it is another one each time"
@@ -66,18 +103,28 @@ class SteadyReader:
         except CannotKeep as error:
             raise DataFailed(f"sample {index}{error.place} {error.what}, which cannot be kept", fix=error.fix) from None
 
-    def prove_spread(self) -> Estimate:
-        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same."""
+    def prove_spread(self, on_bad: Callable[[Unreadable], None] | None = None) -> Estimate:
+        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same.
+
+        on_bad: called with one that cannot be read, which is then left out; None: it is raised.
+        """
         count = len(self.dataset)
         spread = sorted({at * (count - 1) // max(SPREAD - 1, 1) for at in range(SPREAD)})
-        seconds, size = 0.0, 0
+        seconds, size, good = 0.0, 0, 0
         for index in spread:
             started = time.perf_counter()
-            once = self.packed(index)
-            seconds += time.perf_counter() - started
-            size += len(once.values)
-            check_same(index, once, self.packed(index, again=True))
-        return Estimate(seconds=seconds / len(spread) * count, bytes=size * count // len(spread))
+            try:
+                once = self.packed(index)
+                taken = time.perf_counter() - started
+                check_same(index, once, self.packed(index, again=True))
+            except Unreadable as bad:
+                if on_bad is None:
+                    raise
+                on_bad(bad)
+                continue
+            seconds, size, good = seconds + taken, size + len(once.values), good + 1
+        share = count / max(good, 1)
+        return Estimate(seconds=seconds * share, bytes=int(size * share))
 
 
 def check_same(index: int, once: Packed, again: Packed) -> None:

@@ -19,7 +19,7 @@ https://github.com/webdataset/webdataset
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from tarfile import USTAR_FORMAT, TarInfo
 from typing import NoReturn
@@ -75,15 +75,33 @@ def packed(name: str, content: bytes) -> bytes:
     return information.tobuf(USTAR_FORMAT) + content + bytes(-len(content) % BLOCK)
 
 
-def members(read: ReadAt, shard: str, start: int, stop: int, *, closed: bool) -> Iterator[Member]:
-    """The regular files between two offsets of an archive, in their order. Folders, which hold nothing, are left out.
+def members(read: ReadAt, shard: str, size: int) -> Iterator[Member]:
+    """The regular files of an archive of so many bytes, in their order. Folders, which hold nothing, are left out.
 
-    shard: its name, for errors. closed: the part ends as an archive does, with two empty blocks; otherwise it is a
-    piece from the middle, without them.
+    shard: its name, for errors.
 
     Raises DataFailed, naming the shard, the offset and the member where it has a name, for anything else than regular
-    files of at most LARGEST_MEMBER bytes under relative names that stay below their folder.
+    files of at most LARGEST_MEMBER bytes under relative names that stay below their folder, and two empty blocks.
     """
+    place = yield from _members(read, shard, 0, size)
+    if place >= size:
+        _refuse("ends without the two empty blocks that close an archive: it was cut off", shard, place)
+    if read(place, len(END)) != END:
+        _refuse(_EMPTY, shard, place)
+
+
+def members_between(read: ReadAt, shard: str, start: int, stop: int) -> Iterator[Member]:
+    """The same of a piece from the middle of an archive, which nothing closes."""
+    place = yield from _members(read, shard, start, stop)
+    if place < stop:
+        _refuse(_EMPTY, shard, place)
+
+
+_EMPTY = "is empty where a member should begin"
+
+
+def _members(read: ReadAt, shard: str, start: int, stop: int) -> Generator[Member, None, int]:
+    """Members until an empty block or `stop`, and then the offset of that."""
     place = first = start  # of the header, and of the first of the headers that belong to one member
     long_name = ""
     while place < stop:
@@ -91,9 +109,7 @@ def members(read: ReadAt, shard: str, start: int, stop: int, *, closed: bool) ->
         if len(header) < BLOCK:
             _refuse("is cut off inside a header", shard, place)
         if header == ZEROS:
-            if closed and not long_name and read(place + BLOCK, BLOCK) == ZEROS:
-                return
-            _refuse("is empty where a member should begin", shard, place)
+            break
         kind, size = _checked(header, shard, place)
         content, place = place + BLOCK, place + BLOCK + padded(size)
         if kind in (b"x", b"g", b"L"):
@@ -109,8 +125,9 @@ def members(read: ReadAt, shard: str, start: int, stop: int, *, closed: bool) ->
             _check_file(kind, member, shard, stop)
             yield member
         long_name, first = "", place
-    if closed or long_name:
-        _refuse("ends without the two empty blocks that close an archive: it was cut off", shard, place)
+    if long_name:
+        _refuse(_EMPTY if place < stop else "is cut off behind a long name", shard, place)
+    return place
 
 
 def samples(found: Iterator[Member], shard: str) -> Iterator[list[Member]]:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import psutil
 
 from hasten.data.failures import is_theirs
+from hasten.data.limits import is_ample
 from hasten.errors import DataFailed, Hang, HastenError, OutOfMemory
 from hasten.facts.machine import SHARED_MEMORY
+from hasten.facts.sizes import byte_size
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) .*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
@@ -71,11 +73,18 @@ class Frame:
         return f"{self.file}:{self.line} in {self.function}"
 
 
-def ended(worker: Worker, exit_code: int | None, killed_before: int | None, killed_now: int | None) -> HastenError:
+def ended(
+    worker: Worker,
+    exit_code: int | None,
+    killed_before: int | None,
+    killed_now: int | None,
+    free_shared_bytes: int | None = None,
+) -> HastenError:
     """The error for a worker that ended while batches were due.
 
     exit_code: below 0 the number of a signal; None where nobody saw it.
     killed_before, killed_now: what the kernel counts of processes killed for memory; None where it does not.
+    free_shared_bytes: of /dev/shm, after it ended; None where there is none.
     """
     where = worker.what
     if exit_code is None:
@@ -88,8 +97,7 @@ def ended(worker: Worker, exit_code: int | None, killed_before: int | None, kill
     name = _signal_name(-exit_code)
     what = f"{worker} was killed by {name}{_held(worker)}"
     if -exit_code == signal.SIGBUS:
-        what += f"; most often that means that {SHARED_MEMORY}, through which it sends, is full"
-        return OutOfMemory(what, where=where, fix=f"make {SHARED_MEMORY} larger (docker: --shm-size), or {worker.less}")
+        return _bus_error(what, worker, free_shared_bytes)
     if -exit_code != signal.SIGKILL:
         fix = "read the samples without workers, under python -X faulthandler, to see which library crashes"
         return DataFailed(what, where=where, fix=fix)
@@ -100,6 +108,21 @@ def ended(worker: Worker, exit_code: int | None, killed_before: int | None, kill
     if killed_before is None:
         what = f"{what.partition(';')[0]}; this system does not tell whether it was for memory"
     return DataFailed(what, where=where, fix=f"find out who killed it; where it was for memory, use {worker.less}")
+
+
+def _bus_error(what: str, worker: Worker, free_shared_bytes: int | None) -> HastenError:
+    """Memory that stands for a file could not be reached, and the signal does not tell which file."""
+    room = "" if free_shared_bytes is None else f" ({byte_size(free_shared_bytes)} are free there now)"
+    what += (
+        f": either {SHARED_MEMORY}, through which it sends, is full{room}, or a file that the data set maps into "
+        "memory (a cache, an index, numpy.memmap) was cut short, or lies on a disk that is full or went away"
+    )
+    fix = (
+        f"watch `df {SHARED_MEMORY}` while it trains: where it fills up, make it larger (docker: --shm-size), or use "
+        f"{worker.less}; where it does not, look at the disk of the mapped files (df, dmesg), and make cut ones anew"
+    )
+    kind = DataFailed if is_ample(free_shared_bytes, worker.workers, worker.ahead) else OutOfMemory
+    return kind(what, where=worker.what, fix=fix)
 
 
 def hung(waited_seconds: float, answers: Sequence[tuple[Worker, Answer]]) -> Hang:
@@ -156,7 +179,7 @@ def reading_frames(stacks: str) -> list[Frame] | None:
 def _held(worker: Worker) -> str:
     if worker.memory_bytes is None:
         return ""
-    return f", holding {worker.memory_bytes / 2**20:,.0f} MiB when last looked at"
+    return f", holding {byte_size(worker.memory_bytes)} when last looked at"
 
 
 def _signal_name(number: int) -> str:

@@ -23,9 +23,6 @@ from hasten.data.worker_faults import Answer
 STACK_SECONDS = 2.0  # a worker has so long to write its stacks
 QUIET_SECONDS = 0.2  # stacks are whole when nothing more has come for so long
 
-ASK = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
-"""The signal upon which a worker writes its stacks: a real-time one if there are any, as libraries use the others."""
-
 _CANNOT_ANSWER = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
 
 
@@ -45,9 +42,18 @@ class Begin:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        faulthandler.register(ASK, file=self.reports[worker].fileno(), all_threads=True)
+        asked_by = signal_to_ask_by()
+        if asked_by is not None:
+            faulthandler.register(asked_by, file=self.reports[worker].fileno(), all_threads=True)
         if self.users is not None:
             self.users(worker)
+
+
+def signal_to_ask_by() -> int | None:
+    """The signal upon which a worker writes its stacks: a real-time one if there are any, as libraries use the others.
+    None where the system has none for it, as Windows."""
+    last: int | None = getattr(signal, "SIGRTMAX", None)  # not on macOS
+    return getattr(signal, "SIGUSR2", None) if last is None else last - 1
 
 
 @contextmanager
@@ -62,10 +68,13 @@ def interrupts_held() -> Iterator[None]:
 
 def ask(pid: int, report: Connection) -> Answer:
     """The worker's own account of where it stands, read from its pipe, and the kernel's."""
+    asked_by = signal_to_ask_by()
     try:
         state = psutil.Process(pid).status()
+        if asked_by is None:
+            return Answer(state=state, stacks="")
         if state not in _CANNOT_ANSWER:
-            os.kill(pid, ASK)
+            os.kill(pid, asked_by)
     except (psutil.Error, ProcessLookupError):
         return Answer(state="gone", stacks="")
     said, patience = b"", STACK_SECONDS

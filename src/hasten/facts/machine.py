@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from hasten.facts.sizes import byte_size
+
 SHARED_MEMORY = Path("/dev/shm")  # where Linux keeps the memory that processes share by name
 
 
@@ -28,6 +30,7 @@ class Machine:
     compute_capability: tuple[int, int] | None  # of a CUDA device
     torch: str
     shared_memory_bytes: int | None = None  # of /dev/shm, through which loader workers send; None where there is none
+    ranks: int = 1  # processes of this run on it, which share its cores and its memory
 
     @property
     def device(self) -> str:
@@ -37,8 +40,8 @@ class Machine:
     @property
     def summary(self) -> str:
         accelerator = f"{self.accelerators} × {self.accelerator}" if self.accelerator else "no accelerator"
-        gib = self.memory_bytes / 2**30
-        return f"{self.cores} cores of {self.processor}, {gib:.0f} GiB, {accelerator}, torch {self.torch}"
+        memory = byte_size(self.memory_bytes)
+        return f"{self.cores} cores of {self.processor}, {memory}, {accelerator}, torch {self.torch}"
 
 
 def read_machine() -> Machine:
@@ -59,7 +62,18 @@ def read_machine() -> Machine:
         compute_capability=(properties.major, properties.minor) if properties else None,
         torch=torch.__version__,
         shared_memory_bytes=_shared_memory("f_blocks"),
+        ranks=ranks_here(),
     )
+
+
+def ranks_here() -> int:
+    """How many processes of this run are on this machine: as its launcher says (torchrun does), else all of them, which
+    asks too little of a machine but never too much."""
+    import torch.distributed as dist
+
+    joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return min(int(told), joined) if told.isdecimal() and int(told) else joined
 
 
 def usable_cores() -> int:

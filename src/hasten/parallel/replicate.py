@@ -14,11 +14,13 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.Distrib
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -98,6 +100,20 @@ def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
     total = tensor.clone()
     dist.all_reduce(total)
     return total
+
+
+def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) -> list[Any]:
+    """What all ranks give, in their order, on each of them; of anything that can be pickled.
+
+    device: the one that this rank trains on, through which some backends send. Waits for it, and for the other ranks.
+    """
+    if not ranks.many:
+        return [*own]
+    given: list[Any] = [None] * ranks.size
+    # A backend of an accelerator takes its current device, which need not be the run's.
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        dist.all_gather_object(given, [*own])
+    return [*chain.from_iterable(given)]
 
 
 def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:

@@ -7,13 +7,15 @@ NO_COLOR) gets plain lines without a control code, one for each fact.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
-from hasten.report.text import byte_size, count, decimal, duration, per_second, percent, printable, time_left
+from hasten.facts.sizes import byte_size
+from hasten.report.streams import bar, console_on, indented, is_plain, write_line
+from hasten.report.text import count, decimal, duration, per_second, percent, printable, time_left
+from hasten.report.waiting import Waiting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,16 +31,22 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO | None = None, *, next_command: str = "") -> None:
-        output = stream or sys.stdout
-        self._screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
+        self._output = stream or sys.stdout
+        self._screen = _PlainScreen(self._output) if is_plain(self._output) else _LiveScreen(self._output)
         self._next_command = next_command
+        self._preparing: Waiting | None = None
         self._started: Started | None = None
         self._first: Trained | None = None
 
     def log(self, event: Event) -> None:
+        if not isinstance(event, Preparing):
+            self._end_preparing()
         match event:
             case Preparing():
-                self._screen.prepare(event)
+                self._preparing = self._preparing or Waiting("preparing", self._output)
+                self._preparing(event.done, event.samples)
+                if event.done >= event.samples:
+                    self._end_preparing()
             case Started():
                 self._started = event
                 self._screen.say(printable(event.job) or "training", about(event))
@@ -55,7 +63,13 @@ class Progress:
                 self._screen.say(f"Finished: {printable(event.reason)}", summary(event, self._next_command))
 
     def close(self) -> None:
+        self._end_preparing()
         self._screen.end()
+
+    def _end_preparing(self) -> None:
+        if self._preparing is not None:
+            self._preparing.close()
+            self._preparing = None
 
 
 def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None) -> None:
@@ -63,11 +77,6 @@ def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None)
     output = stream or sys.stdout
     screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
     screen.say(title, [(label, printable(text)) for label, text in lines])
-
-
-def is_plain(stream: TextIO) -> bool:
-    """True where control codes do not belong. NO_COLOR is honoured as asked for at no-color.org, and more strictly."""
-    return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
 
 
 def seconds_left(first: Trained, latest: Trained, started: Started | None) -> float | None:
@@ -124,11 +133,6 @@ class _PlainScreen:
     def end(self) -> None:
         """Nothing to end."""
 
-    def prepare(self, event: Preparing) -> None:
-        """A line for every quarter: each would stay."""
-        if event.done * 4 // event.samples > (event.done - 1) * 4 // event.samples:
-            self._write(f"prepared {event.done:,} of {event.samples:,} samples")
-
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
         self._write(title)
         for label, text in lines:
@@ -147,19 +151,16 @@ class _PlainScreen:
         self._write(f"note: {text}")
 
     def _write(self, line: str) -> None:
-        encoding = self._stream.encoding or "utf-8"
-        self._stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
-        self._stream.flush()
+        write_line(self._stream, line)
 
 
 class _LiveScreen:
     """A block at the bottom that changes in place; everything else scrolls above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._console = console_on(stream)
         # Redrawn when something happened, and only then: a run that waits shows that it waits.
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._columns: tuple[str, ...] = ()
@@ -175,13 +176,6 @@ class _LiveScreen:
     def end(self) -> None:
         self._live.stop()
 
-    def prepare(self, event: Preparing) -> None:
-        if event.done < event.samples:
-            self._live.start()
-            self._live.update(_indented(_bar_of_samples(event)), refresh=True)
-        else:
-            self._live.stop()
-
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
         from rich.text import Text
 
@@ -193,8 +187,8 @@ class _LiveScreen:
     def train(self, event: Trained, started: Started | None, left: float | None) -> None:
         from rich.console import Group
 
-        bar = _bar(event, started, f"{time_left(left)} left" if left is not None else "")
-        self._live.update(Group("", _indented(bar), _indented(_dials(event)), ""), refresh=True)
+        row = _bar(event, started, f"{time_left(left)} left" if left is not None else "")
+        self._live.update(Group("", row, indented(_dials(event)), ""), refresh=True)
 
     def evaluate(self, event: Evaluated) -> None:
         from rich.text import Text
@@ -226,44 +220,19 @@ def _labelled(lines: list[tuple[str, str]]) -> RenderableType:
     for label, text in lines:
         label_style = {"note": "yellow", "error": "bold red"}.get(label, "dim")
         grid.add_row(Text(label, style=label_style), Text(text, style="bold cyan" if label == "next" else ""))
-    return _indented(grid)
+    return indented(grid)
 
 
 def _label_width(lines: list[tuple[str, str]]) -> int:
     return max([LABEL, *(len(label) + 2 for label, _ in lines)])
 
 
-def _bar_of_samples(event: Preparing) -> RenderableType:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    row = Table.grid(padding=(0, 2), expand=True)
-    row.add_column(no_wrap=True)
-    row.add_column(ratio=1)
-    row.add_column(no_wrap=True)
-    bar = ProgressBar(event.samples, event.done, style="bright_black", complete_style="cyan", finished_style="cyan")
-    row.add_row(Text("preparing"), bar, Text(f"{event.done:,} of {event.samples:,} samples"))
-    return row
-
-
 def _bar(event: Trained, started: Started | None, remaining: str) -> RenderableType:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
     from rich.text import Text
 
-    total = started.total_steps if started is not None else None
-    row = Table.grid(padding=(0, 2), expand=total is not None)
-    row.add_column(no_wrap=True)
-    if total is None:
-        row.add_row(Text(f"{_step(event, started)}   {_epoch(event, started)}"))
-        return row
-    row.add_column(ratio=1)
-    row.add_column(no_wrap=True)
-    row.add_column(no_wrap=True, style="dim")
-    bar = ProgressBar(total, event.step, style="bright_black", complete_style="cyan", finished_style="cyan")
-    row.add_row(Text(_epoch(event, started)), bar, Text(_step(event, started)), Text(remaining))
-    return row
+    if started is None or started.total_steps is None:
+        return indented(Text(f"{_step(event, started)}   {_epoch(event, started)}"))
+    return bar(_epoch(event, started), event.step, started.total_steps, _step(event, started), remaining)
 
 
 def _dials(event: Trained) -> RenderableType:
@@ -278,12 +247,6 @@ def _dials(event: Trained) -> RenderableType:
     grid.add_row(*(Text(label, style="dim") for label, _ in numbers))
     grid.add_row(*(Text(value) for _, value in numbers))
     return grid
-
-
-def _indented(renderable: RenderableType) -> RenderableType:
-    from rich.padding import Padding
-
-    return Padding(renderable, (0, 0, 0, 2))
 
 
 def _numbers(event: Trained) -> list[tuple[str, str]]:

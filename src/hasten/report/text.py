@@ -6,6 +6,8 @@ import math
 import unicodedata
 from collections.abc import Sequence
 
+from hasten.facts.sizes import three_digits
+
 UNKNOWN = "–"
 
 
@@ -26,7 +28,7 @@ def duration(seconds: float) -> str:
     if 0 < seconds < 0.0009995:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:
-        return "0 ms" if seconds == 0 else f"{_three_digits(seconds * 1000)} ms"
+        return "0 ms" if seconds == 0 else f"{three_digits(seconds * 1000)} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -42,17 +44,6 @@ def duration(seconds: float) -> str:
 def time_left(seconds: float) -> str:
     """An estimate, so no finer than a second: 8 s, 2 min 05 s."""
     return f"{min(round(seconds), 59)} s" if 0 <= seconds < 60 else duration(seconds)
-
-
-def byte_size(size: int) -> str:
-    """Three digits at least, in powers of 1024: 512 B, 1.50 KiB, 16.0 GiB."""
-    amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while amount >= 999.5 and len(units) > 1:
-        amount /= 1024
-        units.pop(0)
-    if units[0] == "B":
-        return f"{size} B"
-    return f"{_three_digits(amount)} {units[0]}"
 
 
 def count(number: int) -> str:
@@ -72,7 +63,7 @@ def scaled(number: float, unit: str) -> str:
     while abs(number) >= 999.5 and len(prefixes) > 1:
         number /= 1000
         prefixes.pop(0)
-    return f"{_three_digits(number)} {prefixes[0]}{unit}"
+    return f"{three_digits(number)} {prefixes[0]}{unit}"
 
 
 def decimal(number: float) -> str:
@@ -84,10 +75,6 @@ def decimal(number: float) -> str:
     if not 1e-4 <= abs(number) < 1e6:
         return f"{number:.1e}"
     return f"{number:#.4g}" if abs(number) < 999.95 else f"{number:.0f}"
-
-
-def _three_digits(number: float) -> str:
-    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 
 
 def per_second(rate: float) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.report.terminal import is_plain
+from hasten.report.streams import bar, console_on, is_plain, write_line
 from hasten.report.text import percent, printable, time_left
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Waiting:
             self._draw(share, f"{percent(share)}{left}")
         elif int(share * 10) > self._tenths:
             self._tenths = int(share * 10)
-            self._write(f"{self._what}: {percent(share)}{left}\n")
+            write_line(self._stream, f"{self._what}: {percent(share)}{left}")
 
     def close(self) -> None:
         """Take the bar away. A line that was written stays."""
@@ -53,24 +53,9 @@ class Waiting:
             self._live.stop()
 
     def _draw(self, share: float, text: str) -> None:
-        from rich.console import Console
         from rich.live import Live
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
 
         if self._live is None:
-            console = Console(file=self._stream, force_terminal=True, highlight=False, markup=False, emoji=False)
-            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live = Live(console=console_on(self._stream), auto_refresh=False, transient=True)
             self._live.start()
-        row = Table.grid(padding=(0, 2))
-        for _ in range(3):
-            row.add_column(no_wrap=True)
-        bar = ProgressBar(1.0, share, 30, style="bright_black", complete_style="cyan", finished_style="cyan")
-        row.add_row(Text(f"  {self._what}"), bar, Text(text, style="dim"))
-        self._live.update(row, refresh=True)
-
-    def _write(self, text: str) -> None:
-        encoding = self._stream.encoding or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding))
-        self._stream.flush()
+        self._live.update(bar(self._what, share, 1.0, text), refresh=True)

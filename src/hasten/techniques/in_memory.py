@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from hasten.data.keeping import why_not_in_memory
-from hasten.data.memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, too_large
+from hasten.data.memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, rank_share, too_large
 from hasten.data.sources import Source
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
@@ -74,7 +74,7 @@ def _choices(setup: Setup, machine: Machine, needed: int) -> Iterator[Choice]:
 def _room(setup: Setup, machine: Machine, where: str) -> tuple[int, float, str]:
     if where == "device":
         return machine.accelerator_memory_bytes, DEVICE_SHARE, "the device's memory"
-    return machine.memory_bytes, HOST_SHARE, "the host's memory"
+    return rank_share(machine.memory_bytes, machine.ranks, HOST_SHARE, "the host's memory")
 
 
 def apply(setup: Setup, choice: Choice) -> None:

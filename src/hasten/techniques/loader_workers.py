@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from hasten.data.limits import most_workers, room_of, worker_counts
+from hasten.data.limits import cores_of, most_workers, room_of, worker_counts
 from hasten.data.steadiness import why_not_in_threads
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
@@ -36,6 +36,8 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     why = why_nothing_is_read(setup)
     if why is not None:
         return No(why)
+    if cores_of(machine) == 1 and machine.ranks > 1:
+        return No(f"{machine.ranks} ranks share {machine.cores} cores, and each computes on one already")
     if machine.cores == 1:
         return No("the only core that this job may use computes already")
     if not candidates(setup, machine):
@@ -55,11 +57,12 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def _counts(setup: Setup, machine: Machine, kind: str) -> Iterator[int]:
     if setup.train is None:
         return
+    cores = cores_of(machine)
     if kind == "threads":
         if why_not_in_threads(setup.train) is None:
-            yield from (count for count in worker_counts(machine.cores) if count <= machine.cores)
+            yield from (count for count in worker_counts(cores) if count <= cores)
         return
-    counts = [1] if setup.train.iterable else worker_counts(machine.cores)
+    counts = [1] if setup.train.iterable else worker_counts(cores)
     room, ahead = room_of(machine), batches_ahead(setup)
     size = batch_bytes(setup, room, workers=max(counts), ahead=ahead)
     most = most_workers(room, ahead=ahead, batch_bytes=size)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import torch
 
+from hasten.data.limits import cores_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
@@ -36,7 +37,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if setup.device.type != "cpu":
         return No(f"this job computes on {setup.device.type}, not on threads of the processor")
     if not candidates(setup, machine):
-        return No("the only core that this job may use already has the only thread")
+        return No("the only core that this process may use already has the only thread")
     return Yes()
 
 
@@ -44,7 +45,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
     present = setup.process.threads or torch.get_num_threads()
     return [
         Choice(technique="threads", value=count, preserves=Preserves.ROUNDING)
-        for count in thread_counts(machine.cores, setup.loader.workers)
+        for count in thread_counts(cores_of(machine), setup.loader.workers)
         if count != present
     ]
 

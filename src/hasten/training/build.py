@@ -89,7 +89,7 @@ def build(
     return Built(
         setup=setup,
         plan=with_claims(plan, claims),
-        train=kept(train, setup.loader, setup.device, machine, watcher),
+        train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=batch_size,
         fingerprint=fingerprint,
@@ -166,6 +166,7 @@ def _first_batch(job: Job, train: Source, batch_size: int) -> Any:
         seed=job.seed,
         shuffle=job.shuffle,
         drop_last=job.drop_last,
+        replace_bad=job.on_bad_sample == "replace",
     )
     return next(iter(loader.epoch(0))).batch
 

@@ -7,7 +7,7 @@ keeps what the host knows of its moment, and waits for its loss.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
 from hasten.facts.job import Job
+from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
@@ -65,10 +66,22 @@ class _Loop:
         self._announce()
         try:
             self._train_epochs()
+            return self._finish()
         except BaseException as error:
+            self._tell_what_waits(error)
             self._send_what_waits(error)
             raise
-        return self._finish()
+
+    def _tell_what_waits(self, error: BaseException) -> None:
+        """The samples that were replaced, before `error` ends the run; with it, where they cannot be logged."""
+        ledger = self._run.loader.ledger
+        try:
+            if self._run.ranks.leads:
+                self._tell(ledger.untold())
+        except Exception as second:
+            error.add_note(f"what was to be told is told here instead: {type(second).__name__}: {second}")
+        for text in ledger.untold():
+            error.add_note(text)
 
     def _send_what_waits(self, error: BaseException) -> None:
         """The log lines that wait for their loss, before `error` ends the run; it stays the one that is told."""
@@ -129,14 +142,22 @@ class _Loop:
                 choices=tuple(str(item.choice) for item in run.plan.choices),
             )
         )
-        for notice in run.notices:
+        self._tell(run.notices)
+
+    def _tell(self, notices: Iterable[str]) -> None:
+        for notice in notices:
             self._receiver.log(Noticed(text=notice))
+
+    def _tell_replaced(self) -> None:
+        """Tell the samples that any rank has replaced. All ranks come here at the same step; raises Ledger.take's."""
+        run = self._run
+        if run.job.on_bad_sample == "replace":
+            run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.ranks, run.device))
+            self._tell(run.loader.ledger.untold())
 
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _log(self, epoch: int) -> None:
-        for notice in self._run.loader.replaced():
-            self._receiver.log(Noticed(text=notice))
         covered = len(self._run.losses) - sum(windows for windows, _ in self._due)
         if not covered:
             return
@@ -145,10 +166,11 @@ class _Loop:
             self._read()
 
     def _read(self) -> None:
-        """Send out the lines that wait, and look at every loss in them."""
+        """Send out the lines that wait and tell what was replaced, for which ranks meet; look at every loss."""
         skips = self._run.settled_skips()
         explained, self._skips_told = skips > self._skips_told, skips
         sent = self._send_lines()
+        self._tell_replaced()
         if not explained:
             for windows, line in sent:
                 self._check_finite(windows, line)

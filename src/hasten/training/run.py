@@ -361,6 +361,7 @@ class Run:
             "best": (self._best, self._kept_step),
             "position": (self.epoch, self._window),
             "random": random_state(self.device),
+            "replaced": self.loader.ledger.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -376,6 +377,8 @@ class Run:
         self._best, self._kept_step = state["best"]
         self.epoch, self._window = state["position"]
         set_random_state(state["random"], self.device)
+        if "replaced" in state:  # which older states lack
+            self.loader.ledger.load_state_dict(state["replaced"])
 
     def close(self) -> None:
         """Give the process-wide settings back. The model and its weights stay usable."""
