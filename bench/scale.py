@@ -78,6 +78,7 @@ def _measure(
     records: Path | None,
 ) -> None:
     arms = _arms("arm", arguments)
+    itself = controlled(arms[0], protocol)
     measured = run_arms(arms, protocol)
     _show(what, measured.windows)
     record = Record(
@@ -85,7 +86,7 @@ def _measure(
         claim=f"{SAMPLES:,} samples ({what}) in batches of {BATCH}: a batch at the start of an epoch and further on",
         command="python -m bench.scale",
         protocol=protocol,
-        control=controlled(arms[0], protocol),
+        control=itself,
         comparisons=[
             compare(measured.windows, baseline=BASELINE, challenger=name) for name in PLACES if name != BASELINE
         ],

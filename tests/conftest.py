@@ -17,6 +17,14 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True, scope="session")
+def caches_of_its_own(tmp_path_factory):
+    """What tests compile and keep stays out of the user's caches, and what lies there decides no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def one_thread():
     torch.set_num_threads(1)
 

@@ -234,8 +234,16 @@ def _only_reads(call: ast.Call) -> bool:
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.BitOr):
             flags += [each.left, each.right]
         else:
-            names.add(each.attr if isinstance(each, ast.Attribute) else "")
-    return names <= {"O_RDONLY", "O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW"}
+            names.add(each.attr if isinstance(each, ast.Attribute) else _looked_up(each))
+    return names <= {"O_RDONLY", "O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"}
+
+
+def _looked_up(node: ast.expr) -> str:
+    """The name in getattr(module, "name", 0)."""
+    match node:
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), ast.Constant(value=0)]):
+            return name
+    return ""
 
 
 def check_sleeps(source: Source) -> Iterator[Fault]:

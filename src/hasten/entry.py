@@ -84,17 +84,18 @@ def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Wat
 def _watcher_of_caches(rank: int) -> Watcher:
     """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
     from hasten.report.streams import write_line
+    from hasten.report.text import printable
 
     told = 0
 
     def say(text: str) -> None:
-        write_line(sys.stderr, f"rank {rank}: {text}")
+        write_line(sys.stderr, printable(f"rank {rank}: {text}"))
 
     def progress(done: int, samples: int) -> None:
         nonlocal told
         quarters = done * 4 // samples
         if quarters != told:  # each line stays
-            told = quarters
+            told = quarters % 4  # another cache may follow
             say(f"prepared {done:,} of {samples:,} samples")
 
     return Watcher(lambda text: None, lambda done, samples: None, of_cache=Watcher(say, progress))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import source_of
-from hasten.errors import DataFailed, HastenError, StorageFailed, UserCodeFailed
+from hasten.errors import DataFailed, HastenError, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.facts.plan import make_plan
 from kept_samples import same
 from loading import content, drawn
@@ -135,7 +136,11 @@ def test_more_than_one_in_a_thousand_end_the_build_as_they_would_end_the_run(tmp
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 
 
-@pytest.mark.parametrize("error", [StorageFailed, MemoryError])
+def too_many_files(what: str) -> OSError:
+    return OSError(errno.EMFILE, what)
+
+
+@pytest.mark.parametrize("error", [StorageFailed, MemoryError, too_many_files])
 @pytest.mark.parametrize("at", [0, 7])
 def test_what_is_no_fault_of_the_sample_s_ends_the_build(tmp_path, error, at):
     with pytest.raises(HastenError, match="cannot read file") as caught:
@@ -225,7 +230,7 @@ def test_what_cannot_be_replaced_in_columns_stays_out_of_memory_with_the_reason(
 
 def test_a_lack_of_memory_while_columns_are_read_is_no_bad_sample():
     source, options = source_of(Damaged({700}, MemoryError), field="train"), LoaderOptions(in_memory="host")
-    with pytest.raises(UserCodeFailed, match="sample 700 could not be read, to be kept: MemoryError"):
+    with pytest.raises(OutOfMemory, match="sample 700 could not be read, to be kept: MemoryError"):
         kept(source, options, torch.device("cpu"), laptop(), NOBODY, replace_bad=True)
 
 

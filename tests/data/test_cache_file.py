@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
 import zlib
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -183,6 +186,38 @@ def test_what_could_not_be_read_raises_the_same_words_and_all_others_are_themsel
             for read in (cached.__getitem__, cached.view):
                 with pytest.raises(DataFailed, match=rf"^{index}.jpg: number {index} is no picture\n  → take it out$"):
                     read(index)
+
+
+@given(place=st.integers(0, 8 * 5 - 1), bit=st.integers(0, 7))
+def test_columns_are_not_built_from_an_index_that_was_changed(tmp_path_factory, place, bit):
+    folder = written(tmp_path_factory.mktemp("c") / "c", [row(number) for number in range(3)])
+    data = bytearray((folder / INDEX).read_bytes())
+    data[place] ^= 1 << bit
+    (folder / INDEX).write_bytes(data)
+    with pytest.raises(StorageFailed, match="is not as it was written"):
+        Cached(folder).columns()
+
+
+def test_a_file_larger_than_memory_is_mapped(tmp_path):
+    cached = Cached(written(tmp_path / "c", [row(0)]))
+    size = 4 * psutil.virtual_memory().total
+    try:
+        os.truncate(cached.folder / DATA, size)
+    except OSError:
+        pytest.skip("this file system holds no file of that size, not even an empty one")
+    assert cached._mapped(DATA, np.uint8, size)[-1] == 0
+
+
+@pytest.mark.parametrize("reason", [errno.ENOMEM, errno.EMFILE, errno.ENFILE])
+def test_a_lack_of_memory_or_files_does_not_make_a_cache_a_damaged_one(tmp_path, monkeypatch, reason):
+    folder = written(tmp_path / "c", [row(0)])
+
+    def scarce(*arguments, **named):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("hasten.data.cache_file.mmap.mmap", scarce)
+    with pytest.raises(StorageFailed, match="cannot be mapped"):
+        Cached(folder)
 
 
 def test_where_one_could_not_be_read_there_are_no_columns(tmp_path):

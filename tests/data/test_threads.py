@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broken_workers import feed_of, nothing_left_behind, read, requests
+from hasten.data import threads
 from hasten.data.options import LoaderOptions
 from hasten.data.threads import Threads, threads_resting
 from hasten.data.watch import Patience
@@ -267,12 +268,20 @@ def test_workers_that_are_forked_while_threads_read_inherit_no_lock_that_these_h
         evaluation.close()
 
 
-def test_while_threads_rest_none_reads_and_afterwards_they_go_on():
+@pytest.fixture
+def switching_all_the_time():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_while_threads_rest_none_reads_and_afterwards_they_go_on(switching_all_the_time):
     inside = set()
 
     def busy(request):
         inside.add(request)
-        sum(range(20_000))
+        sum(range(2_000))
         inside.remove(request)
         return request
 
@@ -280,10 +289,9 @@ def test_while_threads_rest_none_reads_and_afterwards_they_go_on():
         answers = crew.answers(counted())
         for number in range(30):
             assert next(answers) == number
-            with threads_resting(PATIENT):
-                assert inside == set()
-                sum(range(100_000))  # time for the others
-                assert inside == set()
+            with threads_resting():
+                for _ in range(1_000):
+                    assert inside == set()
         answers.close()
 
 
@@ -296,16 +304,31 @@ def test_a_thread_that_does_not_come_to_rest_is_told_and_the_others_go_on():
             assert go_on.wait(PATIENT)
         return request
 
-    with Crew(a_file_system_that_went_away, count=2) as crew:
+    limits = [PATIENT]
+    with Crew(a_file_system_that_went_away, count=2, limit=lambda: limits[0]) as crew:
         answers = crew.answers(range(6))
         assert next(answers) == 0
         assert begun.wait(PATIENT)
+        limits[0] = 0.05
         told = pytest.raises(Hang, match="no loader worker can be started: for 0 s a loader thread")
-        with told as hang, threads_resting(0.05):
+        with told as hang, threads_resting():
             raise AssertionError("one reads")
+        limits[0] = PATIENT
         assert "a_file_system_that_went_away" in hang.value.what
         go_on.set()
         assert list(answers) == [1, 2, 3, 4, 5]
+
+
+def test_threads_that_hang_are_waited_for_together_not_one_after_the_other(monkeypatch):
+    class Hung:
+        def join(self, timeout):
+            clock[0] += timeout
+            waited.append(timeout)
+
+    clock, waited = [100.0], []
+    monkeypatch.setattr(threads.time, "monotonic", lambda: clock[0])
+    threads._join([Hung(), Hung(), Hung()])
+    assert waited == [threads.END_SECONDS, 0.0, 0.0]
 
 
 LEFT_OPEN = """

@@ -79,7 +79,7 @@ def test_a_compiler_that_does_not_end_is_given_up(caches, source, tmp_path, monk
 def test_code_that_others_can_write_is_not_run(caches, source):
     compiled(source)
     caches.chmod(0o777)
-    with pytest.raises(CannotCompile, match="others can write"):
+    with pytest.raises(CannotCompile, match="other users can write"):
         compiled(source)
 
 
@@ -89,6 +89,36 @@ def test_a_kept_library_that_is_damaged_is_made_anew(caches, source):
     damaged.write_bytes(b"no library")
     assert compiled(source).seven() == 7
     assert damaged.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("command", ["gcc '", "/", "false"])
+def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, monkeypatch, command):
+    monkeypatch.setenv("CC", command)
+    with pytest.raises(CannotCompile):
+        compiled(source)
+
+
+def test_a_user_without_a_home_does_without(caches, source, monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", nowhere)
+    with pytest.raises(CannotCompile, match="home directory"):
+        compiled(source)
+
+
+def test_many_processes_compile_the_same_at_once(caches, source):
+    code = """
+import pathlib, sys
+from hasten.kernels.compiled import compiled
+print(compiled(pathlib.Path(sys.argv[1])).seven())
+"""
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(source)], stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [process.communicate(timeout=100)[0] for process in started] == ["7\n"] * 4
+    assert [each.suffix for each in caches.iterdir()] == [".so"]
 
 
 def test_other_threads_run_during_a_call(source, caches):

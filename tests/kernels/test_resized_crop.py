@@ -151,6 +151,35 @@ def test_a_box_that_leaves_the_picture_is_refused(form, box):
         made(form, Layout.BYTES, 8, pixels(40, 30), (*box, False))
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize(
+    ("place", "picture"),
+    [
+        (2, pixels(9, 9)),
+        (-1, pixels(9, 9)),
+        (0, pixels(9, 9)[..., 0]),
+        (0, pixels(9, 9)[..., :1]),
+        (0, pixels(9, 9).astype(np.int16)),
+    ],
+)
+def test_what_is_no_picture_or_no_place_is_refused(form, place, picture):
+    put = form(torch.empty(Layout.BYTES.shape(2, 4), dtype=torch.uint8), Layout.BYTES, SCALE, OFFSET)
+    with pytest.raises(ValueError, match="and a picture of"):
+        put(place, picture, (0, 0, 9, 9, False))
+
+
+@needs_compiled
+def test_many_threads_ask_for_the_kernel_at_once():
+    resized_crop._kernel.cache_clear()
+    found = []
+    threads = [Thread(target=lambda: found.append(why_plain())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [None] * 8
+
+
 def test_many_threads_fill_one_batch():
     picture = pixels(200, 300)
     boxes = [(number, 2 * number, 100, 150, number % 2 == 0) for number in range(40)]

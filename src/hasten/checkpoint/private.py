@@ -1,4 +1,4 @@
-"""Folders that nobody else can write to, for what is run or trained on without another look."""
+"""Folders that nobody else can write to: what lies in them is run, or trained on, without another look."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from hasten.checkpoint.files import make_private_folder
 from hasten.errors import StorageFailed
 
+ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own"
+
 
 def user_caches() -> Path:
     """Where this user's caches lie: $XDG_CACHE_HOME/hasten, or ~/.cache/hasten. Relative ones do not count, as the
@@ -17,18 +19,30 @@ def user_caches() -> Path:
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "hasten"
 
 
-def code_folder(path: Path, variable: str) -> Path:
-    """The folder at `path` for compiled code, made with mode 0700 if there is none. variable: of the environment, that
-    moves it.
+def user_cache(name: str) -> Path:
+    """A folder in user_caches(), both made with mode 0700 if there is none. Raises what own_folder does."""
+    return own_folder(own_folder(user_caches(), ELSEWHERE) / name, ELSEWHERE)
 
-    Raises StorageFailed when it cannot be made, is a link, belongs to somebody else, or can be written by others.
+
+def own_folder(path: Path, instead: str) -> Path:
+    """The folder at `path`, made with mode 0700 if there is none.
+
+    instead: what to do where it cannot be used, to end a sentence with.
+    Raises StorageFailed when it cannot be made, and what check_own does.
     """
     make_private_folder(path)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise StorageFailed(
-            f"compiled code would be run that others can write ({stat.filemode(found.st_mode)}, owner {found.st_uid})",
-            where=str(path),
-            fix=f"remove it, or set {variable} to a directory of your own",
-        )
+    check_own(path, instead)
     return path
+
+
+def check_own(path: Path, instead: str) -> None:
+    """Raises StorageFailed when it is no folder, is a link, belongs to somebody else, or can be written by others."""
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode):
+        raise StorageFailed("it is not a folder", where=str(path), fix=f"move it away, or {instead}")
+    if about.st_uid != os.getuid():
+        raise StorageFailed(f"the folder belongs to another user (number {about.st_uid})", where=str(path), fix=instead)
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StorageFailed(
+            "other users can write into the folder", where=str(path), fix=f"chmod 700 {path}, or {instead}"
+        )

@@ -5,22 +5,24 @@ same one in every run, for every number of workers and ranks, so that every batc
 and when they come to more than one in a thousand of the data set, the run stops after all: so many are no accident.
 
 Each rank keeps a ledger of those that it met, and puts the others' into it where ranks meet anyway (training/loop.py).
-Until then its own count alone can stop it. The ledger is part of a run's state, so a resume neither starts to count
-anew nor tells anything twice.
+Until then its own count alone can stop it. The ledger is part of a run's state, each rank's of its own, so a resume
+neither starts to count anew nor tells anything twice.
 
 Evaluations replace nothing: a metric counts every sample once.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
 from hasten.data.randomness import derived
-from hasten.errors import DataFailed
+from hasten.errors import DataFailed, StorageFailed
 
 MOST_SHARE = 0.001
+SCARCE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 ATTEMPTS = 16
 _STAND_IN = int.from_bytes(b"standin", "big")
 
@@ -36,6 +38,14 @@ class Repaired(NamedTuple):
 
     batch: Any
     replaced: tuple[Replaced, ...]
+
+
+def may_be_replaced(error: Exception) -> bool:
+    """Whether what a data set raised is told of the sample: not a lack of memory, of files or of a disk, which another
+    moment or another machine would not have."""
+    if isinstance(error, OSError) and error.errno in SCARCE:
+        return False
+    return not isinstance(error, StorageFailed | MemoryError)
 
 
 def stand_ins(seed: int, index: int, count: int) -> Iterator[int]:

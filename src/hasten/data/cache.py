@@ -22,14 +22,13 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint import files
-from hasten.checkpoint.private import user_caches
+from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
 from hasten.data.bad_samples import Ledger, Replaced
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache_key import key_of
@@ -87,30 +86,18 @@ def open_cache(
 
 
 def _prepared(folder: Path | None) -> Path:
-    base = (folder or user_caches()).absolute()
-    files.make_private_folder(base)
+    """A folder that the plan names may be others' too: who named it knows."""
     if folder is None:
-        _check_ours(base)
-    return base
-
-
-def _check_ours(folder: Path) -> None:
-    """Whoever else could write there could choose what is trained on."""
-    about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode):
-        raise StorageFailed("it is not a folder", where=str(folder), fix="move it away, or name another folder")
-    if about.st_uid != os.getuid():
-        what = f"the folder belongs to another user (number {about.st_uid})"
-        raise StorageFailed(what, where=str(folder), fix="name a folder of your own for the cache")
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise StorageFailed("other users can write into the folder", where=str(folder), fix=f"chmod 700 {folder}")
+        return own_folder(user_caches(), ELSEWHERE)
+    files.make_private_folder(folder.absolute())
+    return folder.absolute()
 
 
 def _whole(target: Path, key: str, say: Say) -> Cached | None:
     """The cache, if there is one that is whole."""
     if not os.path.lexists(target):
         return None
-    _check_ours(target)
+    check_own(target, "name another folder for the cache")
     try:
         cached = Cached(target)
     except FileNotFoundError:

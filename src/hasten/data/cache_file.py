@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import sys
 import zlib
 from dataclasses import asdict, dataclass
 from operator import index as whole_number
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from hasten.checkpoint import files
+from hasten.data.bad_samples import SCARCE
 from hasten.data.cache_columns import columns_in
 from hasten.data.cache_samples import Form, Packed, difference
 from hasten.data.cache_unpacker import Unpacker, padded
@@ -43,6 +45,7 @@ SCHEMA = 2
 DATA, INDEX, MANIFEST = "data.bin", "index.bin", "manifest.json"
 FIXED = 3  # numbers of a row of the index that every sample has: CRC-32, start, bytes
 LARGEST_MANIFEST = 1 << 24  # bytes
+_SET_NOTHING_ASIDE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named from 3.12 on
 
 
 class Damaged(Exception):
@@ -179,7 +182,11 @@ class Cached:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._manifest = folder, read_manifest(folder)
-        self._salt, self._unpacker = _salt_of(self._manifest.key), Unpacker(self._manifest.form)
+        self._salt = _salt_of(self._manifest.key)
+        try:
+            self._unpacker = Unpacker(self._manifest.form)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise Damaged(f"{folder / MANIFEST} names a form of samples that there is not: {error}") from None
         self._index = self._mapped(INDEX, np.int64, self._manifest.samples * (FIXED + self._unpacker.numbers))
         self._index = self._index.reshape(self._manifest.samples, -1)
         self._data = self._mapped(DATA, np.uint8, self._manifest.data_bytes)
@@ -196,12 +203,18 @@ class Cached:
             if not count:
                 return np.empty(0, dtype)  # an empty file cannot be mapped: samples may be nothing but None
             # A private map, so that who takes the mark away that it is read-only, as torch demands before it looks at
-            # memory, still cannot reach the file.
-            found = np.asarray(np.memmap(path, dtype, "c"))
-            found.flags.writeable = False
-            return found
+            # memory, still cannot reach the file. The system would set aside as much memory as it is long.
+            with open(path, "rb") as file:
+                flags, access = mmap.MAP_PRIVATE | _SET_NOTHING_ASIDE, mmap.PROT_READ | mmap.PROT_WRITE
+                block = mmap.mmap(file.fileno(), wanted, flags=flags, prot=access)
         except OSError as error:
+            if error.errno in SCARCE:
+                fix = "end other processes, or allow more memory and more open files"
+                raise StorageFailed(f"cannot be mapped: {error.strerror}", where=str(path), fix=fix) from error
             raise Damaged(f"{path} cannot be read: {error.strerror}") from None
+        found = np.frombuffer(block, dtype)
+        found.flags.writeable = False
+        return found
 
     @property
     def key(self) -> str:
@@ -244,6 +257,7 @@ class Cached:
         """
         if not self._manifest.uniform or len(self) == 0:
             return None
+        self._found(0)  # what all of them are taken to be like
         columns = columns_in(self._manifest.form, self._index[0, FIXED:].tolist(), self._data, len(self))
         if columns is not None:
             for first in range(0, len(self), 1 << 16):  # numbers of all of them would take gigabytes

@@ -129,10 +129,8 @@ def _told(name: str) -> Iterator[None]:
     """Whatever a decoder raises for damaged data is one error that names the file."""
     try:
         yield
-    except DataFailed:
+    except (DataFailed, MemoryError):  # a lack of memory is no fault of the file's: its size was looked at before
         raise
-    except MemoryError:
-        raise refused(name, "needs more memory to decode than there is") from None
     except UnidentifiedImageError:
         raise refused(name, f"is no picture that can be decoded: none of {', '.join(OTHER_FORMATS)}") from None
     except Exception as error:  # decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …

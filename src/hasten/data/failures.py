@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch.utils.data import get_worker_info
 
-from hasten.errors import DataFailed, HastenError, UserCodeFailed
+from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
 
 _NOT_THEIRS = (
     str(Path(__file__).parent),
@@ -45,12 +45,19 @@ def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed:
     if isinstance(error, HastenError):
         return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_able_to_travel(error))
     return Failed(
-        kind=DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed,
+        kind=kind_of(error),
         what=what,
         where=their_frame(error),
         fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
         cause=_able_to_travel(error),
     )
+
+
+def kind_of(error: Exception) -> type[HastenError]:
+    """Whose fault it is, of what is raised by a data set that knows nothing of hasten's errors."""
+    if isinstance(error, MemoryError):
+        return OutOfMemory
+    return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
 
 
 def reason_of(error: Exception) -> str:

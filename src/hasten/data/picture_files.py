@@ -155,7 +155,7 @@ def read_file(path: str) -> bytes:
     Raises OSError, and DataFailed for what is too large or no file.
     """
     # Without blocking: a pipe that nobody writes to would be waited for.
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         about = os.fstat(file)
         size = about.st_size

@@ -11,12 +11,12 @@ is read.
 | a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
 | a data set that takes its random numbers (`fill`, as ImageFolder) | nothing: it is given each sample's | the same |
 | a stream | each sample | seed, epoch, position in the stream |
-
-A collate function draws on from where the last of these samples stopped.
+| a collate function of the job's own | each microbatch | seed, epoch, its indices (of a stream, its first position) |
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -27,14 +27,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import default_collate, get_worker_info
 
-from hasten.data.bad_samples import Repaired, Replaced, stand_ins
+from hasten.data.bad_samples import Repaired, Replaced, may_be_replaced, stand_ins
 from hasten.data.failures import Failed, failed_batch, failed_sample, reason_of
 from hasten.data.gather import Gather
 from hasten.data.randomness import derived, reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
 from hasten.data.steadiness import steady_reason, takes_draws
-from hasten.errors import StorageFailed
 
 _COLLATING = int.from_bytes(b"collate", "big")
 
@@ -107,7 +106,7 @@ class SampleReader:
                 try:
                     self._way.fill(batch, place, index, draws[place])
                 except Exception as error:
-                    bad = self._replace_bad and not isinstance(error, StorageFailed | MemoryError)
+                    bad = self._replace_bad and may_be_replaced(error)
                     stand_in = self._stand_in(batch, place, index, draws[place], error) if bad else None
                     if stand_in is None:
                         seed = int(numbers[place])
@@ -152,7 +151,7 @@ class _Seeded:
         batch[place] = self._source.dataset[index]
 
     def finished(self, batch: list[Any], request: Request, numbers: list[int]) -> Any:
-        return _collated(self._source, self._seed, batch, request.epoch, int(request.indices[0]))
+        return _collated(self._source, self._seed, batch, request.epoch, request.indices)
 
 
 class _GivenDraws:
@@ -193,7 +192,7 @@ class BatchReader:
                     samples=len(indices),
                     own_code=True,
                 )
-            return _collated(self._source, self._seed, samples, request.epoch, indices[0])
+            return _collated(self._source, self._seed, samples, request.epoch, request.indices)
 
 
 class _OneByOne:
@@ -258,7 +257,7 @@ class StreamReader:
     def _microbatches(self, window: Window, samples: list[Any]) -> list[tuple[int, Any]] | Failed:
         found: list[tuple[int, Any]] = []
         for piece in pieces(len(samples), self._microbatch_size):
-            first = window.number * self._batch_size + piece.start
+            first = np.array([window.number * self._batch_size + piece.start])
             part = samples[piece.start : piece.stop]
             batch = _collated(self._source, self._seed, part, window.epoch, first)
             if isinstance(batch, Failed):
@@ -267,10 +266,11 @@ class StreamReader:
         return found
 
 
-def _collated(source: Source, seed: int, samples: list[Any], epoch: int, first: int) -> Any:
-    own_code = source.collate is not default_collate
+def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices: np.ndarray) -> Any:
+    """indices: int64, of the samples, or the position of the first; what the batch's own random numbers follow from."""
+    own_code, first = source.collate is not default_collate, int(indices[0])
     if own_code:  # it may draw, and how much its samples have drawn depends on where they were read from
-        reseed(derived(seed, _COLLATING, epoch, first))
+        reseed(derived(seed, _COLLATING, epoch, first, zlib.crc32(indices.tobytes())))
     try:
         return source.collate(samples)
     except Exception as error:

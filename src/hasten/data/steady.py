@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from hasten.data.bad_samples import may_be_replaced
 from hasten.data.cache_samples import CannotKeep, Packed, difference, packed
-from hasten.data.failures import reason_of, their_frame
+from hasten.data.failures import kind_of, reason_of, their_frame
 from hasten.data.randomness import reseed, undisturbed
-from hasten.errors import DataFailed, HastenError, StorageFailed, UserCodeFailed
+from hasten.errors import DataFailed, HastenError, StorageFailed
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
@@ -58,9 +59,8 @@ class Unreadable(Exception):
 
 
 def _named(index: int, raised: Exception) -> HastenError:
-    kind = DataFailed if isinstance(raised, OSError | EOFError) else UserCodeFailed
     what = f"sample {index} could not be read, to be kept: {reason_of(raised)}"
-    error = kind(what, where=their_frame(raised), fix=_alone(index))
+    error = kind_of(raised)(what, where=their_frame(raised), fix=_alone(index))
     error.__cause__ = raised
     return error
 
@@ -84,12 +84,12 @@ class SteadyReader:
         reseed(_SEEDS[again])
         try:
             sample = self.dataset[index]
-        except StorageFailed:
-            raise
-        except MemoryError as error:
-            raise _named(index, error) from error
         except Exception as error:
-            raise Unreadable(index, error) from None
+            if may_be_replaced(error):
+                raise Unreadable(index, error) from None
+            if isinstance(error, StorageFailed):
+                raise
+            raise _named(index, error) from error
         for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[again], strict=True):
             if found != wanted:
                 what = f"sample {index} draws from {name}'s global generator, so it is another one each time"

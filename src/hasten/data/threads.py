@@ -5,16 +5,11 @@ batches, one after the other, and computes on its own core only. Answers come in
 
 The threads are daemons of this loader's own: one that hangs in a file system that went away must not keep the process
 from ending, as a thread pool of the standard library would.
-
-A process that is forked while threads run inherits every lock that one of them holds (of an import, of a decoder, of
-the data set), and nobody in it ever gives that back. That happens where the training is read by threads and the
-evaluation by worker processes. So these threads rest, between two batches, while workers are forked.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import time
 import traceback
@@ -24,12 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from threading import Condition, Thread
+from threading import Thread
 from threading import enumerate as all_threads
 from typing import Any
 
 import torch
 
+from hasten.data.gate import GATE
 from hasten.errors import Hang
 
 LOOK_SECONDS, END_SECONDS = 1.0, 1.0
@@ -37,47 +33,11 @@ _OPEN, _STARTED = weakref.WeakSet["Threads"](), weakref.WeakSet[Thread]()
 _NAME = "hasten-loader-"
 
 
-class _Gate:
-    """Through it go all loader threads of this process, before every batch, unless it is shut."""
-
-    def __init__(self) -> None:
-        self._changed, self._reading, self._shut = Condition(), 0, 0
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._shut)
-            self._reading += 1
-
-    def __exit__(self, *raised: object) -> None:
-        with self._changed:
-            self._reading -= 1
-            if self._shut:
-                self._changed.notify_all()
-
-    @contextmanager
-    def shut(self, seconds: float) -> Iterator[bool]:
-        """The value is whether all are outside, within so many seconds."""
-        with self._changed:
-            self._shut += 1
-        try:
-            with self._changed:
-                outside = self._changed.wait_for(lambda: not self._reading, seconds)
-            yield outside
-        finally:
-            with self._changed:
-                self._shut -= 1
-                self._changed.notify_all()
-
-
-_GATE = _Gate()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_GATE.__init__)  # the child has none of these threads, and may make its own
-
-
 @contextmanager
-def threads_resting(seconds: float) -> Iterator[None]:
-    """While this process is forked: no loader thread reads. Raises Hang when one still does after so many seconds."""
-    with _GATE.shut(seconds) as outside:
+def threads_resting() -> Iterator[None]:
+    """While this process is forked: no loader thread reads. Raises Hang when one does for longer than its limit."""
+    seconds = max((each._limit() for each in [*_OPEN]), default=0.0)
+    with GATE.shut(seconds) as outside:
         if not outside:
             stacks = _stacks(thread for thread in all_threads() if thread.name.startswith(_NAME))
             what = f"no loader worker can be started: for {seconds:.0f} s a loader thread has been reading one batch"
@@ -174,8 +134,10 @@ def _stacks(threads: Iterable[Thread]) -> str:
 
 def _join(threads: Iterable[Thread]) -> None:
     """Wait a while for threads that were told to end. One that is inside a library when its process ends aborts it."""
+    until = time.monotonic() + END_SECONDS
     for thread in threads:
-        thread.join(END_SECONDS)
+        thread.join(max(0.0, until - time.monotonic()))
+        _STARTED.discard(thread)
 
 
 @atexit.register
@@ -193,7 +155,7 @@ def _work(orders: SimpleQueue[_Order | None], read: Callable[[Any], Any], starte
         if order.forgotten:
             continue
         try:
-            with _GATE:
+            with GATE:
                 order.answer.put((read(order.request), None))
         except BaseException as error:
             order.answer.put((None, error))

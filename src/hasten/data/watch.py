@@ -172,7 +172,7 @@ class Crew:
             if self.processes:  # they stayed, and answer already when they are told of a new epoch
                 self._look_after(now)
             forks = self._forks and not self.processes
-            with threads_resting(self.patience.first_seconds) if forks else nullcontext(), interrupts_held():
+            with threads_resting() if forks else nullcontext(), interrupts_held():
                 iterator = self._while_waiting(now, partial(start, self._counted(now, requests)))
             del start
             self._began(iterator)

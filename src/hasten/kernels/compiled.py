@@ -21,15 +21,17 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from hasten.checkpoint.files import write_atomically
-from hasten.checkpoint.private import code_folder, user_caches
+from hasten.checkpoint.private import user_cache
 from hasten.errors import StorageFailed
 
 # Without contraction, a product and a sum are rounded one after the other, as torch rounds them.
 FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
 LONGEST_SECONDS = 120
+_TELLING = ("flags", "Features", "CPU part", "model")  # lines of /proc/cpuinfo
 
 
 class CannotCompile(Exception):
@@ -38,15 +40,15 @@ class CannotCompile(Exception):
 
 def compiled(source: Path) -> ctypes.CDLL:
     """The library that a C file makes, compiled unless that was done before. Raises CannotCompile."""
-    command = _compiler()
     try:
-        folder = code_folder(user_caches() / "kernels", "XDG_CACHE_HOME")
-        kept = folder / f"{source.stem}-{_key(source, command)}.so"
+        command = _compiler()
+        kept = user_cache("kernels") / f"{source.stem}-{_key(source, command)}.so"
         with suppress(OSError):  # not there, or damaged
             return ctypes.CDLL(str(kept))
         write_atomically(kept, _made(source, command))
         return ctypes.CDLL(str(kept))
-    except (StorageFailed, OSError) as error:
+    # RuntimeError: a user without a home. ValueError: a $CC that no shell could read.
+    except (StorageFailed, OSError, RuntimeError, ValueError) as error:
         raise CannotCompile(str(error)) from error
 
 
@@ -60,19 +62,20 @@ def _compiler() -> list[str]:
 
 
 def _key(source: Path, command: list[str]) -> str:
-    compiler = os.stat(command[0])
-    told = (source.read_text(), FLAGS, command, compiler.st_size, compiler.st_mtime_ns, _processor())
+    programs = [os.stat(found) for each in command if (found := shutil.which(each))]  # also behind a ccache
+    changes = [(each.st_size, each.st_mtime_ns) for each in programs]
+    told = (source.read_bytes(), FLAGS, command, changes, _processor())
     return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
 
 def _processor() -> str:
     """What tells processors apart that would be given different code."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            first = [*takewhile(str.strip, lines)]  # an empty line ends the first of them
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    features = {line for line in lines if line.startswith(("flags", "Features", "CPU part", "model"))}
-    return f"{platform.machine()} {sorted(features)}"
+    return f"{platform.machine()} {[line for line in first if line.startswith(_TELLING)]}"
 
 
 def _made(source: Path, command: list[str]) -> bytes:

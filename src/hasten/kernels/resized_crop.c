@@ -302,6 +302,9 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
         filter_columns(&down, y, size * 3, lines, made);
         put(layout, made, y, size, scale, offset, aligned, out);
     }
+#ifdef __AVX2__
+    _mm_sfence(); /* stores past the caches are in no order with others, and another thread may read the batch next */
+#endif
     free(line);
     return 0;
 }

@@ -73,6 +73,8 @@ def _kernel() -> Callable[..., int] | str:
         kernel = compiled(Path(__file__).with_suffix(".c")).hasten_resized_crop
     except CannotCompile as reason:
         return str(reason)
+    except AttributeError:
+        return "the compiled library lacks the kernel"
     address, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     kernel.argtypes = (address, count, count, *[number] * 5, address, address, address)
     return kernel if _agree(kernel) else "the compiled form does not agree with torch's on this machine"
@@ -103,7 +105,7 @@ class _Compiled:
         self._rest = (batch.shape[2], int(layout), *(each.data_ptr() for each in self._colours))
 
     def __call__(self, place: int, picture: np.ndarray, box: Box) -> None:
-        top, left, height, width, mirrored = _checked(box, picture)
+        top, left, height, width, mirrored = _checked(place, picture, box, len(self._batch))
         picture = _in_lines(picture)
         line = picture.strides[0]
         skipped = top * line + left * 3
@@ -125,14 +127,15 @@ class _Compiled:
 class _Plain:
     def __init__(self, batch: Tensor, layout: Layout, scale: Tensor, offset: Tensor) -> None:
         self._layout, self._size = layout, batch.shape[2]
-        self._places, self._colours = batch, _spread(layout, scale, offset, self._size)
+        self._batch = self._places = batch
+        self._colours = _spread(layout, scale, offset, self._size)
         if layout is Layout.PLANES:
             self._colours = tuple(each[:, None, None] for each in self._colours)
         elif layout is Layout.CHANNELS_LAST:
             self._places = batch.view(len(batch), self._size, self._size * 3)
 
     def __call__(self, place: int, picture: np.ndarray, box: Box) -> None:
-        top, left, height, width, mirrored = _checked(box, picture)
+        top, left, height, width, mirrored = _checked(place, picture, box, len(self._batch))
         part = _writable(_in_lines(picture)[top : top + height, left : left + width])
         whole = torch.from_numpy(part.transpose(2, 0, 1)[None])
         shown = torch.empty((1, self._size, self._size, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
@@ -151,7 +154,10 @@ def _spread(layout: Layout, scale: Tensor, offset: Tensor, size: int) -> tuple[T
     return tuple(each.flatten().float().repeat(times) for each in (scale, offset))
 
 
-def _checked(box: Box, picture: np.ndarray) -> Box:
+def _checked(place: int, picture: np.ndarray, box: Box, places: int) -> Box:
+    """Nothing that C is told may lead it out of the picture or the batch."""
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not 0 <= place < places:
+        raise ValueError(f"place {place} of {places}, and a picture of {picture.dtype} {picture.shape}")
     top, left, height, width, mirrored = map(int, box)
     if not (0 <= top < top + height <= picture.shape[0] and 0 <= left < left + width <= picture.shape[1]):
         raise Misconfigured(

@@ -24,7 +24,7 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from hasten.checkpoint.private import code_folder, user_caches
+from hasten.checkpoint.private import own_folder, user_cache
 from hasten.techniques.setup import CompileOptions
 
 
@@ -79,12 +79,12 @@ def keep_code_private() -> None:
     # torch itself fills in its default when Dynamo is imported: that is nobody's choice.
     unchosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, os.path.abspath(default_cache_dir()))
     if unchosen or "TRITON_CACHE_DIR" not in os.environ:
-        directory = code_folder(user_caches() / "compiled", "XDG_CACHE_HOME")
+        directory = user_cache("compiled")
         os.environ.setdefault("TRITON_CACHE_DIR", str(directory / "triton"))
         if unchosen:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory)
     # torch precompiles C++ headers below its default, whatever the variable says.
-    code_folder(Path(default_cache_dir()), "TMPDIR")
+    own_folder(Path(default_cache_dir()), "set TMPDIR to a folder of your own")
 
 
 def _graph_breaks() -> int:
