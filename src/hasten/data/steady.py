@@ -80,8 +80,15 @@ class SteadyReader:
         self.dataset = dataset
         self._next = [_after(seed) for seed in _SEEDS]
 
-    def read(self, index: int, again: bool = False) -> Any:
-        reseed(_SEEDS[again])
+    def read(self, index: int) -> Any:
+        return self._read(index, 0)
+
+    def packed(self, index: int) -> Packed:
+        return self._packed(index, 0)
+
+    def _read(self, index: int, turn: int) -> Any:
+        """turn: the first or the second one, 0 or 1, of which each has its seed."""
+        reseed(_SEEDS[turn])
         try:
             sample = self.dataset[index]
         except Exception as error:
@@ -90,14 +97,14 @@ class SteadyReader:
             if isinstance(error, StorageFailed):
                 raise
             raise _named(index, error) from error
-        for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[again], strict=True):
+        for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True):
             if found != wanted:
                 what = f"sample {index} draws from {name}'s global generator, so it is another one each time"
                 raise DataFailed(what, fix=_APART)
         return sample
 
-    def packed(self, index: int, again: bool = False) -> Packed:
-        sample = self.read(index, again)
+    def _packed(self, index: int, turn: int) -> Packed:
+        sample = self._read(index, turn)
         try:
             return packed(sample)
         except CannotKeep as error:
@@ -116,7 +123,7 @@ class SteadyReader:
             try:
                 once = self.packed(index)
                 taken = time.perf_counter() - started
-                check_same(index, once, self.packed(index, again=True))
+                check_same(index, once, self._packed(index, 1))
             except Unreadable as bad:
                 if on_bad is None:
                     raise
