@@ -1,5 +1,7 @@
 """Tests decide the same way everywhere: one compute thread, fixed seeds, no deadlines, examples that do not change."""
 
+import sys
+
 import hypothesis
 import pytest
 import torch
@@ -32,3 +34,12 @@ def one_thread():
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def switching_all_the_time():
+    """Threads take turns after every few operations, so that what depends on their order is seen."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

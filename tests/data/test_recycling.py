@@ -2,7 +2,6 @@
 
 import multiprocessing
 import pickle
-import sys
 from threading import Event, Thread
 
 import numpy as np
@@ -14,15 +13,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from hasten.data import recycling
 from hasten.data.recycling import Recycler
-
-
-@pytest.fixture
-def switching_all_the_time():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
 
 HOLDS = {
     "tensor": lambda tensor: tensor,

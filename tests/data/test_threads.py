@@ -268,14 +268,6 @@ def test_workers_that_are_forked_while_threads_read_inherit_no_lock_that_these_h
         evaluation.close()
 
 
-@pytest.fixture
-def switching_all_the_time():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 def test_while_threads_rest_none_reads_and_afterwards_they_go_on(switching_all_the_time):
     inside = set()
 

@@ -114,7 +114,7 @@ class SampleReader:
                             error, field=self._source.field, epoch=request.epoch, index=index, seed=seed
                         )
                     replaced.append(stand_in)
-            found = self._way.finished(batch, request, draws)
+            found = self._way.finished(batch, request)
         return Repaired(found, tuple(replaced)) if replaced and not isinstance(found, Failed) else found
 
     def _stand_in(self, batch: Any, place: int, index: int, draws: Any, error: Exception) -> Replaced | None:
@@ -150,7 +150,7 @@ class _Seeded:
             reseed(number)
         batch[place] = self._source.dataset[index]
 
-    def finished(self, batch: list[Any], request: Request, numbers: list[int]) -> Any:
+    def finished(self, batch: list[Any], request: Request) -> Any:
         return _collated(self._source, self._seed, batch, request.epoch, request.indices)
 
 
@@ -162,7 +162,7 @@ class _GivenDraws:
     def __init__(self, source: Source) -> None:
         self.empty, self.draws, self.fill = source.dataset.filling, source.dataset.draws, source.dataset.fill
 
-    def finished(self, batch: Any, request: Request, draws: Any) -> Any:
+    def finished(self, batch: Any, request: Request) -> Any:
         return batch.batch()
 
 

@@ -1,6 +1,6 @@
 """C that is compiled on first use, for the processor that it runs on, and kept.
 
-    library = compiled(Path("operator.c"))          # a second the first time, and under a millisecond ever after
+    library = compiled(Path("operator.c"))          # compiled the first time, and only loaded ever after
 
 The code is kept in the user's own caches, under a name made of everything that decides what it is: source, flags,
 compiler and processor. So one home directory can serve many machines, and a new version of hasten compiles anew. Who

@@ -129,7 +129,7 @@ static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t 
 /* Two lines of old pixels to two of new ones. */
 static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
 {
-    if (axis->taps == GROUP) /* nearly always, and half as long again where the compiler does not know it */
+    if (axis->taps == GROUP) /* nearly always, so the compiler is told: it unrolls what it knows */
         lines_by(GROUP, axis, size, from, to);
     else
         lines_by(axis->taps, axis, size, from, to);

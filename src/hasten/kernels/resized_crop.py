@@ -6,9 +6,9 @@
 The filter is bilinear, widened by the factor by which a part shrinks, so that every pixel of it counts: Pillow's
 BILINEAR, and what torch calls antialias. Its kernel for uint8 rounds as Pillow does, and is the plain form here.
 
-The compiled form gives the same numbers, bit for bit, in a third of the time, and one call does all of it. That counts
-more than the arithmetic where threads share an interpreter: the plain form gives the interpreter away and waits for it
-six times a picture. Before it is used, both forms are given the same small pictures, and must agree.
+The compiled form gives the same numbers, bit for bit, and one call does all of it. That counts where threads share an
+interpreter: the plain form gives the interpreter away, and waits for it, several times a picture. Before it is used,
+both forms are given the same small pictures, and must agree.
 """
 
 from __future__ import annotations
