@@ -3,6 +3,9 @@
 Every arm is built and warmed up once a start; after that it waits for its turns. A round gives every arm one window,
 and every other round goes backwards (A B B A …). Building and warming up are timed and reported, never hidden in a
 ratio. An arm that fails ends the benchmark with the class of its error: a comparison with a missing side is none.
+
+Between its turns an arm is stopped, with every process that it started. Left to itself, a loader would go on after its
+window until its queues are full: that slows whoever is next, and at its own next turn it finds seconds of work done.
 """
 
 from __future__ import annotations
@@ -105,8 +108,10 @@ def _rotated(arms: Sequence[Arm], start: int) -> list[Arm]:
 
 def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
     with contextlib.ExitStack() as children:
-        running = {arm.name: children.enter_context(_running(arm, protocol)) for arm in arms}
-        one_off = [_prepare(arm.name, running[arm.name], protocol) for arm in arms]
+        running, one_off = dict[str, _Child](), list[OneOff]()
+        for arm in arms:
+            running[arm.name] = children.enter_context(_running(arm, protocol))
+            one_off.append(_prepare(arm.name, running[arm.name], protocol))
         windows = [
             Window(arm=name, steps=protocol.steps, seconds=running[name].window(protocol.steps))
             for name in interleaved([arm.name for arm in arms], protocol.rounds)
@@ -151,7 +156,23 @@ class _Child:
     def __init__(self, arm: Arm, process: subprocess.Popen[str], said: IO[str], limit_seconds: float) -> None:
         self._arm, self._process, self._said, self._limit_seconds = arm, process, said, limit_seconds
 
-    def answer(self) -> dict[str, Any]:
+    def built(self) -> dict[str, Any]:
+        with self._awake():
+            return self._answer()
+
+    def window(self, steps: int) -> float:
+        assert self._process.stdin is not None
+        with self._awake():
+            print(json.dumps({"steps": steps}), file=self._process.stdin, flush=True)
+            return self._answer()["seconds"]
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        os.killpg(self._process.pid, signal.SIGCONT)
+        yield
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], self._limit_seconds)
         if not ready:
@@ -167,11 +188,6 @@ class _Child:
                 fix="run the arm alone, mend it, and start the benchmark again",
             )
         return answer
-
-    def window(self, steps: int) -> float:
-        assert self._process.stdin is not None
-        print(json.dumps({"steps": steps}), file=self._process.stdin, flush=True)
-        return self.answer()["seconds"]
 
     @property
     def _place(self) -> str:
@@ -202,13 +218,22 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
             start_new_session=True,
         )
         _pin(process.pid, protocol.threads)
+        guard = _guard(process.pid)
         try:
             yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            guard.communicate()
             with contextlib.suppress(BrokenPipeError):
                 process.communicate()
+
+
+def _guard(group: int) -> subprocess.Popen[bytes]:
+    """Kills a group of processes when its own input is closed: also by the death of the benchmark, after which nobody
+    would let them go on."""
+    command = f"cat; kill -s KILL -- -{group}"
+    return subprocess.Popen(
+        ["sh", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def _pin(process: int, threads: int | None) -> None:
@@ -218,7 +243,7 @@ def _pin(process: int, threads: int | None) -> None:
 
 
 def _prepare(name: str, child: _Child, protocol: Protocol) -> OneOff:
-    built = child.answer()
+    built = child.built()
     warmup_seconds = child.window(protocol.warmup_steps) if protocol.warmup_steps else 0.0
     return OneOff(
         arm=name,

@@ -163,7 +163,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         f"* Threads inside one operation: {', '.join(threads) or 'none used'}{_bound(record.protocol)}",
         f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
         f"* Baseline: {baseline}",
-        f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns",
+        f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns, all others stopped",
         f"* Control ({record.control.baseline} against itself): {record.control.speedup}: {verdict}",
         f"* Repeat: `{record.command}`",
         "",

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
 from hasten.measure.paired import Window, compare, interleaved
 
 ARMS = Path(__file__).with_name("trivial_arms.py")
+ROOT = Path(__file__).parents[2]
 SHORT = Protocol(rounds=12, steps=50, warmup_steps=5, limit_seconds=60)
 
 
@@ -39,6 +44,13 @@ def test_no_window_of_one_arm_begins_inside_one_of_another(tmp_path):
     lines = Path(journal).read_text().splitlines()
     expected = [f"{name} {what}" for name in interleaved("abc", 3) for what in ("begins", "ends")]
     assert lines == expected
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process's state")
+def test_an_arm_and_the_processes_that_it_started_are_stopped_while_another_has_its_turn(tmp_path):
+    arms = [arm(function, journal=str(tmp_path / "journal")) for function in ("starts_another", "looks_at_others")]
+    measured = run_arms(arms, Protocol(rounds=2, steps=50, warmup_steps=5, limit_seconds=20))
+    assert [window.arm for window in measured.windows] == list(interleaved([each.name for each in arms], 2))
 
 
 def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
@@ -85,6 +97,27 @@ def test_no_process_and_no_file_outlives_the_benchmark(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run_arms([arm("leaves_a_file")], SHORT)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell a process's state")
+def test_no_process_outlives_a_benchmark_that_is_killed(tmp_path):
+    journal = tmp_path / "journal"
+    arms = [arm("starts_another", journal=str(journal)), arm("tells_that_it_is_built", journal=str(journal))]
+    code = f"from bench.arms import *; run_arms({arms!r}, Protocol(rounds=2, steps=50, warmup_steps=5))"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as benchmark:
+        while len(processes := (journal.read_text() if journal.exists() else "").split()) < 3:
+            assert benchmark.poll() is None
+        benchmark.kill()
+    # One that nobody has asked for its end is told as a zombie.
+    while any(_state(process) not in ("", "Z") for process in processes):
+        os.sched_yield()
+
+
+def _state(process: str) -> str:
+    """One letter; empty when there is no such process."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def test_a_window_of_few_steps_and_little_time_is_refused():

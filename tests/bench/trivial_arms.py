@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,5 +65,30 @@ def notes_its_turns(name: str, journal: str) -> Callable[[int], None]:
     def window(steps: int) -> None:
         with open(journal, "a") as file:
             file.write(f"{name} begins\n{name} ends\n")
+
+    return window
+
+
+def starts_another(journal: str) -> Callable[[int], None]:
+    """Writes its own number and that of a process that it starts."""
+    started = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+    Path(journal).write_text(f"{os.getpid()} {started.pid}")
+    return lambda steps: None
+
+
+def tells_that_it_is_built(journal: str) -> Callable[[int], None]:
+    """Adds its own number to the journal; its window never ends."""
+    with open(journal, "a") as file:
+        file.write(f" {os.getpid()}")
+    return never_answers()
+
+
+def looks_at_others(journal: str) -> Callable[[int], None]:
+    """Its window ends when all processes that the journal names are stopped."""
+
+    def window(steps: int) -> None:
+        for process in Path(journal).read_text().split():
+            while not re.search(r"State:\s+T", Path(f"/proc/{process}/status").read_text()):
+                os.sched_yield()
 
     return window

@@ -19,8 +19,8 @@ from torch.utils.data import Subset
 from hasten.checkpoint.private import user_caches
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST
+from hasten.data.proven_steady import SPREAD
 from hasten.data.randomness import random_state
-from hasten.data.steady import SPREAD
 from hasten.errors import DataFailed, StorageFailed, UserCodeFailed
 from kept_samples import Counted, Grey, Listed, same, samples_of
 
@@ -197,7 +197,7 @@ class Broken(Grey):
 
 @pytest.mark.parametrize(("error", "kind"), [(OSError("gone"), DataFailed), (KeyError("gone"), UserCodeFailed)])
 def test_a_sample_that_cannot_be_read_is_named_with_the_user_s_line(tmp_path, error, kind):
-    with pytest.raises(kind, match=r"sample 7 could not be read, to be kept: .*gone") as caught:
+    with pytest.raises(kind, match=r"sample 7 could not be read: .*gone") as caught:
         open_cache(Broken(error), tmp_path)
     assert "test_cache.py" in caught.value.where
     assert type(caught.value.__cause__) is type(error)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import hasten
 from data.pictures import jpeg, write
 from hasten.data.augmented import Augmented
-from hasten.data.bad_samples import Ledger
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, Cached
 from hasten.data.keeping import Watcher, kept
@@ -62,7 +61,7 @@ def shaken(sample: Any) -> Any:
 
 def kept_with(data: Any, folder: Path, said: list[str] | None = None) -> Cached:
     say = None if said is None else said.append
-    return open_cache(data, folder, say=say, bad=Ledger("train", len(data)))
+    return open_cache(data, folder, say=say, on_bad=lambda bad: None)
 
 
 def read(data: Any, options: LoaderOptions, epochs: int = 2, rank: int = 0, ranks: int = 1) -> Any:
@@ -128,11 +127,11 @@ def test_more_than_one_in_a_thousand_end_the_build_as_they_would_end_the_run(tmp
     with pytest.raises(DataFailed) as plain:
         read(Damaged({1, 2, 900}), LoaderOptions(), epochs=1)
     with pytest.raises(DataFailed, match="3 of 2000 samples could not be read, which is more than ") as caught:
-        kept_with(Damaged({1, 2, 900}), tmp_path)
+        read(Damaged({1, 2, 900}), LoaderOptions(cache=tmp_path))
     assert "the last was sample 900: OSError: cannot read file 900" in caught.value.what
     assert (caught.value.where, caught.value.fix) == (plain.value.where, plain.value.fix)
     with pytest.raises(DataFailed, match="1 of 999 samples could not be read"):
-        kept_with(Damaged({500}, count=999), tmp_path)
+        read(Damaged({500}, count=999), LoaderOptions(cache=tmp_path))
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 
 
@@ -230,7 +229,7 @@ def test_what_cannot_be_replaced_in_columns_stays_out_of_memory_with_the_reason(
 
 def test_a_lack_of_memory_while_columns_are_read_is_no_bad_sample():
     source, options = source_of(Damaged({700}, MemoryError), field="train"), LoaderOptions(in_memory="host")
-    with pytest.raises(OutOfMemory, match="sample 700 could not be read, to be kept: MemoryError"):
+    with pytest.raises(OutOfMemory, match="sample 700 could not be read: MemoryError"):
         kept(source, options, torch.device("cpu"), laptop(), NOBODY, replace_bad=True)
 
 

@@ -170,6 +170,12 @@ def test_columns_are_checked_before_they_are_given_out(tmp_path):
         Cached(folder).columns()
 
 
+def test_it_is_told_how_far_the_check_is(tmp_path):
+    told = list[tuple[int, int]]()
+    Cached(written(tmp_path / "c", [row(number) for number in range(5)])).columns(lambda *step: told.append(step))
+    assert told == [(5, 5)]
+
+
 # Samples that could not be read
 
 

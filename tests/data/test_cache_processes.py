@@ -14,7 +14,7 @@ from cache_ranks import second_builds
 from hasten.checkpoint import files
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
-from hasten.data.steady import SPREAD
+from hasten.data.proven_steady import SPREAD
 from kept_samples import Counted, Grey, Listed, same, samples_of
 from ranks import on_ranks
 

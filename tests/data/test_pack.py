@@ -111,26 +111,55 @@ def test_no_samples_are_refused(tmp_path: Path):
 
 
 class Drawing:
-    def __init__(self, draw: Callable[[], float]) -> None:
-        self.draw = draw
+    """Draws for its last sample, or for all of them."""
+
+    def __init__(self, draw: Callable[[], Any], first: int = 0) -> None:
+        self.draw, self.first = draw, first
 
     def __len__(self) -> int:
-        return 9
+        return 200
 
     def __getitem__(self, index: int) -> Any:
-        return index, self.draw()
+        return index, self.draw() if index >= self.first else 0.0
+
+
+DRAWS = {"Python": random.random, "NumPy": np.random.rand, "torch": lambda: torch.rand(()).item()}
 
 
 @pytest.mark.trap(41)
-@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(()).item()])
-def test_random_augmentation_is_not_packed(tmp_path: Path, draw: Callable[[], float]):
-    with pytest.raises(DataFailed, match="sample 0 is another one each time that it is read"):
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_augmentation_is_not_packed(tmp_path: Path, name: str):
+    with pytest.raises(DataFailed, match=f"sample 0 draws from {name}'s global generator"):
+        estimated(Samples(Drawing(DRAWS[name])), tmp_path / "shards")
+
+
+@pytest.mark.trap(41)
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_sample_that_draws_ends_the_packing_wherever_it_stands(tmp_path: Path, name: str):
+    def dropped() -> float:
+        DRAWS[name]()
+        return 0.0
+
+    with pytest.raises(DataFailed, match=f"sample 199 draws from {name}'s global generator") as caught:
+        pack(Samples(Drawing(dropped, first=199)), tmp_path / "shards", shard_bytes=1 << 20)
+    assert "hasten.Augmented(dataset, transform)" in caught.value.fix
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.trap(41)
+@pytest.mark.parametrize(
+    ("draw", "how"),
+    [(random.Random(1).random, "values"), (iter([1, 2.0] * 200).__next__, "parts"), (iter(range(400)).__next__, "")],
+)
+def test_what_a_generator_of_its_own_makes_another_each_time_is_not_packed(tmp_path: Path, draw: Any, how: str):
+    with pytest.raises(DataFailed, match=f"sample 0, read twice, is not the same: its {how}.* differ"):
         estimated(Samples(Drawing(draw)), tmp_path / "shards")
 
 
 def test_packing_draws_nothing_from_the_callers_generators(tmp_path: Path):
     states = [random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()]
-    data = Samples(Drawing(random.random))
+    data = Samples(Numbered(30))
+    estimated(data, tmp_path / "shards")
     pack(data, tmp_path / "shards", shard_bytes=1 << 20)
     assert states == [random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()]
 

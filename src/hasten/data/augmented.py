@@ -11,6 +11,7 @@ Nothing else changes: a sample is what `transform(Photos(...)[index])` is, with 
 
 The seam is two members, which any map-style data set may have: the property `steady`, its steady part, which is a
 map-style data set as well, and the method `with_steady`, which gives the same data set on top of another steady part.
+A third one, `steady_rows`, is for a data set that has only some samples of its steady part: which ones, in its order.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Subset
 
+from hasten.data.known_steady import steady_reason
 from hasten.data.order import SampleOrder
-from hasten.data.steadiness import steady_reason
 
 
 class Augmented:
@@ -69,7 +71,7 @@ class Seam:
 def seam_of(dataset: Any) -> Seam | None:
     """Where this data set can be cut, also under Subset (random_split); None where nothing is known of it.
 
-    A data set without a seam that is known to draw nothing (steadiness.py) is steady as a whole.
+    A data set without a seam that is known to draw nothing (known_steady.py) is steady as a whole.
     """
     if type(dataset) is Subset:
         # The steady part is that of the whole data set: what lies around it may count on every index.
@@ -80,3 +82,15 @@ def seam_of(dataset: Any) -> Seam | None:
     if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
         return Seam(dataset.steady, dataset.with_steady)
     return None if steady_reason(dataset) is None else Seam(dataset, lambda kept: kept, whole=True)
+
+
+def steady_rows(dataset: Any) -> np.ndarray | None:
+    """Which sample of its steady part each sample of a data set with a seam is: int64; None for all of them in order.
+
+    Of a data set of the user's that does not say, it is taken to be all of them.
+    """
+    if type(dataset) is Subset:
+        inner, own = steady_rows(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
+        return own if inner is None else inner[own]
+    rows = getattr(dataset, "steady_rows", None)
+    return None if rows is None else np.asarray(rows, dtype=np.int64)

@@ -27,13 +27,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hasten.checkpoint import files
 from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
-from hasten.data.bad_samples import Ledger, Replaced
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache_key import key_of
+from hasten.data.proven_steady import Estimate, OnBad, SteadyReader, Unreadable
 from hasten.data.randomness import undisturbed
-from hasten.data.steady import Estimate, SteadyReader, Unreadable
 from hasten.errors import DataFailed, StorageFailed
 from hasten.facts.sizes import byte_size
 
@@ -50,15 +51,19 @@ def open_cache(
     *,
     progress: Progress | None = None,
     say: Say | None = None,
-    bad: Ledger | None = None,
+    rows: np.ndarray | None = None,
+    on_bad: OnBad | None = None,
 ) -> Cached:
     """The samples of a steady map-style data set from its cache, which is built when there is none that is whole.
 
     folder: where caches lie; None: user_caches().
     progress: called with samples done and in all while one is built.
     say: called with what a person should know: what is built, how long it will take, what was damaged.
-    bad: takes the samples that cannot be read, in whose place the cache keeps why; it raises when they are too many.
-        None: the first one ends the build. A cache that keeps some is opened either way, and raises where one is read.
+    rows: int64, the samples that will be read, of which some are read first, to see what they are; None: all of them.
+        The cache has all of them in any case: another job may read the others.
+    on_bad: called with every sample that cannot be read, in whose place the cache keeps why; it may raise, which ends
+        the build. None: the first one ends it. A cache that keeps some is opened either way, and raises where one is
+        read.
 
     Raises DataFailed, naming the sample, for one that is not steady or cannot be kept, and naming the place for a part
     of the data set whose changes could not be told; UserCodeFailed when the data set raises; StorageFailed when the
@@ -79,7 +84,7 @@ def open_cache(
         if found is None:
             _remove_leftovers(base, say, but_of=key)
             _remove_own_leftovers(base, key)
-            _build(dataset, base, key, progress or _no_progress, say, bad)
+            _build(dataset, base, key, progress or _no_progress, say, rows, on_bad or Unreadable.stop)
             found = Cached(base / key)
     _say_bad(found, say)
     return found
@@ -119,17 +124,13 @@ def _say_bad(cached: Cached, say: Say) -> None:
         )
 
 
-def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say, bad: Ledger | None) -> None:
+def _build(
+    dataset: Any, base: Path, key: str, progress: Progress, say: Say, rows: np.ndarray | None, on_bad: OnBad
+) -> None:
     about = _about(dataset)
-
-    def on_bad(found: Unreadable) -> None:
-        if bad is None:
-            found.stop()
-        bad.take((Replaced(found.index, found.index, found.reason),))
-
     with undisturbed():
         reader = SteadyReader(dataset)
-        estimate = reader.prove_spread(on_bad)
+        estimate = reader.prove_spread(rows, on_bad)
         _check_space(estimate, base)
         say(
             f"building a cache of {len(dataset)} samples of {about} in {base / key}: "
@@ -153,7 +154,7 @@ def _build(dataset: Any, base: Path, key: str, progress: Progress, say: Say, bad
     _name_others(base, key, about, say)
 
 
-def _write(reader: SteadyReader, writer: Writer, progress: Progress, on_bad: Callable[[Unreadable], None]) -> None:
+def _write(reader: SteadyReader, writer: Writer, progress: Progress, on_bad: OnBad) -> None:
     count = len(reader.dataset)
     every = max(1, count // 1000)
     for index in range(count):

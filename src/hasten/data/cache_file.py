@@ -27,6 +27,7 @@ import json
 import mmap
 import sys
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from operator import index as whole_number
 from pathlib import Path
@@ -36,7 +37,7 @@ import numpy as np
 
 from hasten.checkpoint import files
 from hasten.data.bad_samples import SCARCE
-from hasten.data.cache_columns import columns_in
+from hasten.data.cache_columns import columns_in, first_damaged
 from hasten.data.cache_samples import Form, Packed, difference
 from hasten.data.cache_unpacker import Unpacker, padded
 from hasten.errors import DataFailed, StorageFailed
@@ -248,21 +249,22 @@ class Cached:
         """
         return self._unpacker.view(*self._found(index))
 
-    def columns(self) -> Any:
+    def columns(self, progress: Callable[[int, int], None] = lambda done, samples: None) -> Any:
         """Each part of all samples as one read-only array, shape (samples, …), in the memory map: for gathering by
         index. None where samples differ in shape, are nested, or hold other things than tensors, arrays and numbers,
         and where one could not be read.
 
-        All samples are checked first, which reads the whole cache once. Raises StorageFailed when one is damaged.
+        All samples are checked first, which reads the whole cache once; progress is called with samples done and in
+        all. Raises StorageFailed when one is damaged.
         """
         if not self._manifest.uniform or len(self) == 0:
             return None
         self._found(0)  # what all of them are taken to be like
         columns = columns_in(self._manifest.form, self._index[0, FIXED:].tolist(), self._data, len(self))
         if columns is not None:
-            for first in range(0, len(self), 1 << 16):  # numbers of all of them would take gigabytes
-                for index in np.flatnonzero(~self._checked[first : min(first + (1 << 16), len(self))]).tolist():
-                    self._found(first + index)
+            damaged = first_damaged(self._index, self._data, self._salt, self._checked, progress)
+            if damaged is not None:
+                raise self._damaged(damaged)
         return columns
 
     def _found(self, index: int) -> tuple[list[int], np.ndarray]:

@@ -33,8 +33,7 @@ from hasten.data.limits import BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.reading import Window, read_here
 from hasten.data.sending import Parcel, Sending, parcel, unsendable_part
-from hasten.data.sources import Source
-from hasten.data.steadiness import why_not_in_threads
+from hasten.data.sources import Source, why_not_in_threads
 from hasten.data.threads import Threads
 from hasten.data.transfer import map_tensors
 from hasten.data.watch import RECENT_BATCHES, Crew, Patience

@@ -119,6 +119,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         """What the files decode to, a map-style data set: the same every time."""
         return self._steady
 
+    @property
+    def steady_rows(self) -> np.ndarray | None:
+        """Which samples of the steady part these are: int64; None for all of them in order."""
+        return self._chosen
+
     def with_steady(self, replacement: Any) -> Self:
         """The same data set, decoded pictures taken from `replacement`, which has them by view(index)."""
         clone = copy.copy(self)

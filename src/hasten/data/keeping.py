@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.utils.data import TensorDataset, default_collate
 
-from hasten.data.augmented import seam_of
-from hasten.data.bad_samples import Ledger
+from hasten.data.augmented import Seam, seam_of, steady_rows
+from hasten.data.bad_samples import Ledger, Replaced
 from hasten.data.cache import open_cache
+from hasten.data.known_steady import takes_draws
 from hasten.data.memory import (
     DEVICE_SHARE,
     HOST_SHARE,
@@ -27,9 +30,8 @@ from hasten.data.memory import (
     read_columns,
 )
 from hasten.data.options import LoaderOptions
+from hasten.data.proven_steady import OnBad, Unreadable
 from hasten.data.sources import Source
-from hasten.data.steadiness import takes_draws
-from hasten.data.steady import Unreadable
 from hasten.facts.machine import Machine, free_memory
 
 
@@ -106,16 +108,42 @@ def _cached(source: Source, options: LoaderOptions, watcher: Watcher, replace_ba
     seam = seam_of(source.dataset)
     assert seam is not None
     folder = options.cache if isinstance(options.cache, Path) else None
-    bad = Ledger(source.field, len(seam.steady)) if replace_bad else None
-    told = watcher.of_cache or watcher
-    cache = open_cache(seam.steady, folder, progress=told.progress, say=told.say, bad=bad)
-    source = replace(source, dataset=seam.rejoined(cache))
-    if source.dataset is cache and not options.workers and source.collate is default_collate:
+    told, rows = watcher.of_cache or watcher, steady_rows(source.dataset)
+    on_bad = _judge(source, seam, rows, replace_bad)
+    cached = open_cache(seam.steady, folder, progress=told.progress, say=told.say, rows=rows, on_bad=on_bad)
+    source = replace(source, dataset=seam.rejoined(cached))
+    if source.dataset is cached and not options.workers and source.collate is default_collate:
         # With workers, columns would be copied to each where processes are not forked.
-        columns = cache.columns()
+        columns = cached.columns(watcher.progress)
         if columns is not None:
             return replace(source, columns=as_collated(columns))
     return source
+
+
+def _judge(source: Source, seam: Seam, rows: np.ndarray | None, replace_bad: bool) -> OnBad:
+    """Ends the building of a cache at a sample that would end the run. One that this job does not read is kept as bad,
+    and no more: a cache is made of the whole steady part, and a job may read a part of that (Subset)."""
+    ledger, read_as = Ledger(source.field, len(source.dataset)), _read_as(rows, len(seam.steady))
+
+    def judge(bad: Unreadable) -> None:
+        samples = read_as(bad.index)
+        if samples and not replace_bad:
+            bad.stop()
+        ledger.take(Replaced(sample, sample, bad.reason) for sample in samples)
+
+    return judge
+
+
+def _read_as(rows: np.ndarray | None, count: int) -> Callable[[int], list[int]]:
+    """By the number of one of `count` samples of a steady part: which samples of the job it is, none or several too."""
+    if rows is None:
+        return lambda row: [row]
+
+    @cache
+    def is_read() -> np.ndarray:  # asked first, because most of those that cannot be read may not be wanted either
+        return np.isin(np.arange(count), rows)
+
+    return lambda row: np.flatnonzero(rows == row).tolist() if is_read()[row] else []
 
 
 def _in_memory(

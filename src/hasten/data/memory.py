@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from hasten.data.gather import Columns
+from hasten.data.proven_steady import SteadyReader
 from hasten.data.randomness import undisturbed
-from hasten.data.steady import SteadyReader
 from hasten.errors import DataFailed, OutOfMemory
 from hasten.facts.sizes import byte_size
 

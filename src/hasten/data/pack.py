@@ -9,8 +9,8 @@ which begins anew: half a shard cannot be told from a whole one without reading 
 continued. The lock that keeps a second packing out lies beside both, under the name ".<folder>.lock": inside, it would
 be removed or renamed with them while it is held.
 
-What random augmentation a data set does would be packed with it, the same for ever. So some samples are read twice with
-other random numbers, and a data set whose samples differ is refused.
+What random augmentation a data set does would be packed with it, the same for ever. So a sample that draws random
+numbers ends the packing, and some are read twice before it begins: proven_steady.py says how.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from hasten.checkpoint.files import (
     rename_folder,
     write_atomically,
 )
-from hasten.data.failures import their_frame
 from hasten.data.order import sorted_by_hash
 from hasten.data.picture_files import read_file, scan
-from hasten.data.randomness import derived, reseed, sample_seed, undisturbed
+from hasten.data.proven_steady import SteadyReader, Unreadable, not_the_same
+from hasten.data.randomness import derived, undisturbed
 from hasten.data.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, packed_row
 from hasten.data.shard_values import encoded
 from hasten.data.tar import END, LARGEST_MEMBER, MOST_MEMBERS, packed
-from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed
+from hasten.errors import DataFailed, Misconfigured, StorageFailed
 from hasten.facts.sizes import byte_size
 
 PROBES = 32  # samples, spread over the data, that the estimate is made from
@@ -103,34 +103,27 @@ class Samples:
         ):
             what = f"a {type(dataset).__name__} is no map-style data set"
             raise Misconfigured(what, fix="return an object with __getitem__ and __len__, such as a torch Dataset")
-        self._dataset = dataset
+        self._reader = SteadyReader(dataset)
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._reader.dataset)
 
     def members(self, index: int) -> dict[str, bytes]:
-        return self._read(index, 0)
+        return self._members(index, 0)
 
     def check_steady(self, index: int) -> None:
-        """Raises DataFailed when the sample depends on random numbers."""
-        if self._read(index, 1) != self._read(index, 2):
-            raise DataFailed(
-                f"sample {index:,} is another one each time that it is read; packed, it would always be the same",
-                fix="pack the part of the data set that is steady, and augment after reading: hasten.Augmented",
-            )
+        """Raises DataFailed when the sample is not the same twice."""
+        once, again = self._members(index, 0), self._members(index, 1)
+        if once != again:
+            raise not_the_same(index, "its values differ" if once.keys() == again.keys() else "its parts differ")
 
-    def _read(self, index: int, epoch: int) -> dict[str, bytes]:
-        reseed(sample_seed(0, epoch, index))
+    def _members(self, index: int, turn: int) -> dict[str, bytes]:
         try:
-            sample = self._dataset[index]
-        except Exception as error:
-            kind = DataFailed if isinstance(error, OSError | EOFError | DataFailed) else UserCodeFailed
-            what = f"sample {index:,} could not be read: {type(error).__name__}: {error}"
-            raise kind(what, where=their_frame(error), fix="read it alone, by its index") from error
-        try:
-            return encoded(sample)
+            return encoded(self._reader.read(index, turn))
+        except Unreadable as bad:
+            bad.stop()
         except ValueError as error:
-            raise DataFailed(f"sample {index:,} cannot be packed: {error}") from error
+            raise DataFailed(f"sample {index} cannot be packed: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

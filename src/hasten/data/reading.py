@@ -7,7 +7,7 @@ is read.
 | data | seeded for | with |
 |---|---|---|
 | columns | nothing: no code of the user's runs | – |
-| samples read one by one | each sample; nothing where they cannot draw (steadiness.py) | seed, epoch, index |
+| samples read one by one | each sample; nothing where they cannot draw (known_steady.py) | seed, epoch, index |
 | a data set that reads many at once by a __getitems__ of its own | each microbatch | seed, epoch, first index |
 | a data set that takes its random numbers (`fill`, as ImageFolder) | nothing: it is given each sample's | the same |
 | a stream | each sample | seed, epoch, position in the stream |
@@ -30,10 +30,10 @@ from torch.utils.data import default_collate, get_worker_info
 from hasten.data.bad_samples import Repaired, Replaced, may_be_replaced, stand_ins
 from hasten.data.failures import Failed, failed_batch, failed_sample, reason_of
 from hasten.data.gather import Gather
+from hasten.data.known_steady import steady_reason, takes_draws
 from hasten.data.randomness import derived, reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
-from hasten.data.steadiness import steady_reason, takes_draws
 
 _COLLATING = int.from_bytes(b"collate", "big")
 

@@ -40,6 +40,7 @@ from torch.utils.data.distributed import DistributedSampler
 from hasten.data.failures import their_frame
 from hasten.data.gather import Columns
 from hasten.data.images import ImageFolder
+from hasten.data.known_steady import steady_reason, takes_draws
 from hasten.data.options import LoaderOptions, Placement
 from hasten.data.order import SampleOrder
 from hasten.errors import JobError, UserCodeFailed
@@ -126,6 +127,19 @@ def reads_batches(dataset: object) -> bool:
         parts = dataset.datasets
         return any(map(reads_batches, parts.values() if isinstance(parts, dict) else parts))
     return callable(getattr(dataset, "__getitems__", None))
+
+
+def why_not_in_threads(source: Source) -> str | None:
+    """Why many threads of one process cannot read a source; None where they can."""
+    if source.gathers:
+        return "its batches are gathered from memory, without anything to wait for"
+    if source.iterable:
+        return "it is an iterable data set, which only one reader can go through"
+    if steady_reason(source.dataset) is None and not takes_draws(source.dataset):
+        return "its samples may draw from the process's random generators, which threads share"
+    if source.collate is not default_collate:
+        return "its collate function may draw from the process's random generators, which threads share"
+    return None
 
 
 def _is_data(data: object) -> bool:

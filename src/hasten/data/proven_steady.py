@@ -1,4 +1,4 @@
-"""Samples read with a proof that they are always the same: what a cache or memory may keep instead of reading again.
+"""Samples read with a proof that they are always the same: what a cache, memory or shards may keep of a data set.
 
 Before each sample the global generators are seeded with the same number, and after it each must give the number that
 follows: whoever drew, or seeded, moved it. What draws from a generator of its own is not seen so; therefore samples
@@ -27,7 +27,10 @@ from hasten.errors import DataFailed, HastenError, StorageFailed
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
-_APART = "leave out what draws, and add it around: hasten.Augmented(dataset, transform)"
+_APART = (
+    "leave out what draws, and add it around: hasten.Augmented(dataset, transform); what is random and always the same "
+    "may draw from a generator of its own"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,8 +61,11 @@ class Unreadable(Exception):
         return DataFailed(self.reason, fix=f"look at {their_frame(raised)}; {_alone(self.index)}")
 
 
+OnBad = Callable[[Unreadable], None]
+
+
 def _named(index: int, raised: Exception) -> HastenError:
-    what = f"sample {index} could not be read, to be kept: {reason_of(raised)}"
+    what = f"sample {index} could not be read: {reason_of(raised)}"
     error = kind_of(raised)(what, where=their_frame(raised), fix=_alone(index))
     error.__cause__ = raised
     return error
@@ -80,13 +86,7 @@ class SteadyReader:
         self.dataset = dataset
         self._next = [_after(seed) for seed in _SEEDS]
 
-    def read(self, index: int) -> Any:
-        return self._read(index, 0)
-
-    def packed(self, index: int) -> Packed:
-        return self._packed(index, 0)
-
-    def _read(self, index: int, turn: int) -> Any:
+    def read(self, index: int, turn: int = 0) -> Any:
         """turn: the first or the second one, 0 or 1, of which each has its seed."""
         reseed(_SEEDS[turn])
         try:
@@ -99,45 +99,58 @@ class SteadyReader:
             raise _named(index, error) from error
         for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True):
             if found != wanted:
-                what = f"sample {index} draws from {name}'s global generator, so it is another one each time"
+                what = f"sample {index} draws from {name}'s global generator, so it may be another one each time"
                 raise DataFailed(what, fix=_APART)
         return sample
 
-    def _packed(self, index: int, turn: int) -> Packed:
-        sample = self._read(index, turn)
+    def packed(self, index: int, turn: int = 0) -> Packed:
+        sample = self.read(index, turn)
         try:
             return packed(sample)
         except CannotKeep as error:
             raise DataFailed(f"sample {index}{error.place} {error.what}, which cannot be kept", fix=error.fix) from None
 
-    def prove_spread(self, on_bad: Callable[[Unreadable], None] | None = None) -> Estimate:
-        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same.
+    def prove_spread(self, rows: np.ndarray | None = None, on_bad: OnBad | None = None) -> Estimate:
+        """Read some samples twice, the first and the last among them; raises DataFailed when one is not the same, and
+        when none of them can be read.
 
+        rows: int64, of which samples they are taken; None: of all.
         on_bad: called with one that cannot be read, which is then left out; None: it is raised.
         """
-        count = len(self.dataset)
-        spread = sorted({at * (count - 1) // max(SPREAD - 1, 1) for at in range(SPREAD)})
-        seconds, size, good = 0.0, 0, 0
+        last = len(self.dataset if rows is None else rows) - 1
+        places = {at * last // (SPREAD - 1) for at in range(SPREAD)}
+        spread = sorted(places if rows is None else {int(rows[place]) for place in places})
+        seconds, size, good, why = 0.0, 0, 0, ""
         for index in spread:
             started = time.perf_counter()
             try:
                 once = self.packed(index)
                 taken = time.perf_counter() - started
-                check_same(index, once, self._packed(index, 1))
+                _check_same(index, once, self.packed(index, 1))
             except Unreadable as bad:
                 if on_bad is None:
                     raise
                 on_bad(bad)
+                why = f"sample {index}: {bad.reason}"
                 continue
             seconds, size, good = seconds + taken, size + len(once.values), good + 1
-        share = count / max(good, 1)
+        if not good:
+            what = (
+                f"none of {len(spread)} samples, spread over those that are wanted, could be read; the last was {why}"
+            )
+            raise DataFailed(what, fix="look at the path and at the files")
+        share = len(self.dataset) / good
         return Estimate(seconds=seconds * share, bytes=int(size * share))
 
 
-def check_same(index: int, once: Packed, again: Packed) -> None:
+def not_the_same(index: int, how: str) -> DataFailed:
+    """The error for a sample that is another one when it is read again."""
+    return DataFailed(f"sample {index}, read twice, is not the same: {how}", fix=_APART)
+
+
+def _check_same(index: int, once: Packed, again: Packed) -> None:
     if once != again:
-        how = difference(again.form, once.form) or "its values differ"
-        raise DataFailed(f"sample {index}, read twice, is not the same: {how}", fix=_APART)
+        raise not_the_same(index, difference(again.form, once.form) or "its values differ")
 
 
 def _after(seed: int) -> tuple[float, float, float]:

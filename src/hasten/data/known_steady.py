@@ -1,10 +1,10 @@
-"""Whether reading a sample draws random numbers from the process's global generators, and how that is known.
+"""Which data sets are known, unread, to draw no random number from the process's global generators.
 
 A data set that draws must be seeded before every sample, about 9 µs each, and must have those generators to itself
 while it reads, which processes have and threads have not. A data set that cannot draw needs neither.
 
 It is known of types whose reading runs no code but torch's and Python's own, and of what says it of itself by an
-attribute `steady_reason`, a sentence. Everything else may draw.
+attribute `steady_reason`, a sentence. Everything else may draw; proven_steady.py finds out by reading it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset, default_collate
-
-from hasten.data.sources import Source
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 
 def steady_reason(dataset: Any) -> str | None:
@@ -45,19 +43,6 @@ def takes_draws(dataset: Any) -> bool:
     # All three, and callable: many a data set has a field `fill`, for what it pads with.
     members = ("filling", "draws", "fill")
     return all(callable(getattr(dataset, name, None)) and _says_of_its_samples(dataset, name) for name in members)
-
-
-def why_not_in_threads(source: Source) -> str | None:
-    """Why many threads of one process cannot read a source; None where they can."""
-    if source.gathers:
-        return "its batches are gathered from memory, without anything to wait for"
-    if source.iterable:
-        return "it is an iterable data set, which only one reader can go through"
-    if steady_reason(source.dataset) is None and not takes_draws(source.dataset):
-        return "its samples may draw from the process's random generators, which threads share"
-    if source.collate is not default_collate:
-        return "its collate function may draw from the process's random generators, which threads share"
-    return None
 
 
 def _parts(dataset: Any) -> list[Any]:
