@@ -16,6 +16,8 @@
 enum { BYTES, PLANES, CHANNELS_LAST }; /* uint8 (size, size, 3), float32 (3, size, size), float32 (size, size, 3) */
 enum { GROUP = 4 };                    /* new pixels of a line that are made at once, and old ones that are looked at */
 enum { LOOK = 16 };                    /* bytes that are looked at from every group of old pixels on */
+enum { VECTOR = 32 };                  /* bytes of new lines that columns are summed of at once */
+enum { CACHE_LINE = 64 };              /* bytes; a vector that lies in two of them takes twice as long to read */
 enum { AHEAD = 8 };                    /* lines that are asked for before they are needed */
 
 typedef struct {
@@ -84,7 +86,21 @@ static void weigh(Axis *axis, int old, int new, int mirrored, double *shares)
 
 /* ── lines and columns ─────────────────────────────────────────────────────────────────────────────────────────── */
 
+/* Ask for what lies some lines below, of which nothing is in the caches yet. Bit by bit, while the lines above are
+   summed: a processor can wait for a dozen pieces of memory at once, and stands still when all of a line are asked for.
+   There may be nothing there, and then nothing happens. */
+static inline void fetch(const uint8_t *from, int64_t below)
+{
+    __builtin_prefetch((const void *)((intptr_t)from + below));
+}
+
 #ifdef __AVX2__
+
+/* Two weights, side by side, for every pair of words. Straight from memory, without a detour through a register. */
+static inline __m256i pair_at(const int16_t *weights)
+{
+    return _mm256_castps_si256(_mm256_broadcast_ss((const float *)weights));
+}
 
 /* Red, green, blue and 0 of one new pixel, in two lines at once. */
 static inline __m256i pixel_of(const uint8_t *upper, const uint8_t *lower, const int16_t *weights, int taps, __m256i sum)
@@ -94,29 +110,29 @@ static inline __m256i pixel_of(const uint8_t *upper, const uint8_t *lower, const
     const __m256i far = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
     for (int tap = 0; tap < taps; tap += GROUP) {
-        int32_t pairs[2];
-        memcpy(pairs, weights + tap, sizeof pairs);
         __m256i old = _mm256_inserti128_si256(
             _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(upper + 3 * tap))),
             _mm_loadu_si128((const __m128i *)(lower + 3 * tap)), 1);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, near), _mm256_set1_epi32(pairs[0])));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, far), _mm256_set1_epi32(pairs[1])));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, near), pair_at(weights + tap)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(old, far), pair_at(weights + tap + 2)));
     }
     return sum;
 }
 
-static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t *const from[2], int64_t below,
+                            uint8_t *const to[2])
 {
-    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1));
-    const __m128i bits = _mm_cvtsi32_si128(axis->bits);
+    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1)), bits = _mm256_set1_epi32(axis->bits);
     const __m256i without_fourth = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
     for (int at = 0; at < size; at += GROUP) {
         __m256i made[GROUP];
+        fetch(from[0] + 3 * axis->first[at], below);
+        fetch(from[1] + 3 * axis->first[at], below);
         for (int place = 0; place < GROUP; place++) {
             int first = 3 * axis->first[at + place];
             const int16_t *weights = axis->weights + (size_t)(at + place) * taps;
-            made[place] = _mm256_sra_epi32(pixel_of(from[0] + first, from[1] + first, weights, taps, half), bits);
+            made[place] = _mm256_srav_epi32(pixel_of(from[0] + first, from[1] + first, weights, taps, half), bits);
         }
         __m256i bytes =
             _mm256_packus_epi16(_mm256_packs_epi32(made[0], made[1]), _mm256_packs_epi32(made[2], made[3]));
@@ -126,33 +142,35 @@ static inline void lines_by(int taps, const Axis *axis, int size, const uint8_t 
     }
 }
 
-/* Two lines of old pixels to two of new ones. */
-static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+/* Two lines of old pixels to two of new ones. below: bytes to where those lie that are needed some lines later. */
+static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], int64_t below, uint8_t *const to[2])
 {
     if (axis->taps == GROUP) /* nearly always, so the compiler is told: it unrolls what it knows */
-        lines_by(GROUP, axis, size, from, to);
+        lines_by(GROUP, axis, size, from, below, to);
     else
-        lines_by(axis->taps, axis, size, from, to);
+        lines_by(axis->taps, axis, size, from, below, to);
 }
 
 static void filter_columns(const Axis *axis, int at, int count, const uint8_t *const *lines, uint8_t *restrict to)
 {
-    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1));
-    const __m128i bits = _mm_cvtsi32_si128(axis->bits);
-    for (int byte = 0; byte < count; byte += 16) {
-        __m256i low = half, high = half;
+    const __m256i half = _mm256_set1_epi32(1 << (axis->bits - 1)), bits = _mm256_set1_epi32(axis->bits);
+    const __m256i zero = _mm256_setzero_si256();
+    for (int byte = 0; byte < count; byte += VECTOR) {
+        __m256i sums[4] = {half, half, half, half};
         for (int tap = 0; tap < axis->taps; tap += 2) {
-            int32_t pair;
-            memcpy(&pair, axis->weights + (size_t)at * axis->taps + tap, sizeof pair);
-            const __m256i weights = _mm256_set1_epi32(pair);
-            const __m256i one = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(lines[tap] + byte)));
-            const __m256i next = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(lines[tap + 1] + byte)));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(one, next), weights));
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(one, next), weights));
+            const __m256i weights = pair_at(axis->weights + (size_t)at * axis->taps + tap);
+            const __m256i one = _mm256_load_si256((const __m256i *)(lines[tap] + byte));
+            const __m256i next = _mm256_load_si256((const __m256i *)(lines[tap + 1] + byte));
+            const __m256i low = _mm256_unpacklo_epi8(one, next), high = _mm256_unpackhi_epi8(one, next);
+            sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weights));
+            sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weights));
+            sums[2] = _mm256_add_epi32(sums[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), weights));
+            sums[3] = _mm256_add_epi32(sums[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), weights));
         }
-        __m256i words = _mm256_packs_epi32(_mm256_sra_epi32(low, bits), _mm256_sra_epi32(high, bits));
-        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0x08);
-        _mm_storeu_si128((__m128i *)(to + byte), _mm256_castsi256_si128(bytes));
+        for (int part = 0; part < 4; part++)
+            sums[part] = _mm256_srav_epi32(sums[part], bits);
+        _mm256_store_si256((__m256i *)(to + byte), _mm256_packus_epi16(_mm256_packs_epi32(sums[0], sums[1]),
+                                                                       _mm256_packs_epi32(sums[2], sums[3])));
     }
 }
 
@@ -164,11 +182,12 @@ static uint8_t rounded(int sum, int bits)
     return sum > 255 ? 255 : (uint8_t)sum;
 }
 
-static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], uint8_t *const to[2])
+static void filter_lines(const Axis *axis, int size, const uint8_t *const from[2], int64_t below, uint8_t *const to[2])
 {
     for (int line = 0; line < 2; line++)
         for (int at = 0; at < size; at++) {
             const uint8_t *old = from[line] + 3 * axis->first[at];
+            fetch(old, below);
             int red = 0, green = 0, blue = 0;
             for (int tap = 0; tap < axis->taps; tap++) {
                 int weight = axis->weights[(size_t)at * axis->taps + tap];
@@ -246,14 +265,6 @@ static const uint8_t *line_of(const Part *part, int line, size_t looked_at, uint
     return memcpy(copy, found, (size_t)part->width * 3);
 }
 
-/* Ask for a line of which nothing is in the caches yet; lines are too short for the processor to guess. */
-static void fetch(const Part *part, int line)
-{
-    if (line < part->height)
-        for (int byte = 0; byte < part->width * 3; byte += 64)
-            __builtin_prefetch(part->pixels + line * part->stride + byte);
-}
-
 /* pixels: uint8, `stride` bytes a line, of which box_height lines and box_width pixels of three bytes are shown; bytes:
    how many may be looked at from there on. scale, offset: three each, for floats. Returns 1 when there is no memory. */
 int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, int box_height, int box_width, int mirrored,
@@ -261,13 +272,14 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
 {
     Part part = {pixels, pixels + bytes, stride, box_height, box_width};
     Axis across = {.taps = taps_of(box_width, size, GROUP)}, down = {.taps = taps_of(box_height, size, 2)};
-    size_t news = ((size_t)size + GROUP - 1) / GROUP * GROUP, line_bytes = news * 3 + LOOK, ring = down.taps + 2;
+    size_t news = ((size_t)size + GROUP - 1) / GROUP * GROUP, ring = down.taps + 2;
+    size_t line_bytes = (news * 3 + VECTOR + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     size_t looked_at = ((size_t)box_width + across.taps) * 3 + LOOK;
     size_t taps = across.taps > down.taps ? across.taps : down.taps;
     size_t floats = (size_t)(size * 3 + 7) / 8 * 8; /* whole vectors, so that what follows is aligned too */
     float *line = malloc(32 + sizeof(float) * floats + sizeof(double) * news * taps + sizeof(void *) * down.taps +
                          sizeof(int) * 2 * news + sizeof(int16_t) * news * (across.taps + down.taps) +
-                         (ring + 1) * line_bytes + 2 * looked_at);
+                         CACHE_LINE + (ring + 1) * line_bytes + 2 * looked_at);
     if (!line)
         return 1;
     float *aligned = (float *)(((uintptr_t)line + 31) / 32 * 32);
@@ -277,7 +289,8 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
     down.first = across.first + news;
     across.weights = (int16_t *)(down.first + news);
     down.weights = across.weights + news * across.taps;
-    uint8_t *kept = (uint8_t *)(down.weights + news * down.taps), *made = kept + ring * line_bytes;
+    uintptr_t behind = (uintptr_t)(down.weights + news * down.taps);
+    uint8_t *kept = (uint8_t *)((behind + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE), *made = kept + ring * line_bytes;
     uint8_t *copies[2] = {made + line_bytes, made + line_bytes + looked_at};
 
     memset(across.first, 0, sizeof(int) * news); /* those that fill up the last group look at the first pixel */
@@ -290,12 +303,10 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
         int end = down.first[y] + down.taps < box_height ? down.first[y] + down.taps : box_height;
         for (; filtered < end; filtered += 2) {
             int last = filtered + 1 < box_height ? filtered + 1 : filtered;
-            fetch(&part, filtered + AHEAD);
-            fetch(&part, filtered + AHEAD + 1);
             const uint8_t *from[2] = {line_of(&part, filtered, looked_at, copies[0]),
                                       line_of(&part, last, looked_at, copies[1])};
             uint8_t *to[2] = {kept + filtered % ring * line_bytes, kept + (filtered + 1) % ring * line_bytes};
-            filter_lines(&across, size, from, to);
+            filter_lines(&across, size, from, AHEAD * stride, to);
         }
         for (int tap = 0; tap < down.taps; tap++)
             lines[tap] = kept + (down.first[y] + tap) % ring * line_bytes;
