@@ -214,6 +214,7 @@ ENDS = st.one_of(
             lambda seed: _noise(seed, seed),
             lambda seed: np.float32(seed),
             lambda seed: np.int8(seed),
+            lambda seed: np.uint16(seed),
             lambda seed: None,
         ]
     ),

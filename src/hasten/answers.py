@@ -156,13 +156,17 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
         done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
     finally:
         waiting.close()
-    form = "" if done.form is None else f", form={done.form}".replace("'", '"')
+    if data.classes is not None:
+        use = f'hasten.ImageFolder("{folder}", hasten.RandomResizedCrop(224))'
+    else:
+        form = "" if done.form is None else f", form={done.form}".replace("'", '"')
+        use = f'hasten.Shards("{folder}"{form})'
     show(
         f"Packed into {folder}",
         [
             ("samples", f"{count(done.samples)}, {'in their order' if seed is None else f'shuffled with seed {seed}'}"),
             ("shards", f"{count(done.shards)} of {byte_size(done.bytes)} in all, with an index and checksums"),
-            ("use", f'train=hasten.Shards("{folder}"{form})'),
+            ("use", f"train={use}"),
         ],
     )
 

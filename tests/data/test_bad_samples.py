@@ -254,7 +254,7 @@ def test_a_collate_that_fails_is_told_and_not_replaced():
         raise TypeError("no")
 
     with pytest.raises(UserCodeFailed, match="TypeError: no"):
-        replaced(Damaged({1}), collate=collate)
+        replaced(Damaged({1}), collate=collate, shuffle=False)
 
 
 def test_the_reason_is_one_line_with_the_place_where_it_is_known():

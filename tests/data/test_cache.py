@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -91,9 +92,71 @@ def test_the_usual_folder_is_the_user_s_own(tmp_path, monkeypatch):
     assert user_caches() == tmp_path / "caches" / "hasten"
     for folder in (user_caches(), only_cache(user_caches())):
         assert folder.stat().st_mode & 0o777 == 0o700
+    open_cache(Grey(), tmp_path / "named")
+    assert (tmp_path / "named").stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_caches() == tmp_path / ".cache" / "hasten"
+
+
+# Folders that change of themselves
+
+
+class Below(Grey):
+    """Reads what lies in a folder."""
+
+    def __init__(self, folder: object) -> None:
+        super().__init__()
+        self.folder = folder
+
+
+@pytest.mark.parametrize("place", ["photos", "photos/caches", "photos/far/off", "link", "link/caches"])
+def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_written(tmp_path, place):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "link").symlink_to("photos")
+    with pytest.raises(StorageFailed, match="caches of what lies in it would lie in it too") as caught:
+        open_cache(Below(tmp_path / "photos"), tmp_path / place)
+    assert caught.value.fix == "name a folder outside of it for the cache"
+    assert not [*(tmp_path / "photos").iterdir()]
+
+
+@pytest.mark.trap(41)
+@pytest.mark.parametrize("held", [lambda path: path, lambda path: [str(path)], lambda path: {path}])
+def test_a_folder_that_runs_write_into_is_named_whenever_a_cache_is_built_for_it(tmp_path, monkeypatch, held):
+    project = tmp_path / "project"
+    (project / "photos").mkdir(parents=True)
+    monkeypatch.chdir(project)
+    said: list[str] = []
+
+    def told_of(folder: Path) -> list[str]:
+        said.clear()
+        open_cache(Below(held(folder)), tmp_path / "caches", say=said.append)
+        return [text for text in said if text.startswith("Below.folder")]
+
+    assert not told_of(project / "photos")
+    (told,) = told_of(project)
+    assert f"is the folder {project}: whatever changes below it makes another cache" in told
+    assert not told_of(project)  # it is there
+    (project / "runs").mkdir()
+    (project / "runs" / "plan.toml").touch()
+    assert told_of(project) == [told]
+
+
+def test_only_a_folder_that_the_plan_names_may_be_others_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    user_caches().mkdir(parents=True)
+    user_caches().chmod(0o777)
+    with pytest.raises(StorageFailed, match="other users can write into the folder"):
+        open_cache(Grey())
+    assert len(open_cache(Grey(), user_caches())) == 9
+
+
+def test_a_folder_that_was_named_from_here_is_found_from_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cached = open_cache(Grey(), Path("c"))
+    monkeypatch.chdir("/")
+    sent = pickle.loads(pickle.dumps(cached))  # noqa: S301  our own bytes
+    assert same(samples_of(sent), samples_of(Grey()))
 
 
 # What is refused

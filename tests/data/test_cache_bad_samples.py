@@ -22,7 +22,7 @@ from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import source_of
-from hasten.errors import DataFailed, HastenError, OutOfMemory, StorageFailed, UserCodeFailed
+from hasten.errors import DataFailed, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.facts.plan import make_plan
 from kept_samples import same
 from loading import content, drawn
@@ -139,10 +139,12 @@ def too_many_files(what: str) -> OSError:
     return OSError(errno.EMFILE, what)
 
 
-@pytest.mark.parametrize("error", [StorageFailed, MemoryError, too_many_files])
+@pytest.mark.parametrize(
+    ("error", "kind"), [(StorageFailed, StorageFailed), (MemoryError, OutOfMemory), (too_many_files, DataFailed)]
+)
 @pytest.mark.parametrize("at", [0, 7])
-def test_what_is_no_fault_of_the_sample_s_ends_the_build(tmp_path, error, at):
-    with pytest.raises(HastenError, match="cannot read file") as caught:
+def test_what_is_no_fault_of_the_sample_s_ends_the_build(tmp_path, error, kind, at):
+    with pytest.raises(kind, match="cannot read file") as caught:
         kept_with(Damaged({at}, error), tmp_path)
     assert "2000 samples" not in caught.value.what
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
@@ -206,12 +208,16 @@ def test_kept_in_any_way_batches_and_stand_ins_are_the_same(
 @pytest.mark.trap(40)
 @pytest.mark.trap(41)
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("harm", ["cut off", "empty", "no picture"])
+@pytest.mark.parametrize("harm", ["cut off", "empty", "no picture", "a link to nothing", "a link to itself"])
 def test_pictures_that_cannot_be_read_are_replaced_alike_with_a_cache(tmp_path, reader, harm):
     whole = jpeg(40, 30, 3)
-    harmed = {"cut off": whole[: len(whole) // 2], "empty": b"", "no picture": b"no picture"}[harm]
+    harmed = {"cut off": whole[: len(whole) // 2], "no picture": b"no picture"}.get(harm, b"")
     files = {f"c/{number:04}.jpg": jpeg(12, 9, number % 9) for number in range(1000)} | {"c/0005.jpg": harmed}
-    data = hasten.ImageFolder(write(tmp_path / "p", files), hasten.RandomResizedCrop(8))
+    root = write(tmp_path / "p", files)
+    if "link" in harm:
+        (root / "c/0005.jpg").unlink()
+        (root / "c/0005.jpg").symlink_to("nothing.jpg" if harm == "a link to nothing" else "0005.jpg")
+    data = hasten.ImageFolder(root, hasten.RandomResizedCrop(8))
     wanted, told = read(data, LoaderOptions(), epochs=1)
     assert len(told) == 1
     assert read(data, LoaderOptions(**reader, cache=tmp_path / "c"), epochs=1) == (wanted, told)

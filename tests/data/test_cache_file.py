@@ -18,35 +18,16 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import dying
+from cache_folders import BAD, change, ragged, row, written
 from hasten.checkpoint import files
 from hasten.data import cache_file
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different, Writer
-from hasten.data.cache_samples import packed
+from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
+from hasten.data.cache_samples import ALIGNMENT
 from hasten.errors import DataFailed, StorageFailed
 from kept_samples import FORMS, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
-def written(folder: Path, samples: list, key: str = "key") -> Path:
-    """A DataFailed among the samples stands for one that could not be read."""
-    folder.mkdir(exist_ok=True)
-    writer = Writer(folder, key)
-    try:
-        for sample in samples:
-            if isinstance(sample, DataFailed):
-                writer.add_bad(sample)
-            else:
-                writer.add(packed(sample))
-        writer.finish("about")
-    finally:
-        writer.abandon()
-    return folder
-
-
-def ragged(number: int) -> tuple:
-    return torch.arange(number + 1.0), {"name": "n" * number, "picture": np.full((number % 3 + 1, 4), number, np.uint8)}
 
 
 def as_read(samples: list) -> list:
@@ -89,6 +70,18 @@ def test_a_view_lies_in_the_file_and_refuses_to_be_changed(tmp_path):
             view[0] = 0
 
 
+@pytest.mark.trap(41)
+def test_who_takes_the_mark_away_writes_to_memory_of_this_process_alone(tmp_path):
+    """As torch is given a picture, or columns, without a copy."""
+    cached = Cached(written(tmp_path / "c", [ragged(5)]))
+    before, (numbers, _) = (cached.folder / DATA).read_bytes(), cached.view(0)
+    numbers.flags.writeable = True
+    numbers[0] = 77
+    assert cached.view(0)[0][0] == 77
+    assert (cached.folder / DATA).read_bytes() == before
+    assert same(Cached(cached.folder)[0], ragged(5))
+
+
 def test_a_reader_is_sent_as_its_path(tmp_path):
     samples = [torch.full((50_000,), number) for number in range(3)]
     cached = Cached(written(tmp_path / "c", samples))
@@ -109,73 +102,6 @@ def test_a_sample_of_another_form_is_refused(tmp_path):
         written(tmp_path / "c", [1, "a"])
 
 
-# Columns
-
-
-def row(number: int) -> dict:
-    return {"row": torch.full((2, 3), number), "label": number, "weight": np.float32(number), "good": number % 2 == 0}
-
-
-def test_uniform_samples_are_columns_in_the_file(tmp_path):
-    cached = Cached(written(tmp_path / "c", [row(number) for number in range(5)]))
-    columns = cached.columns()
-    assert [*columns] == ["row", "label", "weight", "good"]
-    for name, column in columns.items():
-        assert np.shares_memory(column, cached._data)
-        assert not column.flags.writeable
-        wanted = np.stack([np.asarray(row(number)[name]) for number in range(5)])
-        assert column.dtype == wanted.dtype
-        assert (column == wanted).all()
-
-
-@given(form=FORMS, count=st.integers(1, 5))
-def test_columns_hold_what_the_samples_hold_wherever_there_are_any(tmp_path_factory, form, count):
-    cached = Cached(written(tmp_path_factory.mktemp("cache"), [form(seed) for seed in range(count)]))
-    columns = cached.columns()
-    if columns is None:
-        return
-    for index in range(count):
-        sample = cached.view(index)
-        if isinstance(columns, dict):
-            assert all(same(np.array(columns[key][index]), np.array(sample[key])) for key in sample)
-        elif isinstance(columns, np.ndarray):
-            assert same(np.array(columns[index]), np.array(sample))
-        else:
-            assert type(columns) is type(sample)
-            parts = zip(columns, sample, strict=True)
-            assert all(same(np.array(column[index]), np.array(part)) for column, part in parts)
-
-
-@pytest.mark.parametrize(
-    "samples",
-    [
-        [torch.ones(2), torch.ones(3)],
-        [(1, "text")] * 2,
-        [(1, (2, 3))] * 2,
-        [torch.ones(2, 3).t()] * 2,
-        [torch.ones(2, dtype=torch.bfloat16)] * 2,
-        [()] * 2,
-        [None] * 2,
-    ],
-    ids=["other shapes", "text", "nested", "other layout", "a dtype that numpy has not", "nothing in it", "None"],
-)
-def test_other_samples_are_no_columns(tmp_path, samples):
-    assert Cached(written(tmp_path / "c", samples)).columns() is None
-
-
-def test_columns_are_checked_before_they_are_given_out(tmp_path):
-    folder = written(tmp_path / "c", [row(number) for number in range(5)])
-    change(folder / DATA, -200)
-    with pytest.raises(StorageFailed, match="sample 4 is not as it was written"):
-        Cached(folder).columns()
-
-
-def test_it_is_told_how_far_the_check_is(tmp_path):
-    told = list[tuple[int, int]]()
-    Cached(written(tmp_path / "c", [row(number) for number in range(5)])).columns(lambda *step: told.append(step))
-    assert told == [(5, 5)]
-
-
 # Samples that could not be read
 
 
@@ -194,14 +120,9 @@ def test_what_could_not_be_read_raises_the_same_words_and_all_others_are_themsel
                     read(index)
 
 
-@given(place=st.integers(0, 8 * 5 - 1), bit=st.integers(0, 7))
-def test_columns_are_not_built_from_an_index_that_was_changed(tmp_path_factory, place, bit):
-    folder = written(tmp_path_factory.mktemp("c") / "c", [row(number) for number in range(3)])
-    data = bytearray((folder / INDEX).read_bytes())
-    data[place] ^= 1 << bit
-    (folder / INDEX).write_bytes(data)
-    with pytest.raises(StorageFailed, match="is not as it was written"):
-        Cached(folder).columns()
+def test_what_follows_one_that_could_not_be_read_is_aligned(tmp_path):
+    cached = Cached(written(tmp_path / "c", [BAD, ragged(1), BAD, ragged(2)]))
+    assert [cached.view(index)[0].ctypes.data % ALIGNMENT for index in (1, 3)] == [0, 0]
 
 
 def test_a_file_larger_than_memory_is_mapped(tmp_path):
@@ -226,20 +147,7 @@ def test_a_lack_of_memory_or_files_does_not_make_a_cache_a_damaged_one(tmp_path,
         Cached(folder)
 
 
-def test_where_one_could_not_be_read_there_are_no_columns(tmp_path):
-    assert Cached(written(tmp_path / "c", [row(0), BAD, row(2)])).columns() is None
-
-
 # Damage
-
-
-def change(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1 << (position % 8)
-    path.write_bytes(data)
-
-
-BAD = DataFailed("is no picture: \ud800", where="a.jpg", fix="take it out")
 
 
 def read_all(cached: Cached, samples: list) -> int:
@@ -305,6 +213,15 @@ def test_a_file_that_was_cut_off_is_no_cache(tmp_path_factory, name, share):
 
 
 @pytest.mark.parametrize("name", [DATA, INDEX])
+def test_a_file_that_has_grown_is_no_cache(tmp_path, name):
+    folder = written(tmp_path / "c", [ragged(number) for number in range(4)])
+    with open(folder / name, "ab") as file:
+        file.write(bytes(64))
+    with pytest.raises(Damaged, match=f"{name} has .* bytes instead of"):
+        Cached(folder)
+
+
+@pytest.mark.parametrize("name", [DATA, INDEX])
 def test_a_file_that_is_gone_is_damage(tmp_path, name):
     folder = written(tmp_path / "c", [1, 2])
     (folder / name).unlink()
@@ -352,6 +269,28 @@ def test_any_other_text_is_no_manifest(tmp_path, text):
     folder = written(tmp_path / "c", [1])
     (folder / MANIFEST).write_text(text)
     with pytest.raises(Damaged, match=MANIFEST):
+        Cached(folder)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ["exec"],
+        ["array", "float3", 1],
+        ["tensor", "float3", 1],
+        ["tensor"],
+        {},
+        3,
+        ["dict", 5],
+        ["dict", [["a"]]],
+        ["tensor", "load", 1],
+    ],
+)
+def test_a_form_that_this_version_does_not_know_is_damage(tmp_path, form):
+    folder = written(tmp_path / "c", [1])
+    content = json.loads((folder / MANIFEST).read_text())["manifest"] | {"form": form}
+    (folder / MANIFEST).write_text(json.dumps({"digest": cache_file._digest_of(content), "manifest": content}))
+    with pytest.raises(Damaged, match=f"{MANIFEST} names a form of samples that there is not: "):
         Cached(folder)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import datetime
 import enum
 import functools
 import io
+import operator
 import os
+import random
 import re
 import socket
 import subprocess
@@ -15,6 +18,7 @@ import sys
 import textwrap
 import threading
 import types
+import typing
 
 import numpy as np
 import pytest
@@ -36,6 +40,11 @@ pytestmark = pytest.mark.trap(41)
 class Level(enum.Enum):
     LOW = 1
     HIGH = 2
+
+
+class Size(typing.NamedTuple):
+    height: int
+    width: int = 7
 
 
 class Slotted:
@@ -132,6 +141,14 @@ def test_the_data_set_s_own_code_counts():
     assert len(keys) == 2
 
 
+@pytest.mark.parametrize(("old", "new"), [("w * 2", "w * 3"), ("w: int = 7", "w: int = 8")])
+def test_code_and_defaults_of_a_named_tuple_count(old, new):
+    source = "class Size(NamedTuple):\n h: int\n w: int = 7\n def wide(self):\n  return self.w * 2"
+    before, after = (made(text, "Size", NamedTuple=typing.NamedTuple) for text in (source, source.replace(old, new)))
+    assert key(before(1, 2)) != key(after(1, 2))
+    assert key(before(1, 2)) == key(made(source, "Size", NamedTuple=typing.NamedTuple)(1, 2))
+
+
 def test_what_a_function_closes_over_counts():
     def scaled(by):
         return lambda x: x * by
@@ -197,6 +214,16 @@ DIFFERENT = {
         ),
         torch.eye(3).to_sparse(),
     ),
+    "named tuples": lambda tmp: (
+        *(Size(2, 3), Size(3, 2), (2, 3), collections.namedtuple("Size", "width height")(2, 3)),
+        *(collections.namedtuple("Size", "height width")(2, 3), collections.namedtuple("Area", "height width")(2, 3)),
+    ),
+    "objects of Python's own library": lambda tmp: (
+        *(operator.itemgetter(1), operator.itemgetter(2), operator.attrgetter("a"), operator.attrgetter("b")),
+        *(operator.methodcaller("a", 1), operator.methodcaller("a", 2), operator.methodcaller("a", b=2)),
+        *(array.array("i", [1, 2]), array.array("i", [1, 3]), array.array("f", [1, 2]), [1, 2]),
+    ),
+    "functions of a package": lambda tmp: (np.mean, np.sum, np.load, torch.relu, functools.partial(np.mean, axis=0)),
     "enums": lambda tmp: (Level.LOW, Level.HIGH),
     "dtypes": lambda tmp: (torch.float32, torch.float64, np.dtype("f4"), torch.device("cpu")),
     "times": lambda tmp: (datetime.timedelta(1), datetime.timedelta(2), datetime.date(2020, 1, 1)),
@@ -262,7 +289,10 @@ class Opened:
 
 @pytest.mark.parametrize(
     "value",
-    [io.BytesIO(b"1"), np.random.default_rng(0), torch.Generator(), iter([1]), socket.socket, threading.local()],
+    [
+        *(io.BytesIO(b"1"), np.random.default_rng(0), torch.Generator(), random.Random(0)),
+        *(iter([1]), socket.socket, threading.local()),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_what_cannot_be_told_is_refused_with_its_place_and_a_remedy(value):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hasten.data import cache_key
+from hasten.data import cache_key_folders
 from hasten.errors import DataFailed
 from kept_samples import key
 
@@ -80,6 +80,7 @@ def test_a_link_counts_by_what_it_leads_to_and_one_that_leads_back_ends(photos, 
     (tmp_path / "elsewhere").mkdir()
     (photos / "far").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (photos / "nowhere").symlink_to(tmp_path / "gone")
+    (photos / "circle").symlink_to(photos / "circle")
     before = key(photos)
     assert key(photos) == before
     (tmp_path / "elsewhere" / "new.jpg").write_bytes(b"1")
@@ -101,7 +102,7 @@ def test_a_memory_map_counts_by_its_file(tmp_path):
 
 
 def test_a_folder_with_too_many_files_is_refused(photos, monkeypatch):
-    monkeypatch.setattr(cache_key, "MOST_ENTRIES", 2)
+    monkeypatch.setattr(cache_key_folders, "MOST_ENTRIES", 2)
     with pytest.raises(DataFailed, match="more than 2 files below it") as caught:
         key(photos)
     assert "cache_key" in caught.value.fix

@@ -171,3 +171,4 @@ def test_which_rows_a_data_set_has_follows_through_every_part():
     assert steady_rows(Augmented(whole, jittered)) is None
     assert steady_rows(Subset(Subset(whole, [7, 8, 9]), [2, 0])).tolist() == [9, 7]
     assert steady_rows(Subset(Part(whole, [7, 8, 9]), [1])).tolist() == [8]
+    assert steady_rows(Subset(whole, [-1, 0])).tolist() == [len(whole) - 1, 0]

@@ -15,6 +15,7 @@ from hasten.checkpoint import files
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.proven_steady import SPREAD
+from hasten.entry import _watcher_of_caches
 from kept_samples import Counted, Grey, Listed, same, samples_of
 from ranks import on_ranks
 
@@ -58,6 +59,21 @@ def test_whichever_rank_builds_it_shows_how_far_it_is_and_the_others_say_that_th
         assert lines[1:] == [f"rank 1: prepared {done} of 20 samples" for done in (5, 10, 15, 20)]
     else:
         assert lines == []
+
+
+def test_a_rank_that_shows_nothing_else_tells_the_quarters_of_every_cache_in_plain_text(capsys):
+    watcher = _watcher_of_caches(1).of_cache
+    assert watcher is not None
+    for count in (4, 8):
+        for done in range(1, count + 1):
+            watcher.progress(done, count)
+    watcher.say("/data/\x1b[2J is whole")
+    told = [
+        f"rank 1: prepared {done} of {count} samples"
+        for count in (4, 8)
+        for done in range(count // 4, count + 1, count // 4)
+    ]
+    assert capsys.readouterr().err.splitlines() == [*told, "rank 1: /data/[2J is whole"]
 
 
 def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):

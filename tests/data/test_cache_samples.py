@@ -41,6 +41,24 @@ def test_a_sample_comes_back_bit_for_bit(form, seed):
     assert same(again(sample), sample)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(complex(1.5, -0.0), float("nan"), -7, True, None, "ä\udc80\0", b"\0\xff", np.int8(-3), np.float32(0.1)),
+        *(torch.arange(6.0).reshape(2, 3).t(), torch.ones(3, dtype=torch.bfloat16), torch.tensor(5, dtype=torch.int16)),
+        *(np.arange(6).reshape(2, 3).T, np.array(2.5), np.arange(4, dtype=">i2"), picture("I", 14)),
+    ],
+    ids=repr,
+)
+def test_every_kind_of_end_comes_back_whatever_it_stands_between(value):
+    sample = ("first", torch.ones(2, 3), value, {"last": 7, "value": value})
+    assert same(again(sample), sample)
+    first, _, shown, last = viewed(sample)
+    assert (first, last["last"]) == ("first", 7)
+    if isinstance(value, np.ndarray) or not isinstance(value, torch.Tensor | Image.Image):
+        assert same(shown, value)
+
+
 @given(form=FORMS, seed=st.integers(0, 20))
 def test_the_numbers_of_the_index_are_as_many_as_the_form_says(form, seed):
     taken = packed(form(seed))
@@ -63,6 +81,22 @@ def test_a_picture_of_every_mode_comes_back(mode):
 def test_a_picture_with_a_palette_shows_the_same_colours():
     image = picture("P", 3)
     assert again(image).convert("RGB").tobytes() == image.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_view_of_a_picture_of_every_mode_shows_its_pixels(mode):
+    image = picture(mode, 14)
+    wanted = np.asarray(image.convert("L") if mode == "1" else image)
+    (shown,) = viewed([image])
+    assert (shown.dtype, shown.shape) == (wanted.dtype, wanted.shape)
+    assert shown.tobytes() == wanted.tobytes()
+
+
+def test_a_palette_keeps_how_far_its_colours_can_be_seen_through():
+    image = picture("P", 3)
+    image.putpalette(bytes(range(40, 48)), "RGBA")
+    assert again(image).palette.mode == "RGBA"
+    assert again(image).convert("RGBA").tobytes() == image.convert("RGBA").tobytes()
 
 
 def test_a_picture_of_a_file_comes_back_without_the_file():

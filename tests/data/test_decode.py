@@ -1,6 +1,8 @@
 """Every picture file gives Pillow's own pixels, the right way up, or one error that names it."""
 
 import io
+import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -27,9 +29,9 @@ OTHERS = {
     "CMYK": ("CMYK", "JPEG", {}),
     "palette": ("P", "PNG", {}),
     "palette with alpha": ("P", "PNG", {"transparency": 3}),
+    "palette with alphas": ("P", "PNG", {"transparency": bytes(range(9, 200))}),
     "alpha": ("RGBA", "PNG", {}),
     "grey with alpha": ("LA", "PNG", {}),
-    "16 bits": ("I;16", "PNG", {}),
     "1 bit": ("1", "PNG", {}),
     "grey PNG": ("L", "PNG", {}),
     "WebP": ("RGB", "WEBP", {}),
@@ -40,7 +42,6 @@ OTHERS = {
     "TIFF": ("RGB", "TIFF", {}),
     "TIFF, deflated": ("RGB", "TIFF", {"compression": "tiff_deflate"}),
     "TIFF with JPEG in it": ("RGB", "TIFF", {"compression": "jpeg"}),
-    "TIFF, 16 bits": ("I;16", "TIFF", {}),
     "PPM": ("RGB", "PPM", {}),
     "PGM": ("L", "PPM", {}),
 }
@@ -77,13 +78,52 @@ def test_a_jpeg_file_has_pillows_pixels_bit_for_bit(mode, options, height, width
     assert np.array_equal(shown(data), as_pillow_shows(data))
 
 
-@pytest.mark.filterwarnings("ignore:Palette images with Transparency")
 @pytest.mark.parametrize(("height", "width"), SIZES)
 @pytest.mark.parametrize(("mode", "form", "options"), OTHERS.values(), ids=OTHERS)
 def test_every_other_format_has_pillows_pixels(mode, form, options, height, width):
     data = file_of(image(height, width, mode), form, **options)
     assert Encoded(data, "it").denominators == (1,)
-    assert np.array_equal(shown(data), as_pillow_shows(data))
+    found = shown(data)  # outside of what follows: it is to warn of nothing
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert np.array_equal(found, as_pillow_shows(data))
+
+
+RAMP = np.arange(65536, dtype=np.uint16).reshape(128, 512)
+
+
+@pytest.mark.parametrize(("form", "order"), [("PNG", "<u2"), ("PPM", "<u2"), ("TIFF", "<u2"), ("TIFF", ">u2")])
+def test_greys_of_16_bits_keep_their_higher_byte(form, order):
+    mode = "I;16" if order == "<u2" else "I;16B"
+    data = file_of(Image.frombytes(mode, (512, 128), RAMP.astype(order).tobytes()), form)
+    assert np.array_equal(shown(data), np.repeat((RAMP >> 8)[..., None], 3, axis=2))
+
+
+def test_greys_of_16_bits_are_turned_too():
+    data = file_of(Image.fromarray(RAMP), "PNG", exif=exif(6))
+    assert np.array_equal(shown(data)[..., 1], np.rot90(RAMP >> 8, -1))
+
+
+def test_greys_of_12_bits_keep_their_higher_byte():
+    tag = "<HHII"
+    data = file_of(Image.fromarray(np.full((4, 6), 0xABCD, np.uint16)), "TIFF")
+    assert data.count(struct.pack(tag, 258, 3, 1, 16)) == 1
+    data = data.replace(struct.pack(tag, 258, 3, 1, 16), struct.pack(tag, 258, 3, 1, 12))
+    data = data.replace(b"\xcd\xab" * 24, b"\xab\xca\xbc" * 12 + bytes(12))
+    assert (shown(data) == 0xAB).all()
+
+
+def test_a_pgm_file_is_as_white_as_it_says():
+    data = b"P5 2 1 1000\n" + struct.pack(">HH", 500, 1000)
+    assert shown(data)[..., 0].tolist() == [[128, 255]]
+
+
+@pytest.mark.parametrize("number", [np.int32, np.float32])
+def test_greys_of_which_nothing_says_what_is_white_are_refused(number):
+    data = file_of(Image.fromarray(np.ones((3, 5), number)), "TIFF")
+    with pytest.raises(DataFailed, match="no file says which of them is white") as refusal:
+        Encoded(data, "deep.tif")
+    assert (refusal.value.where, refusal.value.fix) == ("deep.tif", "save it with 8 or 16 bits a pixel")
 
 
 def test_colours_of_four_inks_as_photoshop_writes_them_are_pillows():

@@ -8,7 +8,7 @@ from torch.utils.data import IterableDataset
 
 from hasten.data.loader import EvaluationLoader
 from hasten.data.sources import source_of
-from hasten.errors import DataFailed, UserCodeFailed
+from hasten.errors import DataFailed, OutOfMemory, UserCodeFailed
 from loading import (
     HERE,
     ONE_WORKER,
@@ -48,7 +48,13 @@ class Stubborn(Exception):
 @pytest.mark.parametrize("options", [HERE, TWO_WORKERS], ids=["here", "workers"])
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(ValueError, UserCodeFailed), (StopIteration, UserCodeFailed), (OSError, DataFailed), (EOFError, DataFailed)],
+    [
+        (ValueError, UserCodeFailed),
+        (StopIteration, UserCodeFailed),
+        (OSError, DataFailed),
+        (EOFError, DataFailed),
+        (MemoryError, OutOfMemory),
+    ],
 )
 def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(options, error, kind):
     with pytest.raises(kind) as caught:
@@ -60,6 +66,14 @@ def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(opti
     assert type(caught.value.__cause__) is error
     if options.workers:
         assert any("in __getitem__" in note for note in caught.value.__cause__.__notes__)
+
+
+def test_a_lack_of_memory_for_a_batch_is_no_fault_of_its_samples():
+    def out_of_memory(samples: list[Any]) -> Any:
+        raise MemoryError("cannot allocate")
+
+    with pytest.raises(OutOfMemory, match="could not become a batch in epoch 0: MemoryError: cannot allocate"):
+        epoch_of(Drawing(12), collate=out_of_memory)
 
 
 def test_no_worker_outlives_an_error_or_an_epoch_left_early():

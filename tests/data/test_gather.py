@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import pickle
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import default_collate
 
-from hasten.data.gather import HOST_ALIGNMENT, TOGETHER_BYTES, Gather
+from hasten.data.gather import HOST_ALIGNMENT, TOGETHER_BYTES, Gather, Rows
+from kept_samples import same
 
 DTYPES = [
     torch.float32,
@@ -20,6 +23,7 @@ DTYPES = [
     torch.bool,
     torch.cfloat,
 ]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 
 
 @given(
@@ -36,6 +40,44 @@ def test_the_rows_are_those_that_torch_selects_alone_and_together(dtype, shape, 
             assert values.dtype is dtype
             assert torch.equal(values, column[torch.from_numpy(rows)])
             assert numbers.tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
+@pytest.mark.parametrize("dtype", UNSIGNED)
+def test_numbers_that_torch_cannot_select_by_index_are_gathered_too(dtype, shape):
+    limits = torch.iinfo(dtype)
+    values = np.random.default_rng(0).integers(limits.min, limits.max, (64, *shape), np.uint64, endpoint=True)
+    column = torch.from_numpy(values.astype(str(dtype).removeprefix("torch.")))
+    gather, batches = Gather((column, torch.arange(64))), [np.arange(32), np.arange(32, 64)]
+    for found in (list(map(gather, batches)), list(gather.each(batches))):
+        for (numbers, _), rows in zip(found, batches, strict=True):
+            assert numbers.dtype is dtype
+            assert np.array_equal(numbers.numpy(), column.numpy()[rows])
+
+
+class Row(NamedTuple):
+    values: torch.Tensor
+    labels: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        torch.arange(6.0),
+        (torch.arange(6.0), torch.arange(6)),
+        Row(torch.arange(6.0), torch.arange(6)),
+        [torch.arange(6.0)],
+        {0: torch.arange(6.0), "labels": torch.arange(6)},
+    ],
+    ids=["alone", "tuple", "named tuple", "list", "dictionary"],
+)
+def test_batches_and_rows_have_the_form_of_the_columns(columns):
+    data = Rows(columns)
+    assert len(data) == 6
+    wanted = default_collate([data[index] for index in (4, 1)])
+    gather, rows = Gather(columns), np.array([4, 1])
+    for found in [gather(rows), *gather.each([rows, rows])]:
+        assert same(found, wanted if type(columns) is not tuple else tuple(wanted))
 
 
 def starts_of(column: torch.Tensor, size: int, many: int) -> list[int]:
@@ -97,6 +139,13 @@ def test_a_worker_process_is_sent_every_column_once():
     sent = pickle.dumps(Gather({"rows": column}))
     assert len(sent) < 1.2 * column.nbytes
     assert torch.equal(pickle.loads(sent)(np.array([1]))["rows"], column[:1])  # noqa: S301 - our own bytes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", UNSIGNED)
+def test_on_the_device_all_numbers_are_gathered(dtype):
+    column = torch.arange(8).to(dtype)
+    assert torch.equal(Gather(column.to("cuda"))(np.array([5, 2])).cpu(), column.view(-1)[5::-3])
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Subset, default_collate, random_split
 
 import hasten
 from data.pictures import file_of, image, jpeg, photos, write
+from hasten.data.augmented import seam_of
 from hasten.data.cache import open_cache
 from hasten.data.crops import Box, sufficient
 from hasten.data.fillings import Cropped, Shown
@@ -23,6 +24,7 @@ from hasten.data.options import Placement
 from hasten.data.randomness import reseed, sample_seed
 from hasten.data.sources import source_of
 from hasten.data.threads import Threads
+from hasten.errors import DataFailed
 from loading import HERE, ONE_WORKER, STAYING, TWO_WORKERS, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -220,6 +222,13 @@ def test_a_part_by_subset_or_random_split_is_read_as_the_whole(data):
     assert len(data) == 12
 
 
+def test_a_part_counts_from_the_end_and_holds_nothing_that_is_not_there(data):
+    assert same(epoch(data.subset([-1, 0])), epoch(data.subset([11, 0])))
+    for wrong in ([0, 12], [0, 0.5]):
+        with pytest.raises(DataFailed, match="a part of a folder of pictures gives"):
+            data.subset(wrong)
+
+
 def test_a_part_of_a_part_is_counted_from_the_part(data):
     chosen = data.subset([7, 2, 5]).subset([2, 0])
     labels = [found.tolist() for _, found in epoch(chosen, shuffle=False, batch_size=2)]
@@ -289,6 +298,17 @@ def test_another_loader_can_read_it(data):
     assert (picture.shape, label) == ((3, SIZE, SIZE), 2)
     assert not torch.equal(data[3][0], data[3][0])
     assert default_collate([data[0], data[1]])[0].shape == (2, 3, SIZE, SIZE)
+
+
+def test_a_view_without_random_numbers_draws_none_so_its_pictures_can_be_a_steady_part(root, tmp_path):
+    middle = ImageFolder(root, hasten.CenterCrop(SIZE))
+    cached = open_cache(seam_of(hasten.Augmented(middle, tuple)).steady, tmp_path)
+    assert all(torch.equal(cached[index][0], middle[index][0]) for index in range(len(middle)))
+
+
+def test_a_folder_in_the_users_home_is_found(root, monkeypatch):
+    monkeypatch.setenv("HOME", str(root.parent))
+    assert len(ImageFolder(f"~/{root.name}", hasten.CenterCrop(SIZE))) == 12
 
 
 def test_a_view_of_the_users_own_decides_what_is_shown(root):

@@ -6,7 +6,10 @@ import pytest
 
 import hasten
 from data.pictures import jpeg, photos, write
+from hasten.data.crops import View
 from hasten.data.images import ImageFolder
+from hasten.data.keeping import why_not_in_memory
+from hasten.data.sources import source_of
 from hasten.errors import DataFailed, Misconfigured
 from loading import HERE, TWO_WORKERS, epoch_of
 
@@ -27,12 +30,37 @@ def root(tmp_path_factory):
         ({"mean": (0.5, 0.5)}, r"mean is \(0.5, 0.5\)"),
         ({"deviation": (1, 1, 0)}, r"deviation \(1, 1, 0\)"),
         ({"deviation": (1, 1, 1, 1)}, "three numbers each"),
+        ({"mean": 0.5}, "mean is 0.5"),
+        ({"mean": None}, "mean is None"),
+        ({"deviation": "abc"}, "deviation abc"),
+        ({"mean": (0.5, 0.5, float("nan"))}, "three numbers each"),
     ],
 )
 def test_colours_that_cannot_be_meant_are_refused(root, colours, told):
     with pytest.raises(Misconfigured) as refusal:
         ImageFolder(root, VIEW, **colours)
     assert re.search(told, str(refusal.value))
+
+
+@pytest.mark.parametrize("view", [24, None, str.upper, hasten.CenterCrop], ids=["number", "None", "function", "class"])
+def test_what_is_no_view_is_refused_when_it_is_given(root, view):
+    with pytest.raises(Misconfigured, match="does not say what of a picture is shown") as refusal:
+        ImageFolder(root, view)
+    assert "hasten.RandomResizedCrop(224)" in refusal.value.fix
+
+
+def test_a_view_of_the_users_own_needs_a_size_too(root):
+    class Nothing(View):
+        size, draws = 0, 0
+
+    with pytest.raises(Misconfigured, match="the size of a view is 0"):
+        ImageFolder(root, Nothing())
+
+
+@pytest.mark.parametrize("view", [hasten.CenterCrop(24), hasten.RandomResizedCrop(24)], ids=["middle", "random"])
+def test_why_pictures_are_no_columns_is_true_of_every_view(root, view):
+    why = why_not_in_memory(source_of(ImageFolder(root, view), field="train"))
+    assert why == "it makes its batches itself from what it reads, which the technique `cache` can keep"
 
 
 @pytest.mark.parametrize("options", [HERE, TWO_WORKERS], ids=["here", "workers"])

@@ -6,14 +6,14 @@ import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from hasten.data.augmented import Augmented
 from hasten.data.cache_file import Cached
@@ -54,6 +54,11 @@ class Forms:
 
     def cache_key(self) -> str:
         return "the only one in its folder"
+
+
+class Row(NamedTuple):
+    values: torch.Tensor
+    label: int
 
 
 def as_read(samples: list[Any]) -> list[Any]:
@@ -187,12 +192,14 @@ class Stream(IterableDataset[int]):
     ("data", "why"),
     [
         (Grey(), "write hasten.Augmented(dataset, transform)"),
+        (ConcatDataset([Grey(), Grey()]), "write hasten.Augmented(dataset, transform)"),
+        (Subset(ConcatDataset([Augmented(Grey(), jittered), Grey()]), [3]), "one transform around all its parts"),
         (torch.arange(5), "columns in memory already"),
         (TensorDataset(torch.arange(5)), "columns in memory already"),
         ([1, 2, 3], "in memory already"),
         (Stream(), "stream"),
     ],
-    ids=["unsaid", "tensor", "TensorDataset", "list", "stream"],
+    ids=["unsaid", "several", "several Augmented", "tensor", "TensorDataset", "list", "stream"],
 )
 def test_where_there_is_nothing_to_cache_the_reason_is_a_notice_and_the_data_stay(tmp_path, data, why):
     source = source_of(data, field="train")
@@ -200,6 +207,12 @@ def test_where_there_is_nothing_to_cache_the_reason_is_a_notice_and_the_data_sta
     assert found.dataset is source.dataset
     assert why in found.notices[-1]
     assert why in (why_not_cached(source) or "")
+
+
+def test_columns_that_a_collate_function_wants_as_samples_are_not_cached_either(tmp_path):
+    for data in (torch.arange(5), (torch.arange(5),), {"x": torch.arange(5)}):
+        source = source_of(data, field="train", collate=as_read)
+        assert "in memory already" in kept_as(source, LoaderOptions(cache=tmp_path)).notices[-1]
 
 
 def test_who_watches_is_told(tmp_path):
@@ -222,6 +235,8 @@ def test_who_watches_is_told(tmp_path):
         lambda index: [np.float32(index), np.int8(index)],
         lambda index: index,
         lambda index: (torch.arange(6).reshape(2, 3).t() + index,),
+        lambda index: Row(torch.full((3,), index), index),
+        lambda index: (np.uint16(65535 - index), np.uint32(index), np.full(1, index, np.uint64)),
     ],
 )
 @pytest.mark.trap(40)
@@ -293,14 +308,27 @@ def test_a_data_set_that_says_it_draws_nothing_and_draws_is_found_out():
         def __getitem__(self, index: int) -> Any:
             return torch.rand(2)
 
-    with pytest.raises(DataFailed, match="sample 0 draws from torch's global generator"):
+    with pytest.raises(DataFailed, match="sample 0 draws from torch's global generator") as caught:
         kept_as(source_of(Lying(), field="train"), LoaderOptions(in_memory="host"))
+    assert "hasten.Augmented(dataset, transform)" in caught.value.fix
+    assert caught.value.fix.endswith("; or leave in_memory out of the plan")
 
 
 def test_samples_that_are_not_alike_are_refused_by_number():
     source = source_of(Forms(lambda index: torch.ones(2 + (index == 5)), 9), field="train")
     with pytest.raises(DataFailed, match="sample 5 has other shapes or types than sample 0"):
         kept_as(source, LoaderOptions(in_memory="host"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [lambda index: "text", lambda index: (index, [index]), lambda index: torch.ones(1 + index)],
+    ids=["text", "nested", "unlike"],
+)
+def test_samples_that_cannot_be_columns_can_be_read_without(form):
+    with pytest.raises(DataFailed) as caught:
+        kept_as(source_of(Forms(form, 9), field="train"), LoaderOptions(in_memory="host"))
+    assert caught.value.fix == "leave in_memory out of the plan"
 
 
 def test_what_does_not_fit_is_refused_with_the_arithmetic_before_any_of_it_is_read():

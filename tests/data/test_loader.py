@@ -95,6 +95,15 @@ def test_a_sampler_of_the_users_decides_what_is_read():
     assert steps(epoch_of(given_loader, batch_size=None)) == [[9, 9, 1], [0]]
 
 
+@pytest.mark.parametrize("data", [TensorDataset(torch.arange(20)), Subset(TensorDataset(torch.arange(40)), range(20))])
+def test_rows_that_a_sampler_draws_are_counted_from_the_end_or_refused_before_they_are_gathered(data):
+    drawn = DataLoader(data, batch_size=3, sampler=[-1, 0, -20, 19])
+    assert steps(epoch_of(drawn, batch_size=None)) == [[19, 0, 0], [19]]
+    for beyond in (20, -21):
+        with pytest.raises(DataFailed, match=f"the sampler, in epoch 0, gives the index {beyond} at position 1"):
+            epoch_of(DataLoader(data, batch_size=2, sampler=[0, beyond]), batch_size=None)
+
+
 def test_parts_of_a_tensor_data_set_give_their_own_rows():
     part = Subset(TensorDataset(torch.arange(10, 20)), [7, 2, 5])
     assert sorted(indices(epoch_of(part))) == [12, 15, 17]

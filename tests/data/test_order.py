@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hasten.data import order
 from hasten.data.order import CHUNK, Order, SampledOrder, walked
-from hasten.errors import DataFailed
+from hasten.errors import DataFailed, UserCodeFailed
 
 seeds = st.integers(0, 2**63 - 1)
 epochs = st.integers(0, 2**40)
@@ -175,3 +175,57 @@ def test_a_sampler_of_the_users_draws_the_same_in_the_same_epoch_and_disturbs_no
 def test_a_sampler_whose_length_is_wrong_is_an_error(count):
     with pytest.raises(DataFailed, match="its length says"):
         SampledOrder(Halves(), count, seed=1).indices(0, 0, 5)
+
+
+class Drawing:
+    """A sampler that yields what it was given, and says so much of its length."""
+
+    def __init__(self, drawn, length=None):
+        self.drawn, self.length = drawn, len(drawn) if length is None else length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(self.drawn)
+
+
+@pytest.mark.parametrize("wrong", [2.9, "2", (2, 0), None])
+def test_a_sampler_that_draws_no_indices_is_told_what_it_drew(wrong):
+    drawn = [*range(CHUNK + 1), wrong]
+    with pytest.raises(DataFailed) as caught:
+        SampledOrder(Drawing(drawn), len(drawn), seed=1).indices(3, 0, 5)
+    assert "the sampler, in epoch 3, gives" in caught.value.what
+    assert f"at position {CHUNK + 1}" in caught.value.what
+
+
+def test_a_sampler_may_draw_any_index_that_a_data_set_answers_to():
+    assert SampledOrder(Drawing([70, -3]), 2, seed=1).indices(0, 0, 2).tolist() == [70, -3]
+
+
+def test_rows_that_a_sampler_draws_are_counted_from_the_end_or_refused():
+    assert SampledOrder(Drawing([7, -8, -1]), 3, seed=1, rows=8).indices(0, 0, 3).tolist() == [7, 0, 7]
+    with pytest.raises(DataFailed, match="the sampler, in an evaluation, gives the index 8 at position 1"):
+        SampledOrder(Drawing([7, 8, -1]), 3, seed=1, rows=8).indices(-1, 0, 3)
+
+
+@pytest.mark.parametrize("length", [CHUNK, 2 * CHUNK + 3])
+def test_a_sampler_longer_than_a_chunk_is_taken_whole(length):
+    drawn = np.random.default_rng(0).integers(0, 1 << 40, length)
+    assert np.array_equal(SampledOrder(Drawing(drawn), length, seed=1).indices(0, 0, length), drawn)
+
+
+def test_a_sampler_that_yields_nothing_has_another_length_than_it_says():
+    with pytest.raises(DataFailed, match="drew 0 samples in epoch 2, and its length says 5"):
+        SampledOrder(Drawing([], 5), 5, seed=1).indices(2, 0, 5)
+
+
+def test_a_sampler_that_raises_is_the_users_code_and_names_its_line():
+    def failing():
+        yield 0
+        raise KeyError("no weights")
+
+    with pytest.raises(UserCodeFailed, match="the sampler raised in epoch 0: KeyError: 'no weights'") as caught:
+        SampledOrder(Drawing(failing(), 2), 2, seed=1).indices(0, 0, 2)
+    assert "in failing" in caught.value.where
+    assert isinstance(caught.value.__cause__, KeyError)

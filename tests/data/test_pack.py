@@ -82,6 +82,13 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path):
     assert caught.value.where.endswith("a.jpg")
 
 
+def test_a_class_whose_name_no_index_can_hold_is_refused_before_anything_is_read(tmp_path: Path):
+    picture(tmp_path / "photos" / "b\udcff" / "a.jpg", 1)
+    with pytest.raises(DataFailed, match="its name is no UTF-8 text") as caught:
+        PicturesInFolders(tmp_path / "photos")
+    assert caught.value.where == f"{tmp_path}/photos/b\\xff"
+
+
 # ---- estimate and refusals
 
 

@@ -246,6 +246,19 @@ def test_a_cache_is_invalid_when_names_sizes_times_view_or_limit_change(tmp_path
 
 
 @pytest.mark.trap(41)
+def test_a_link_to_nothing_ends_no_key_which_is_another_once_there_is_something(tmp_path):
+    write(tmp_path / "p", {"c/a.jpg": jpeg(30, 30)})
+    (tmp_path / "p" / "c" / "b.jpg").symlink_to(tmp_path / "late.jpg")
+    files = PictureFiles(tmp_path / "p", CenterCrop(20))
+    key = files.cache_key()
+    assert files.cache_key() == key
+    (tmp_path / "late.jpg").write_bytes(jpeg(30, 30))
+    assert files.cache_key() != key
+    (tmp_path / "p" / "c" / "b.jpg").unlink()  # after the folder was listed
+    assert files.cache_key() == key
+
+
+@pytest.mark.trap(41)
 def test_a_cache_is_invalid_when_a_view_of_the_users_own_is_edited(tmp_path):
     write(tmp_path, {"c/a.jpg": jpeg(30, 30)})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,45 @@ def test_one_sample_is_for_any_other_loader_too(both):
     pixels, label = hasten.ImageFolder(both[1], VIEW)[4]
     assert pixels.shape == (3, 20, 20)
     assert 0 <= label < 3
+
+
+# Files or shards
+
+
+def both_ways(tmp_path, **more):
+    return write(tmp_path, {"cat/0.jpg": jpeg(9, 9), "dog/0.jpg": jpeg(9, 9)} | more)
+
+
+@pytest.mark.parametrize("index", [b"{}", b'{"schema": 2}', b"no JSON"])
+def test_an_index_of_another_program_hides_no_class_folder(tmp_path, index):
+    assert hasten.ImageFolder(both_ways(tmp_path, **{"index.json": index}), VIEW).classes == ["cat", "dog"]
+
+
+def test_tar_files_beside_class_folders_are_refused_by_both_names(both, tmp_path):
+    shutil.copy(both[1] / "shard-000000.tar", both_ways(tmp_path) / "train.tar")
+    with pytest.raises(DataFailed, match=r"holds the tar file 'train\.tar' and the folder 'cat'") as refusal:
+        hasten.ImageFolder(tmp_path, VIEW)
+    assert refusal.value.where == str(tmp_path)
+
+
+def test_a_folder_that_is_named_like_an_archive_is_a_class(tmp_path):
+    data = hasten.ImageFolder(both_ways(tmp_path, **{"new.tar/0.jpg": jpeg(9, 9)}), VIEW)
+    assert data.classes == ["cat", "dog", "new.tar"]
+
+
+def test_shards_are_read_without_an_index_and_with_one_beside_other_folders_too(both, tmp_path):
+    for path in both[1].glob("*.tar"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / ".trash").mkdir()
+    assert len(hasten.ImageFolder(tmp_path, VIEW)) == 18
+    for path in both[1].glob("index.*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "lost+found").mkdir()
+    assert len(hasten.ImageFolder(tmp_path, VIEW)) == 18
+
+
+def test_an_index_whose_shards_are_gone_is_said_to_be_so(both, tmp_path):
+    for path in both[1].glob("index.*"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(DataFailed, match=r"shard-000000\.tar: cannot be read"):
+        hasten.ImageFolder(tmp_path, VIEW)

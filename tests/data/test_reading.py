@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
+from hasten.data.reading import Request, StreamReader, Window, reader_of
 from hasten.data.sources import source_of
 from loading import (
     HERE,
@@ -96,6 +97,37 @@ def test_what_collating_draws_does_not_depend_on_how_its_samples_were_read(other
     wanted = content(epoch_of(Steady(), collate=noisy))
     assert content(epoch_of(other(), collate=noisy)) == wanted
     assert len({tuple(rows[-1]) for (_, rows), *_ in wanted}) == 3
+
+
+class Counting(IterableDataset[Any]):
+    def __iter__(self):
+        return iter([Steady()[index] for index in range(9)])
+
+
+@pytest.mark.trap(39)
+@pytest.mark.parametrize("kind", [Steady, SteadyTogether])
+def test_what_collating_draws_follows_from_the_seed_the_epoch_and_every_index(kind):
+    """Where a sampler draws with replacement, batches of an epoch may begin with the same sample."""
+    source = source_of(kind(), field="train", collate=noisy)
+
+    def collated(seed, epoch, *indices):
+        return tuple(reader_of(source, seed).__getitems__(Request(epoch, np.array(indices)))[1][-1].tolist())
+
+    asked = [(7, 0, 1, 2), (8, 0, 1, 2), (7, 1, 1, 2), (7, 0, 1, 3), (7, 0, 3, 2), (7, 0, 2, 1), (7, 0, 1)]
+    assert len({collated(*each) for each in asked}) == len(asked)
+    assert [collated(*each) for each in asked] == [collated(*each) for each in asked]
+
+
+@pytest.mark.trap(39)
+def test_what_collating_draws_in_a_stream_follows_from_the_seed_the_epoch_and_the_position():
+    source = source_of(Counting(), field="train", collate=noisy)
+
+    def collated(seed, epoch, number):
+        reader = StreamReader(source, seed, batch_size=4, microbatch_size=2, drop_last=False)
+        return [tuple(draws[-1].tolist()) for _, (_, draws) in reader.__getitems__(Window(epoch, number))]
+
+    asked = [(7, 0, 0), (7, 0, 1), (7, 1, 0), (8, 0, 0)]
+    assert len({draws for each in asked for draws in collated(*each)}) == 2 * len(asked)
 
 
 @pytest.mark.trap(40)

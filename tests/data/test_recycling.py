@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from hasten.data import recycling
-from hasten.data.recycling import Recycler
+from hasten.data.recycling import ALIGNMENT, Recycler
 
 HOLDS = {
     "tensor": lambda tensor: tensor,
@@ -113,6 +113,19 @@ def test_another_shape_or_type_is_memory_of_its_own_and_the_old_is_let_go():
     held = memory.empty((9,), torch.uint8)
     assert len(memory._pieces) == 2
     assert held.shape == (9,)
+
+
+def test_a_last_small_batch_takes_the_memory_of_a_large_one_and_leaves_it_whole():
+    memory = Recycler()
+    place = memory.empty((8, 64), torch.float32).data_ptr()
+    assert memory.empty((3, 64), torch.float32).data_ptr() == place
+    assert memory.empty((8, 64), torch.float32).data_ptr() == place
+
+
+def test_memory_begins_where_whole_cache_lines_do():
+    memory = Recycler()
+    held = [memory.empty((size,), torch.uint8) for size in (*range(1, 20), 1_000_003, 5_000_001)]
+    assert {tensor.data_ptr() % ALIGNMENT for tensor in held} == {0}
 
 
 def test_sent_to_another_process_it_begins_empty():

@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -22,10 +24,16 @@ from data.pictures import photos
 from hasten.data.gather import Gather
 from hasten.data.options import LoaderOptions, Placement
 from hasten.data.sources import reads_batches, source_of
-from hasten.errors import JobError, UserCodeFailed
+from hasten.errors import DataFailed, JobError, UserCodeFailed
+from kept_samples import same
 
 ROWS = torch.arange(12.0).reshape(6, 2)
 LABELS = torch.arange(6)
+
+
+class Pair(NamedTuple):
+    rows: torch.Tensor
+    labels: torch.Tensor
 
 
 class Squares(Dataset):
@@ -74,12 +82,17 @@ def test_a_tuple_of_tensors_is_gathered_by_index():
     [
         ((ROWS, LABELS), tuple),
         ({"x": ROWS, "y": LABELS}, dict),
+        (Pair(ROWS, LABELS), Pair),
         (ROWS, torch.Tensor),
         (TensorDataset(ROWS, LABELS), list),
     ],
 )
 def test_a_gathered_batch_has_the_form_of_what_was_given(given, form):
     assert type(Gather(source_of(given, field="train").columns)(np.array([1]))) is form
+
+
+def test_a_dictionary_keeps_its_keys():
+    assert [*source_of({0: ROWS, "y": LABELS}, field="train").columns] == [0, "y"]
 
 
 def test_a_tensor_dataset_gives_what_torch_itself_collates():
@@ -97,6 +110,19 @@ def test_parts_of_a_tensor_dataset_are_gathered_too():
     assert source.count == 2
     found = Gather(source.columns)(source.rows[np.array([0, 1])])
     assert found[1].tolist() == [int(inner[0][1]), int(inner[1][1])]
+
+
+def test_indices_of_a_part_count_from_the_end_as_torch_has_it():
+    whole = TensorDataset(ROWS, LABELS)
+    inner = Subset(Subset(whole, [-1, 2, 0]), [-1, -3])
+    source = source_of(inner, field="train")
+    assert Gather(source.columns)(source.rows)[1].tolist() == [int(inner[at][1]) for at in range(2)] == [0, 5]
+
+
+@pytest.mark.parametrize("indices", [[0, 6], [0.5, 1.5], [True] * 6])
+def test_a_part_of_what_is_not_there_is_refused_before_anything_is_read(indices):
+    with pytest.raises(DataFailed, match=r"a Subset in Job\.valid gives"):
+        source_of(Subset(TensorDataset(ROWS, LABELS), indices), field="valid")
 
 
 def test_a_subclass_of_tensor_dataset_is_read_sample_by_sample_because_it_may_change_samples():
@@ -127,12 +153,19 @@ def test_changing_a_batch_in_place_leaves_the_data_alone_even_when_it_is_read_on
 
 
 def test_a_collate_function_of_the_users_gets_samples_not_columns():
-    for given in [(ROWS, LABELS), {"x": ROWS, "y": LABELS}, ROWS, TensorDataset(ROWS, LABELS)]:
+    pair = (ROWS[2], LABELS[2])
+    for given, sample in [
+        ((ROWS, LABELS), pair),
+        (Pair(ROWS, LABELS), Pair(*pair)),
+        ({"x": ROWS, 1: LABELS}, {"x": ROWS[2], 1: LABELS[2]}),
+        (ROWS, ROWS[2]),
+        (TensorDataset(ROWS, LABELS), pair),
+    ]:
         source = source_of(given, field="train", collate=collate)
         assert not source.gathers
         assert source.collate is collate
         assert source.count == 6
-    assert torch.equal(source.dataset[2][0], ROWS[2])
+        assert same(source.dataset[2], sample)
 
 
 def test_map_style_and_iterable_data_sets_are_told_apart():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from broken_workers import feed_of, nothing_left_behind, read, requests
 from hasten.data import threads
+from hasten.data.gate import GATE
 from hasten.data.options import LoaderOptions
 from hasten.data.threads import Threads, threads_resting
 from hasten.data.watch import Patience
@@ -311,16 +312,63 @@ def test_a_thread_that_does_not_come_to_rest_is_told_and_the_others_go_on():
         assert list(answers) == [1, 2, 3, 4, 5]
 
 
+def test_the_longest_limit_of_all_loaders_is_how_long_a_batch_is_waited_for():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(request):
+        begun.set()
+        assert go_on.wait(PATIENT)
+        return request
+
+    def let_go():
+        waits = False
+        while not waits:
+            with GATE._changed:  # free only before it is shut and while the other waits
+                waits = bool(GATE._shut)
+        go_on.set()
+
+    with Crew(lambda request: request, limit=lambda: 0.0), Crew(slowly, count=1, ahead=0) as crew:
+        found = []
+        asking = threading.Thread(target=lambda: found.extend(crew.answers([7])))
+        asking.start()
+        assert begun.wait(PATIENT)
+        threading.Thread(target=let_go).start()
+        with threads_resting():
+            pass
+        asking.join(PATIENT)
+    assert found == [7]
+
+
+def test_closing_waits_for_the_threads_and_the_end_of_the_process_not_again(monkeypatch):
+    waited, wait = [], threads._join
+
+    def watched(those):
+        waited.append(list(those))
+        wait(those)
+
+    crew = Threads(lambda request: request, 2, 1, lambda: PATIENT)
+    assert set(crew._threads) <= set(threads._STARTED)
+    monkeypatch.setattr(threads, "_join", watched)
+    crew.close()
+    assert waited == [crew._threads]
+    assert not set(crew._threads) & set(threads._STARTED)
+
+
 def test_threads_that_hang_are_waited_for_together_not_one_after_the_other(monkeypatch):
     class Hung:
         def join(self, timeout):
             clock[0] += timeout
             waited.append(timeout)
 
-    clock, waited = [100.0], []
+        def is_alive(self):
+            return True
+
+    clock, waited, hung = [100.0], [], [Hung(), Hung(), Hung()]
     monkeypatch.setattr(threads.time, "monotonic", lambda: clock[0])
-    threads._join([Hung(), Hung(), Hung()])
+    monkeypatch.setattr(threads, "_STARTED", {*hung})
+    threads._join(hung)
     assert waited == [threads.END_SECONDS, 0.0, 0.0]
+    assert {*hung} == threads._STARTED  # the end of the process waits for them once more: they may be about to end
 
 
 LEFT_OPEN = """

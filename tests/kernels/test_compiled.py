@@ -53,6 +53,43 @@ def test_whatever_decides_what_it_is_compiles_it_anew(what, caches, source, monk
     assert len([*caches.iterdir()]) == 2
 
 
+@pytest.mark.parametrize("changed", ["its size", "its time"])
+@pytest.mark.parametrize("place", [0, 1], ids=["the first", "one behind another"])
+def test_another_compiler_under_the_same_name_compiles_it_anew(changed, place, caches, source, tmp_path, monkeypatch):
+    """As after an update; the first of a command may be a ccache."""
+    programs = [tmp_path / "in_front", tmp_path / "compiler"]
+    for program, does in zip(programs, ('exec "$@"', 'exec cc "$@"'), strict=True):
+        program.write_text(f"#!/bin/sh\n{does}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("CC", " ".join(map(str, programs)))
+    compiled(source)
+    updated, before = programs[place], programs[place].stat()
+    later = before.st_mtime_ns
+    if changed == "its size":
+        updated.write_text(updated.read_text() + "\n")
+    else:
+        later += 1_000_000_000
+    os.utime(updated, ns=(later, later))
+    assert compiled(source).seven() == 7
+    assert len([*caches.iterdir()]) == 2
+
+
+def test_processors_are_told_apart_by_what_decides_their_code_and_by_nothing_else(tmp_path):
+    def told(*lines, more=b""):
+        place = tmp_path / "cpuinfo"
+        place.write_bytes("\n".join(lines).encode() + more)
+        return module._processor(str(place))
+
+    first = ["processor : 0", "model : 106", "cpu MHz : 2900.0", "flags : sse avx2", "", ""]
+    usual = told(*first)
+    assert told(*first[:2], "cpu MHz : 800.0", *first[3:]) == usual
+    assert told(*first, "processor : 1", *first[1:]) == usual, "however many cores it has"
+    assert told(*first, more=b"\xff") == usual
+    others = [told("model : 106", "flags : sse"), told("model : 107", *first[2:]), told("Features : asimd sve", "")]
+    others += [told("Features : asimd sve", "CPU part : 0xd4f"), module._processor(str(tmp_path / "none"))]
+    assert len({usual, *others}) == 6
+
+
 def test_a_fault_in_the_source_is_the_reason_and_leaves_nothing(caches, source):
     source.write_text("int seven(void) { return }\n")
     with pytest.raises(CannotCompile, match=r"cc failed: .*seven.c.*"):
@@ -91,10 +128,22 @@ def test_a_kept_library_that_is_damaged_is_made_anew(caches, source):
     assert damaged.stat().st_size > 1000
 
 
-@pytest.mark.parametrize("command", ["gcc '", "/", "false"])
-def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, monkeypatch, command):
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("gcc '", "No closing quotation"),
+        ("/", "/ is not found"),
+        ("false", "false failed: it says nothing"),
+        ("true", "true failed: it says nothing"),
+        ("./text", "Exec format error"),
+    ],
+)
+def test_a_compiler_that_cannot_be_run_is_a_reason(caches, source, tmp_path, monkeypatch, command, reason):
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CC", command)
-    with pytest.raises(CannotCompile):
+    with pytest.raises(CannotCompile, match=reason):
         compiled(source)
 
 

@@ -1,6 +1,8 @@
 """The compiled form of a resized crop is torch's, bit for bit, and looks at nothing beside the picture."""
 
+import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -44,16 +47,29 @@ def test_the_compiled_form_is_used_where_there_is_a_compiler():
 
 
 @needs_compiled
-def test_a_compiled_form_that_rounds_otherwise_is_not_used(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "other", "reason"),
+    [
+        (
+            "(axis->bits + 1))) < 1 << 15",
+            "(axis->bits + 1))) < 1 << 12",
+            "the compiled form does not agree with torch's on this machine",
+        ),
+        ("int hasten_resized_crop(", "int resized_crop(", "the compiled library lacks the kernel"),
+    ],
+)
+def test_a_compiled_form_that_rounds_otherwise_or_lacks_the_kernel_is_not_used(
+    part, other, reason, tmp_path, monkeypatch
+):
     source = Path(resized_crop.__file__).with_suffix(".c").read_text()
     wrong = tmp_path / "resized_crop.c"
-    wrong.write_text(source.replace("(axis->bits + 1))) < 1 << 15", "(axis->bits + 1))) < 1 << 12"))
+    wrong.write_text(source.replace(part, other))
     assert wrong.read_text() != source
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(resized_crop, "compiled", lambda _: compiled(wrong))
     resized_crop._kernel.cache_clear()
     try:
-        assert why_plain() == "the compiled form does not agree with torch's on this machine"
+        assert why_plain() == reason
         assert type(resized_crops(torch.empty(1, 3, 8, 8), Layout.PLANES, SCALE, OFFSET)) is resized_crop._Plain
     finally:
         resized_crop._kernel.cache_clear()
@@ -169,6 +185,31 @@ def test_what_is_no_picture_or_no_place_is_refused(form, place, picture):
 
 
 @needs_compiled
+@pytest.mark.parametrize("layout", Layout)
+def test_a_batch_may_begin_anywhere_in_memory(layout):
+    """Whole vectors go past the caches only to where they fit."""
+    part, shape = (pixels(50, 60), (3, 4, 40, 50, True)), layout.shape(1, 16)
+    batch = torch.empty(1 + math.prod(shape), dtype=layout.dtype)[1:].view(shape)
+    resized_crops(batch, layout, SCALE, OFFSET)(0, *part)
+    assert torch.equal(batch[0], made(resized_crop._Plain, layout, 16, *part))
+
+
+@needs_compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process is not held to a limit")
+def test_a_lack_of_memory_is_told():
+    lines = 1 << 26  # the same one over and over: to sum them takes gigabytes
+    picture = np.lib.stride_tricks.as_strided(pixels(1, 1), (lines, 1, 3), (0, 3, 1))
+    put = resized_crops(torch.empty(1, 1, 1, 3, dtype=torch.uint8), Layout.BYTES, SCALE, OFFSET)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(MemoryError, match=f"no memory to resize {lines} × 1 pixels"):
+            put(0, picture, (0, 0, lines, 1, False))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@needs_compiled
 def test_many_threads_ask_for_the_kernel_at_once():
     resized_crop._kernel.cache_clear()
     found = []
@@ -217,10 +258,11 @@ for _ in range(int(sys.argv[2])):
     tall, wide = int(draw.integers(1, height + 1)), int(draw.integers(1, width + 1))
     top, left = int(draw.integers(0, height - tall + 1)), int(draw.integers(0, width - wide + 1))
     layout = Layout(int(draw.integers(3)))
-    # Memory of the picture's exact size, so that one byte beside it is found.
-    address = libc.malloc(height * width * 3)
-    memory = (ctypes.c_uint8 * (height * width * 3)).from_address(address)
-    picture = np.frombuffer(memory, np.uint8).reshape(height, width, 3)
+    # Memory of the picture's exact size, so that one byte beside it is found. Its lines may be apart.
+    apart = int(draw.integers(0, 9)) * int(draw.integers(2))
+    address = libc.malloc(height * (apart + width) * 3)
+    memory = (ctypes.c_uint8 * (height * (apart + width) * 3)).from_address(address)
+    picture = np.frombuffer(memory, np.uint8).reshape(height, apart + width, 3)[:, apart:]
     picture[:] = 9
     out_bytes = size * size * 3 * layout.dtype.itemsize
     place = libc.malloc(out_bytes)

@@ -322,6 +322,19 @@ def test_measuring_leaves_buffers_flags_randomness_and_gradients_as_they_were():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
+def test_a_loss_that_writes_to_its_batch_is_measured_on_the_batch_as_it_was():
+    seen: list[float] = []
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        seen.append(batch.add_(1).sum().item())
+        return model(batch).square().mean()
+
+    setup = setup_of(Tower(), torch.zeros(8, 6), loss=loss)
+    measure_segments(setup, forwards=2)
+    assert seen == [48.0] * 3
+    assert setup.sample.eq(0).all()
+
+
 @pytest.mark.parametrize(("options", "share"), [({}, 0.5), ({"free_share": 0.9}, 0.9), ({"free_share": 1}, 1.0)])
 def test_measured_segments_free_the_wanted_share_and_are_said(options: dict[str, Value], share: float):
     setup = setup_of(Tower(), torch.randn(8, 6), loss=lambda model, batch: model(batch).square().mean())

@@ -81,7 +81,7 @@ def test_a_folder_can_be_below_the_user_s_own(monkeypatch):
     assert setup.loader.cache == Path("/home/someone/caches")
 
 
-@pytest.mark.parametrize("choice", [False, 1, "", "relative", "./here"])
+@pytest.mark.parametrize("choice", [False, 1, "", "relative", "./here", "~nobody-of-this-name/caches"])
 def test_any_other_value_is_refused(choice):
     with pytest.raises(PlanError, match="the plan asks for cache"):
         TECHNIQUE.apply(setup_for(Grey()), Choice(technique="cache", value=choice))

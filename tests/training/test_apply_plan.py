@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 from hasten.entry import prepare, train
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Value
+from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.plan_file import plan_from_toml, read_plan
 from hasten.training.apply_plan import in_order
@@ -117,3 +121,39 @@ def test_the_plan_that_a_run_leaves_behind_says_what_each_choice_preserves(tmp_p
     train(job, make_plan(microbatch=4, clipping=1.5), run_dir=tmp_path / "run", receivers=[])
     left = read_plan(tmp_path / "run" / "plan.toml")
     assert [item.choice.preserves for item in left.choices] == [Preserves.ROUNDING, Preserves.TRAINING]
+
+
+class Opening(Dataset):
+    """Opens its file with the first sample, as data sets do whose file no two processes may share."""
+
+    def __init__(self, rows: torch.Tensor, log: Path) -> None:
+        self.rows, self.log, self.file = rows, log, None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if self.file is None:
+            self.file = self.log.open("a")
+        print(index, file=self.file, flush=True)
+        return self.rows[index], index % 3
+
+
+@pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="workers do not start as copies here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize(
+    "plan",
+    [
+        make_plan(loader_workers=2),
+        make_plan(loader_workers=2, prefetch=4),
+        make_plan(activation_checkpointing="measured"),
+        make_plan(loader_workers=2, prefetch=4, activation_checkpointing="measured"),
+    ],
+)
+def test_choices_look_at_one_batch_and_nothing_is_opened_before_the_training(tmp_path, monkeypatch, plan):
+    small = replace(read_machine(), cores=4, shared_memory_bytes=64 << 20, ranks=1)
+    monkeypatch.setattr("hasten.training.build.read_machine", lambda: small)
+    data = Opening(torch.randn(40, 6), tmp_path / "read")
+    with prepare(small_job(model=norms, train=data), plan):
+        assert data.file is None
+        assert len((tmp_path / "read").read_text().splitlines()) == 8

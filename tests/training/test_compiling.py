@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
+from hasten.errors import StorageFailed
 from hasten.techniques.setup import CompileOptions
 from hasten.training.compiling import compile_model, keep_code_private
 
@@ -99,6 +100,29 @@ def test_compiled_code_goes_to_a_directory_of_the_user_alone(
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(directory)
     assert os.environ["TRITON_CACHE_DIR"] == str(directory / "triton")
     assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_where_torch_puts_headers_is_the_users_alone_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    keep_code_private()
+    (made,) = tmp_path.glob("torchinductor_*")
+    assert made.stat().st_mode & 0o777 == 0o700
+    made.chmod(0o777)
+    with pytest.raises(StorageFailed, match="other users can write into the folder") as refused:
+        keep_code_private()
+    assert refused.value.where == str(made)
+    assert refused.value.fix == f"chmod 700 {made}, or set TMPDIR to a folder of your own"
+
+
+@pytest.mark.parametrize("chosen", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"])
+def test_where_the_user_has_chosen_one_directory_the_other_alone_is_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str
+):
+    directory = tmp_path / "caches" / "hasten" / "compiled"
+    ours = {"TORCHINDUCTOR_CACHE_DIR": str(directory), "TRITON_CACHE_DIR": str(directory / "triton")}
+    monkeypatch.setenv(chosen, "/somewhere")
+    keep_code_private()
+    assert {name: os.environ[name] for name in ours} == ours | {chosen: "/somewhere"}
 
 
 def test_a_directory_that_the_user_has_chosen_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -14,13 +14,19 @@ ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own"
 
 def user_caches() -> Path:
     """Where this user's caches lie: $XDG_CACHE_HOME/hasten, or ~/.cache/hasten. Relative ones do not count, as the
-    XDG Base Directory Specification says."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "hasten"
+    XDG Base Directory Specification says. Raises StorageFailed for a user without a home."""
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(chosen):
+        return Path(chosen) / "hasten"
+    try:
+        return Path.home() / ".cache" / "hasten"
+    except RuntimeError:  # as in a container that was started with a user number of nobody
+        what = f"there is no place for caches: user {os.getuid()} has no home directory, and HOME is not set"
+        raise StorageFailed(what, fix=ELSEWHERE) from None
 
 
 def user_cache(name: str) -> Path:
-    """A folder in user_caches(), both made with mode 0700 if there is none. Raises what own_folder does."""
+    """A folder in user_caches(), both made with mode 0700 if there is none. Raises what both of them do."""
     return own_folder(own_folder(user_caches(), ELSEWHERE) / name, ELSEWHERE)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Subset
 
+from hasten.data.indices import rows_of
 from hasten.data.known_steady import steady_reason
 from hasten.data.order import SampleOrder
 
@@ -87,10 +88,12 @@ def seam_of(dataset: Any) -> Seam | None:
 def steady_rows(dataset: Any) -> np.ndarray | None:
     """Which sample of its steady part each sample of a data set with a seam is: int64; None for all of them in order.
 
-    Of a data set of the user's that does not say, it is taken to be all of them.
+    Of a data set of the user's that does not say, it is taken to be all of them. Raises DataFailed for a Subset of what
+    is not there.
     """
     if type(dataset) is Subset:
-        inner, own = steady_rows(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
+        own = rows_of(dataset.indices, len(dataset.dataset), whose="a Subset")  # pyright: ignore[reportArgumentType]
+        inner = steady_rows(dataset.dataset)
         return own if inner is None else inner[own]
     rows = getattr(dataset, "steady_rows", None)
     return None if rows is None else np.asarray(rows, dtype=np.int64)

@@ -1,8 +1,8 @@
 """The steady part of a data set, decoded once and kept on disk.
 
-To decode a picture costs a hundred times what it costs to read it decoded, and it gives the same every time. So the
-samples are read once, written into a folder named after what they were made of (cache_key.py), and read from a memory
-map ever after (cache_file.py). What is random stays outside: it is done anew to each sample that comes from the cache.
+To decode a picture takes far longer than to read it decoded, and it gives the same every time. So the samples are read
+once, written into a folder named after what they were made of (cache_key.py), and read from a memory map ever after
+(cache_file.py). What is random stays outside: it is done anew to each sample that comes from the cache.
 
     folder/                        ~/.cache/hasten, or the folder that the plan names
     ├── <key>/                     a whole cache, under its name only when all of it is on the disk
@@ -32,7 +32,8 @@ import numpy as np
 from hasten.checkpoint import files
 from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
-from hasten.data.cache_key import key_of
+from hasten.data.cache_key import told_by
+from hasten.data.cache_key_folders import changed_by_runs, check_outside
 from hasten.data.proven_steady import Estimate, OnBad, SteadyReader, Unreadable
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, StorageFailed
@@ -67,13 +68,14 @@ def open_cache(
 
     Raises DataFailed, naming the sample, for one that is not steady or cannot be kept, and naming the place for a part
     of the data set whose changes could not be told; UserCodeFailed when the data set raises; StorageFailed when the
-    cache does not fit, is another user's, or cannot be written.
+    cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
     """
     say = say or _silent
     if len(dataset) == 0:
         raise DataFailed("a data set with 0 samples cannot be cached", fix="look at the path that it was made with")
-    key = key_of(dataset, SCHEMA)
-    base = _prepared(folder)
+    told = told_by(dataset, SCHEMA)
+    check_outside(user_caches() if folder is None else folder, told.listed)
+    key, base = told.key, _prepared(folder)
     found = _whole(base / key, key, _silent)
     if found is not None:
         _remove_leftovers(base, say)
@@ -84,6 +86,8 @@ def open_cache(
         if found is None:
             _remove_leftovers(base, say, but_of=key)
             _remove_own_leftovers(base, key)
+            for text in changed_by_runs(told.listed):
+                say(text)
             _build(dataset, base, key, progress or _no_progress, say, rows, on_bad or Unreadable.stop)
             found = Cached(base / key)
     _say_bad(found, say)

@@ -5,7 +5,7 @@ the record's size. Nothing is copied.
 
 Gathering does not come by single samples, where each could be checked when it is first read, so all of them are checked
 before columns are given out. Each has a checksum of its own, so this is not one operation on many of them; but no line
-of Python runs for each either, and half of the time is zlib's own.
+of Python runs for each either.
 """
 
 from __future__ import annotations

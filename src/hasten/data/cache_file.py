@@ -14,10 +14,9 @@ as a path.
 
 How damage is found: the manifest by its own digest; the sizes of the others by the manifest; each sample by its CRC-32,
 which covers its row and its values. It begins with the cache's key and the sample's number, so that no other sample can
-stand in its place. To look at all rows when a cache is opened would take seconds where there are many. A check costs
-three times what reading the sample costs otherwise (half a megabyte: 224 µs the first time, 57 µs later), so each is
-checked when it is first read by a process or by one that this forked. Damage to the system's own memory after that is
-not found.
+stand in its place. To look at all rows when a cache is opened would take seconds where there are many. A check reads
+every byte once more, so each is checked when it is first read by a process or by one that this forked. Damage to the
+system's own memory after that is not found.
 """
 
 from __future__ import annotations
@@ -186,13 +185,13 @@ class Cached:
         self._salt = _salt_of(self._manifest.key)
         try:
             self._unpacker = Unpacker(self._manifest.form)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             raise Damaged(f"{folder / MANIFEST} names a form of samples that there is not: {error}") from None
         self._index = self._mapped(INDEX, np.int64, self._manifest.samples * (FIXED + self._unpacker.numbers))
         self._index = self._index.reshape(self._manifest.samples, -1)
         self._data = self._mapped(DATA, np.uint8, self._manifest.data_bytes)
         # In memory that forked workers share, or those of every epoch would check everything again.
-        self._checked = np.frombuffer(mmap.mmap(-1, max(self._manifest.samples, 1)), dtype=np.bool_)
+        self._checked = np.frombuffer(mmap.mmap(-1, self._manifest.samples), dtype=np.bool_)
 
     def _mapped(self, name: str, dtype: Any, count: int) -> np.ndarray:
         path = self.folder / name
@@ -257,7 +256,7 @@ class Cached:
         All samples are checked first, which reads the whole cache once; progress is called with samples done and in
         all. Raises StorageFailed when one is damaged.
         """
-        if not self._manifest.uniform or len(self) == 0:
+        if not self._manifest.uniform:
             return None
         self._found(0)  # what all of them are taken to be like
         columns = columns_in(self._manifest.form, self._index[0, FIXED:].tolist(), self._data, len(self))

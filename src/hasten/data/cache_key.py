@@ -10,6 +10,7 @@ The steady part of a data set is walked from its attributes down, and everything
 | arrays, tensors, pictures | type, shape, content; of a file's memory map, the file as above |
 | functions and classes of the user's own | bytecode, constants, defaults, closure, and the globals that they name |
 | modules of the user's own that this code names or imports | their files, and those of all that they import |
+| what such a module holds under a name that this code asks for, as in module.name | its parts, whatever it is |
 | functions, classes and modules of an installed package | name, version, and the content of the module's file |
 | containers, partials, bound methods, any other object with attributes | type and parts |
 
@@ -23,6 +24,7 @@ costs a rebuild; too little would be a wrong sample, so in doubt it counts.
 
 from __future__ import annotations
 
+import array
 import datetime
 import decimal
 import enum
@@ -30,6 +32,7 @@ import fractions
 import functools
 import hashlib
 import logging
+import operator
 import os
 import re
 import stat
@@ -37,8 +40,9 @@ import sys
 import threading
 import types
 import uuid
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -46,13 +50,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hasten.data.cache_key_folders import REMEDY, Listed, lines_below
+from hasten.data.cache_key_modules import Modules
 from hasten.data.origins import (
     cells_of,
-    entries_below,
-    file_of,
+    deciding_members,
     identity_of_installed,
     imports_in,
-    imports_of,
     names_in,
     slots_of,
     tells_all,
@@ -61,7 +65,6 @@ from hasten.data.origins import (
 from hasten.errors import DataFailed
 from hasten.facts.job import describe
 
-MOST_ENTRIES = 20_000_000  # files below a folder; more of them is a slip, such as the root of a disk
 DECIDING = ("torch", "numpy", "pillow", "simplejpeg")  # packages that decide what a decoded sample is
 
 _PLAIN = (int, float, complex, bool, bytes, type(None), type(Ellipsis), range, slice)
@@ -69,35 +72,48 @@ _PLAIN_OBJECTS = (
     *(datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, decimal.Decimal, fractions.Fraction),
     *(uuid.UUID, torch.dtype, torch.device, torch.memory_format, torch.layout, np.dtype),
 )
-_BUILT_IN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType, np.ufunc)
-_DESCRIPTORS = (types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
-_NOT_CODE = frozenset(  # members of a class that decide no sample, or are told by the attributes of an object
-    """
-    __doc__ __module__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__
-    __init__ __post_init__ __repr__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __setattr__ __delattr__
-    __replace__ __getstate__ __setstate__ __reduce__ __reduce_ex__ __copy__ __deepcopy__ __del__ __sizeof__
-    __dataclass_fields__ __dataclass_params__ __match_args__ __slots__ __parameters__ __orig_bases__ __qualname__
-    __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl __type_params__ __classcell__
-    """.split()  # noqa: SIM905  one string is a paragraph, forty are a column
+_BUILT_IN = (
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType, np.ufunc, type(np.mean)),
 )
+_DESCRIPTORS = (types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a data set tells of itself."""
+
+    key: str  # 32 hexadecimal digits
+    listed: tuple[Listed, ...]  # the folders whose files all count
 
 
 def key_of(dataset: Any, schema: int) -> str:
     """32 hexadecimal digits. Raises DataFailed, naming the place, for what cannot be told."""
+    return told_by(dataset, schema).key
+
+
+def told_by(dataset: Any, schema: int) -> Told:
+    """The key, and the folders that it was made of. Raises what key_of does."""
     walk = _Walk()
     walk.add("hasten", schema, sys.byteorder, len(dataset))
     for package in DECIDING:
         walk.add(package, version_of(package))
     walk.visit(dataset, type(dataset).__name__)
-    return walk.digest.hexdigest()[:32]
+    return Told(walk.ended()[:32], tuple(walk.listed))
 
 
 class _Walk:
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
+        self.listed: list[Listed] = []
         self._seen: dict[int, tuple[int, Any]] = {}  # the objects too: an id is free again when its object is gone
         self._folders: set[tuple[int, int]] = set()  # device and inode of those that are listed already
-        self._modules: set[str] = set()  # whose files and imports are counted already
+        self._modules = Modules()
+
+    def ended(self) -> str:
+        """Visit what code names in modules, which is known only when all else is visited; then the whole digest."""
+        for place, member in self._modules.members():
+            self.visit(member, place)
+        return self.digest.hexdigest()
 
     def add(self, *tokens: object) -> None:
         """Values whose repr tells all of them."""
@@ -160,7 +176,9 @@ class _Walk:
     def _apart(self, value: Any, place: str) -> str:
         inner = _Walk()
         inner.visit(value, place)
-        return inner.digest.hexdigest()
+        told = inner.ended()
+        self.listed += inner.listed
+        return told
 
     def _array(self, value: np.ndarray, place: str) -> None:
         self.add(type(value).__qualname__, value.dtype, value.shape)
@@ -206,18 +224,9 @@ class _Walk:
             self.add("file", about.st_size, about.st_mtime_ns)
         elif (about.st_dev, about.st_ino) not in self._folders:
             self._folders.add((about.st_dev, about.st_ino))
-            self._listing(path, place)
-
-    def _listing(self, folder: str, place: str) -> None:
-        try:
-            for count, (name, size, changed) in enumerate(entries_below(folder)):
-                if count == MOST_ENTRIES:
-                    what = f"{place} is the folder {folder}, with more than {MOST_ENTRIES} files below it"
-                    raise DataFailed(what, fix=_REMEDY)
-                self.digest.update(f"{len(name)}:{name}:{size}:{changed};".encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            what = f"{place} is the folder {folder}, which cannot be listed: {error.strerror}: {error.filename}"
-            raise DataFailed(what, fix="make it readable") from None
+            self.listed.append(Listed(path, place))
+            for line in lines_below(path, place):
+                self.digest.update(line)
 
     # ── code ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,6 +243,7 @@ class _Walk:
         for name in sorted(names_in(value.__code__, "LOAD_GLOBAL")):
             if name in value.__globals__:
                 self.visit(value.__globals__[name], f"{name}, which {place} uses,")
+        self._modules.asked_by(value.__code__)
         for name in sorted(imports_in(value.__code__, value.__globals__.get("__package__") or "")):
             self._imported(name, place)
         self._attributes(value, place)
@@ -265,26 +275,18 @@ class _Walk:
             return
         for base in value.__bases__:
             self.visit(base, f"{place}'s base {base.__name__}")
-        for name, member in sorted(vars(value).items()):
-            if name not in _NOT_CODE:
-                self.visit(member, f"{place}.{name}")
+        for name, member in deciding_members(value):
+            self.visit(member, f"{place}.{name}")
 
     def _module(self, value: types.ModuleType, place: str) -> None:
+        self._modules.met(value)
         self._imported(value.__name__, place)
 
     def _imported(self, module: str, place: str) -> None:
-        """A module's file, and those of all modules of the user's that it imports, one after another."""
-        waiting = [module]
-        while waiting:
-            name = waiting.pop()
-            if not name or name in self._modules:
-                continue
-            self._modules.add(name)
-            self.add("module", name)
-            file = None if self._installed(name) else file_of(name)
-            if file:
+        for name, version, file in self._modules.imported(module):
+            self.add("module", name, version)
+            if file is not None:
                 self._path(file, place)
-                waiting += [name.rpartition(".")[0], *sorted(imports_of(file, name))]  # its package is run before it
 
     def _installed(self, module: str | None) -> bool:
         """Whether code of this module is told by its package's version, which is then counted."""
@@ -301,6 +303,12 @@ class _Walk:
 
     def _descriptor(self, value: Any, place: str) -> None:
         self.add("descriptor", value.__objclass__.__qualname__, value.__name__)
+
+    def _named_field(self, value: Any, place: str) -> None:
+        self.add("field", value.__reduce__()[1][0])  # its number; the class lists the names
+
+    def _as_pickled(self, value: Any, place: str) -> None:
+        self.visit(value.__reduce_ex__(4), place)
 
     def _method(self, value: types.MethodType, place: str) -> None:
         self.visit(value.__func__, place)
@@ -348,12 +356,13 @@ class _Walk:
                 self.visit(own[name] if name in own else getattr(value, name), f"{place}.{name}")
 
     def _unknown(self, value: Any, place: str) -> DataFailed:
-        return DataFailed(f"{place} is {describe(value)}, and a change of it could not be told", fix=_REMEDY)
+        return DataFailed(f"{place} is {describe(value)}, and a change of it could not be told", fix=REMEDY)
 
 
 _NO_PLACES = ("/", ".", "..")  # text that is hardly ever meant as the folder that it names
-_REMEDY = "give the data set a method cache_key() -> str that changes whenever its samples do"
 _LRU = type(functools.lru_cache(lambda: None))
+_FIELD = type(vars(namedtuple("_Named", "field"))["field"])
+_TOLD_BY_PICKLING = (array.array, operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _DECIDING_NOTHING = (logging.Logger, type(threading.Lock()), type(threading.RLock()))
 
 _Visit = Callable[[_Walk, Any, str], None]
@@ -370,7 +379,9 @@ _BY_TYPE: tuple[tuple[Any, _Visit], ...] = (
     (types.MethodType, _Walk._method),
     (_BUILT_IN, _Walk._built_in),
     (_DESCRIPTORS, _Walk._descriptor),
+    (_FIELD, _Walk._named_field),
     (functools.partial, _Walk._partial),
+    (_TOLD_BY_PICKLING, _Walk._as_pickled),
     ((staticmethod, classmethod, property, functools.cached_property, _LRU), _Walk._wrapper),
     (re.Pattern, _Walk._pattern),
     ((str, bytes, int, float, bytearray), _Walk._plain_object),  # subclasses; the types themselves were met before

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from hasten.data.randomness import mixed
 from hasten.errors import Misconfigured
+from hasten.facts.job import describe
 
 ATTEMPTS = 10
 
@@ -163,6 +164,18 @@ def sufficient(height: int, width: int, size: int, denominators: Sequence[int]) 
 
 def _between(low: float, high: float, draw: float) -> float:
     return low + (high - low) * draw
+
+
+def check_view(view: Any) -> None:
+    """Raises Misconfigured for what is no view."""
+    # A class has the members too: it is the commonest slip to leave its brackets out.
+    if isinstance(view, type) or not all(hasattr(view, name) for name in ("size", "draws", "box", "smallest")):
+        what = f"the view of an ImageFolder is {describe(view)}, which does not say what of a picture is shown"
+        fix = (
+            "write hasten.RandomResizedCrop(224) to train and hasten.CenterCrop(224) to evaluate, or a view of your own"
+        )
+        raise Misconfigured(what, fix=fix)
+    _check_size(view.size)
 
 
 def _check_size(size: object) -> None:

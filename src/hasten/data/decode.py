@@ -1,8 +1,8 @@
 """The bytes of a picture file, made pixels: uint8, (height, width, 3), RGB, the right way up.
 
-JPEG files go through libjpeg-turbo (simplejpeg), which answers with Pillow's own pixels, bit for bit, in two thirds of
-the time, lets other threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. What
-it has no colours for (CMYK), and every other format, goes through Pillow.
+JPEG files go through libjpeg-turbo (simplejpeg), which answers with Pillow's own pixels, bit for bit, in less time,
+lets other threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. What it has no
+colours for (CMYK), and every other format, goes through Pillow. Only greys of 16 bits are brought to 8 here.
 
 A picture file comes from outside. Its size is read from the header and refused before memory is asked for; so are
 files with more scans than any encoder writes, which take minutes to decode. A file that is cut off is refused too:
@@ -23,6 +23,7 @@ from typing import cast
 import numpy as np
 import simplejpeg
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from hasten.data.jpeg_header import AS_STORED, stated, swaps_sides, turned
 from hasten.errors import DataFailed
@@ -32,6 +33,7 @@ MOST_PIXELS = 1 << 26  # 200 MB decoded
 MOST_SCANS = 100  # encoders write about ten
 # Bytes that belong to no pixel, as cameras and editors leave them. Before a restart marker they are lost pixels.
 _HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS parameters")
+DECODING = 2  # one more whenever the same bytes come to be other pixels: caches of pictures are named after it
 OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
 
@@ -94,6 +96,9 @@ class Encoded:
         self._image = image = self._opened(formats)
         width, height = image.size
         self._check_size(height, width)
+        if image.mode in ("I", "F") and image.format != "PPM":
+            what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
+            raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
         # file is decoded to find its tag, which may stand at its end.
         way = AS_STORED if image.format == "TIFF" else image.getexif().get(0x0112, AS_STORED)
@@ -106,7 +111,7 @@ class Encoded:
     def _decoded_by_pillow(self) -> np.ndarray:
         image = self._image
         ImageOps.exif_transpose(image, in_place=True)
-        found = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+        found = _rgb(image)
         if found.shape[:2] != (self.height, self.width):
             raise refused(self._name, f"says {self.height} × {self.width} pixels and has {found.shape[:2]}")
         return found
@@ -120,8 +125,23 @@ class Encoded:
 
 
 def refused(name: str, why: str) -> DataFailed:
-    named = os.fsencode(name).decode("utf-8", "backslashreplace")  # a file's name may be no text, and must be printed
-    return DataFailed(why, where=named, fix='take the file out, or write on_bad_sample="replace" in the job')
+    return DataFailed(why, where=printable(name), fix='take the file out, or write on_bad_sample="replace" in the job')
+
+
+def printable(name: str) -> str:
+    """A file's name, which may be no text, as one."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    """A whole picture's pixels as Pillow converts them; greys of 16 bits by their higher byte, as Pillow itself takes
+    colours of 16 bits. Its conversion would show all of them but the darkest 256 white."""
+    if image.mode.startswith("I"):  # what opens as "I" here is a PGM, whose greys Pillow brings to 16 bits
+        bits = image.tag_v2[258][0] if isinstance(image, TiffImageFile) else 16
+        return np.repeat((np.asarray(image) >> (bits - 8)).astype(np.uint8)[..., None], 3, axis=2)
+    # Pixels do not depend on it, and of some forms of it Pillow warns.
+    image.info.pop("transparency", None)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 @contextmanager

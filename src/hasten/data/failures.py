@@ -69,8 +69,9 @@ def reason_of(error: Exception) -> str:
 
 def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
     """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it."""
+    kind = UserCodeFailed if own_code else DataFailed
     return Failed(
-        kind=UserCodeFailed if own_code else DataFailed,
+        kind=OutOfMemory if isinstance(error, MemoryError) else kind,
         what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
         f"{moment(epoch)}: {type(error).__name__}: {error}",
         where=their_frame(error),

@@ -5,9 +5,11 @@ ready batch (see reading.py). What stays is what it is good at: worker processes
 workers are watched (watch.py), and what would stop them is looked for before they start:
 
 * Where workers do not begin as a copy of the training process, the data set must be picklable.
-* What they hold ready must fit into /dev/shm. Only where that is small is a batch measured, in a worker of its own:
-  read in the training process, a data set that opens its file with the first sample would hand the open file on to all
-  workers, which then move each other's position in it.
+* What they hold ready must fit into /dev/shm. Only where that is small is a batch measured.
+
+A batch that is only looked at, to measure it or to try a model on it, is read by a worker of its own, which ends with
+it. Read in the training process, a data set that opens its file with the first sample would hand the open file on to
+all workers, which then move each other's position in it.
 
 Workers can also be threads (threads.py), for sources that threads can read.
 """
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from operator import sub
@@ -32,12 +36,12 @@ from hasten.data.failures import Failed
 from hasten.data.limits import BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.reading import Window, read_here
-from hasten.data.sending import Parcel, Sending, parcel, unsendable_part
+from hasten.data.sending import Parcel, Sending, Unsendable, by_value, parcel, unsendable_part
 from hasten.data.sources import Source, why_not_in_threads
 from hasten.data.threads import Threads
 from hasten.data.transfer import map_tensors
 from hasten.data.watch import RECENT_BATCHES, Crew, Patience
-from hasten.errors import JobError, PlanError
+from hasten.errors import Hang, JobError, PlanError
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
 from hasten.facts.sizes import byte_size
 
@@ -83,6 +87,24 @@ class Feed:
                 yield answer
         finally:
             del answers  # ends the workers here, see Crew.answers
+
+    def answers_apart(self, requests: Iterable[Any]) -> Iterator[Any]:
+        """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
+
+        What such a worker cannot read or hand over is read here, because the workers of the run could not either; and
+        so is everything where workers do not begin as a copy of this process and the options have none: a script that
+        starts no worker need not be written for them (`if __name__ == "__main__":`).
+        """
+        for request in requests:
+            answer = None
+            if self._has_workers_to_read_apart():
+                with suppress(Hang):
+                    answer = self._read_apart(request, _carried)
+            if answer is None:
+                (answer,) = read_here(self._reader, [request])
+            if type(answer) is Failed:
+                raise answer.error()
+            yield answer
 
     def close(self) -> None:
         self._closed, self._staying = True, None  # without the last reference to them, workers that stayed end
@@ -147,16 +169,17 @@ class Feed:
             patience=self._patience,
         )
         self._crews.add(crew)
-        loader = DataLoader(
-            reader,
-            **self._handing_on(collate),
-            num_workers=workers,
-            prefetch_factor=self._ahead,
-            persistent_workers=self._persistent,
-            pin_memory=self._pin_memory,
-            worker_init_fn=crew.begin(),
-            multiprocessing_context=crew.context(),
-        )
+        with _without_torchs_count():
+            loader = DataLoader(
+                reader,
+                **self._handing_on(collate),
+                num_workers=workers,
+                prefetch_factor=self._ahead,
+                persistent_workers=self._persistent,
+                pin_memory=self._pin_memory,
+                worker_init_fn=crew.begin(),
+                multiprocessing_context=crew.context(),
+            )
         return crew, loader
 
     def _handing_on(self, collate: Callable[[Any], Any]) -> dict[str, Any]:
@@ -171,24 +194,34 @@ class Feed:
         if method != "fork":
             self._check_picklable(method)
         if not is_ample(_own_shared_memory(), self._workers, self._ahead):
-            self._check_shared_memory(self._measured(first))
+            # None where it could not be read, which reading it will tell.
+            self._check_shared_memory(self._read_apart(first, _weighed))
 
     def _check_picklable(self, method: str) -> None:
-        field, source = self._source.field, self._source
-        for what, path in (source.dataset, field), (source.collate, "collate"), (source.worker_init, "worker_init_fn"):
-            found = unsendable_part(what, path)
-            if found is not None:
-                raise JobError(
-                    field,
-                    f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
-                    f"({found.reason})",
-                    "write functions and classes at the top of a module, and open files and locks with the first "
-                    "sample; or set workers to 0",
-                )
+        found = self._unsendable()
+        if found is not None:
+            raise JobError(
+                self._source.field,
+                f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
+                f"({found.reason})",
+                "write functions and classes at the top of a module, and open files and locks with the first "
+                "sample; or set workers to 0",
+            )
 
-    def _measured(self, request: Any) -> Parcel | None:
-        """How large one batch is on its way; None where it could not be read, which reading it will tell."""
-        crew, loader = self._new(1, self._reader, _weighed)
+    def _unsendable(self) -> Unsendable | None:
+        source = self._source
+        parts = (source.dataset, source.field), (source.collate, "collate"), (source.worker_init, "worker_init_fn")
+        return next((found for what, path in parts if (found := unsendable_part(what, path)) is not None), None)
+
+    def _has_workers_to_read_apart(self) -> bool:
+        if self._source.gathers:  # no code of the user's runs that could open anything
+            return False
+        begin_as_copies = multiprocessing.get_start_method() == "fork"
+        return begin_as_copies or (self._workers > 0 and self._unsendable() is None)
+
+    def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any]) -> Any:
+        """What a function makes of the answer to one request, in a worker that ends with it."""
+        crew, loader = self._new(1, self._reader, made_of_it)
         try:
             (found,) = crew.answers(partial(_start, loader, self._requests), [request])
         finally:
@@ -224,7 +257,17 @@ class _Requests:
 
 def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
     handed.pending = requests
-    return iter(loader)
+    with _without_torchs_count():
+        return iter(loader)
+
+
+@contextmanager
+def _without_torchs_count() -> Iterator[None]:
+    """torch warns of more workers than cores. Here their number is asked for by a plan, or by the job's own DataLoader,
+    of which torch has said it already; loader_workers refuses what can only be a slip."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        yield
 
 
 def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
@@ -254,6 +297,19 @@ def _as_read(batch: Any) -> Any:
 
 def _weighed(batch: Any) -> Parcel | None:
     return None if type(batch) is Failed else parcel(batch)
+
+
+def _carried(answer: Any) -> Any:
+    """The answer in a form that reaches the training process; None for one that cannot, or that is a failure."""
+    if type(answer) is Failed:
+        return None
+    try:
+        carried = by_value(answer)
+        rest = parcel(carried).shared_bytes
+    except Exception:  # whatever a class of the user's raises when it is taken apart
+        return None
+    free = free_shared_memory()
+    return carried if free is None or rest <= free else None
 
 
 def _check_options(options: LoaderOptions) -> None:

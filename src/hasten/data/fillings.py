@@ -56,7 +56,7 @@ class Colours(NamedTuple):
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """float32 (…, 3, H, W), changed in place."""
-        if pixels.is_cpu:  # addcmul takes four times as long where three numbers are spread over all pixels
+        if pixels.is_cpu:  # addcmul is slower where three numbers are spread over all pixels
             return pixels.mul_(self.scale).add_(self.offset)
         # As numbers, not as tensors: to copy those there, the host would wait for all that is queued.
         for channel, (scale, offset) in enumerate(zip(self.scale.flatten(), self.offset.flatten(), strict=True)):
@@ -80,7 +80,7 @@ class FillShown:
         self._layout, self._batch = layout, memory.empty(layout.shape(samples, size), layout.dtype)
         self._show = resized_crops(self._batch, layout, *colours)
         self._labels = torch.empty(samples, dtype=torch.int64)
-        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes ten times as long
+        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes far longer
 
     def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
         self._show(place, picture, box)

@@ -16,10 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Columns = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
+Columns = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[Any, Tensor]  # a tuple may be a named one
 
 TOGETHER_BYTES = 3 << 15  # below 128 KiB: glibc asks the kernel for every larger block, and the kernel clears it
 HOST_ALIGNMENT, DEVICE_ALIGNMENT = 64, 512  # bytes; of torch's allocators on a CPU and on an accelerator
+_SELECTED_AS = {  # torch copies no rows of the first by index; the second have the same bits
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
 
 
 class Gather:
@@ -27,18 +32,16 @@ class Gather:
     in every shape. They are copies of the batch's own, so that it can be changed in place."""
 
     def __init__(self, columns: Columns) -> None:
-        self._form = type(columns)
-        self._names = list(columns) if isinstance(columns, dict) else []
-        self._columns = (
-            [columns]
-            if isinstance(columns, Tensor)
-            else [*(columns.values() if isinstance(columns, dict) else columns)]
-        )
+        self._form, self._names, given = type(columns), names_of(columns), parts_of(columns)
+        self._columns = [*map(_selectable, given)]
+        self._viewed = [
+            (at, column.dtype) for at, column in enumerate(given) if column.dtype is not self._columns[at].dtype
+        ]
         self._most_rows = min(TOGETHER_BYTES // max(_row_bytes(column), 1) for column in self._columns)
         self._aligned_rows = math.lcm(*map(_aligned_rows, self._columns))
 
     def __call__(self, rows: np.ndarray) -> Any:
-        return self._formed(self._taken(torch.from_numpy(rows.copy())))  # a third of the time of torch.tensor(rows)
+        return self._formed(self._taken(torch.from_numpy(rows.copy())))  # torch.tensor(rows) takes longer
 
     def each(self, batches: Iterable[np.ndarray]) -> Iterator[Any]:
         """For the rows of each batch what a call would give; reads ahead where batches are small."""
@@ -68,14 +71,56 @@ class Gather:
         device = self._columns[0].device
         if device.type == "cuda" and index.is_cpu:
             index = index.pin_memory().to(device, non_blocking=True)  # else the host waits for all that is queued
-        return [column.index_select(0, index.to(column.device)) for column in self._columns]
+        taken = [column.index_select(0, index.to(column.device)) for column in self._columns]
+        for at, dtype in self._viewed:
+            taken[at] = taken[at].view(dtype)
+        return taken
 
     def _formed(self, taken: Sequence[Tensor]) -> Any:
-        if self._form is tuple:
-            return tuple(taken)
-        if self._form is list:
-            return list(taken)
-        return dict(zip(self._names, taken, strict=True)) if self._form is dict else taken[0]
+        return formed(self._form, self._names, taken)
+
+
+class Rows:
+    """Columns as a map-style data set of their rows, each in the form that the columns have."""
+
+    steady_reason = "its samples are rows of tensors"
+
+    def __init__(self, columns: Columns) -> None:
+        self._form, self._names, self._columns = type(columns), names_of(columns), parts_of(columns)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, index: int) -> Any:
+        return formed(self._form, self._names, [column[index] for column in self._columns])
+
+
+def names_of(columns: Columns) -> list[Any]:
+    return list(columns) if isinstance(columns, dict) else []
+
+
+def parts_of(columns: Columns) -> list[Tensor]:
+    if isinstance(columns, Tensor):
+        return [columns]
+    return [*(columns.values() if isinstance(columns, dict) else columns)]
+
+
+def formed(form: type, names: Iterable[Any], parts: Sequence[Tensor]) -> Any:
+    """The parts in the form that columns or batches have: a tuple, a named one, a list, a dictionary, or alone."""
+    if form is tuple:
+        return tuple(parts)
+    if form is list:
+        return list(parts)
+    if form is dict:
+        return dict(zip(names, parts, strict=True))
+    return form._make(parts) if hasattr(form, "_make") else parts[0]
+
+
+def _selectable(column: Tensor) -> Tensor:
+    """A view of the same bits that torch selects rows of."""
+    if column.dtype in _SELECTED_AS and column.layout is torch.strided:
+        return column.view(_SELECTED_AS[column.dtype])
+    return column
 
 
 def _row_bytes(column: Tensor) -> int:

@@ -7,8 +7,8 @@ The folder may also be one that `hasten pack` made of such a folder, or any othe
 
 Batches are (pictures, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
 The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
-within one level of 255; turned the right way up, which torchvision does not do. Where a JPEG is decoded at a part of
-its size, a crop's edge moves by less than one pixel of what is decoded.
+within one level of 255; turned the right way up, which torchvision does not do, and greys of 16 bits not cut off. Where
+a JPEG is decoded at a part of its size, a crop's edge moves by less than one pixel of what is decoded.
 
 Where the time goes, and what is done about it:
 
@@ -24,8 +24,9 @@ Where the time goes, and what is done about it:
 from __future__ import annotations
 
 import copy
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hasten.data.crops import View, draws_of, sufficient
+from hasten.data.crops import View, check_view, draws_of, sufficient
 from hasten.data.decode import MOST_PIXELS
 from hasten.data.fillings import (
     Colours,
@@ -47,6 +48,8 @@ from hasten.data.fillings import (
     MakeFilling,
     Shown,
 )
+from hasten.data.indices import rows_of
+from hasten.data.joined_pictures import JoinedPictures
 from hasten.data.options import Placement
 from hasten.data.order import SampleOrder
 from hasten.data.picture_files import KeptPictures, PictureFiles, Pictures
@@ -60,13 +63,15 @@ IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class ImageFolder(Dataset[tuple[Tensor, int]]):
-    """root: a folder with one folder of pictures for each class, as `scan` reads it; or a folder of tar shards.
+    """root: a folder with one folder of pictures for each class, as `scan` reads it; or a folder of tar shards. A "~"
+        at its start is the user's home.
 
     view: what of a picture is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
     mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
     most_pixels: larger pictures are refused before memory is asked for.
 
-    Raises DataFailed when there is no class, or a class without pictures; reading a sample raises it for a file that
+    Raises Misconfigured for what is no view and no three numbers; DataFailed when there is no class, a class without
+    pictures, or both class folders and tar files that may be shards. Reading a sample raises DataFailed for a file that
     is damaged, empty, too large or no picture. `classes` are the names of the labels; empty where shards lack them.
     """
 
@@ -79,16 +84,13 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         deviation: Sequence[float] = IMAGENET_DEVIATION,
         most_pixels: int = MOST_PIXELS,
     ) -> None:
-        if len(mean) != 3 or len(deviation) != 3 or min(deviation) <= 0:
-            raise Misconfigured(
-                f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
-            )
-        self.root, self.view = Path(root), view
+        check_view(view)
+        self.root, self.view = Path(os.path.expanduser(root)), view
         kind = PictureShards if holds_shards(self.root) else PictureFiles
         self._pictures: Pictures = kind(self.root, view, most_pixels)
         self._steady: Any = self._pictures
         self.classes = list(self._steady.classes)
-        self._colours = Colours.of(mean, deviation)
+        self._colours = _colours(mean, deviation)
         self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
         self._filling: MakeFilling = FillPixels
         self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
@@ -98,19 +100,41 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         return len(self._steady if self._chosen is None else self._chosen)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """One sample for any other loader: float32 (3, size, size) and its label. Draws from torch's generator."""
-        number = torch.randint(2**63 - 1, (1,)).numpy().astype(np.uint64)
+        """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
+        they follow from one of torch's generator."""
+        number = torch.randint(2**63 - 1, (1,)) if self.view.draws else torch.zeros(1, dtype=torch.int64)
         filling = FillPixels(1, self.view.size, self._colours, Recycler())
-        self.fill(filling, 0, index, self.draws(number)[0])
+        self.fill(filling, 0, index, self.draws(number.numpy().astype(np.uint64))[0])
         pictures, labels = filling.batch()
         return pictures[0], int(labels[0])
 
     def subset(self, indices: Sequence[int]) -> Self:
         """The samples at these indices, in this order. A torch Subset of the data set, as random_split makes it, is
-        read as this."""
-        clone, rows = copy.copy(self), np.asarray(indices, dtype=np.int64)
+        read as this. Raises DataFailed for one that is not there."""
+        clone, rows = copy.copy(self), rows_of(indices, len(self), whose="a part of a folder of pictures")
         clone._chosen = rows if self._chosen is None else self._chosen[rows]
         return clone
+
+    def joined(self, others: Sequence[ImageFolder]) -> Self | None:
+        """Its samples, and after them those of other folders, each with the label that it has in its own; None where
+        not all of them are shown alike. A torch ConcatDataset of the data sets is read as this."""
+        parts = [self, *others]
+        if not all(map(self._is_shown_as, parts)):
+            return None
+        clone = copy.copy(self)
+        clone._steady = clone._pictures = JoinedPictures([part._steady for part in parts], self.view)
+        if any(part._chosen is not None for part in parts):
+            starts = np.cumsum([0, *(len(part._steady) for part in parts)])
+            rows = (np.arange(len(part)) if part._chosen is None else part._chosen for part in parts)
+            clone._chosen = np.concatenate([start + own for start, own in zip(starts, rows, strict=False)])
+        return clone
+
+    def _is_shown_as(self, other: ImageFolder) -> bool:
+        """Whether its batches and the other's are made in the same way, and of files or shards."""
+        same_colours = all(map(torch.equal, self._colours, other._colours))
+        return (
+            type(self) is type(other) and self.view == other.view and same_colours and other._pictures is other._steady
+        )
 
     # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,3 +199,20 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             shown = resize_together(batch.canvas, batch.sides, batch.mirrored, self.view.size)
             return self._colours.normalised(shown), batch.labels
         return batch
+
+
+def _colours(mean: Sequence[float], deviation: Sequence[float]) -> Colours:
+    middles, spreads = _three_numbers(mean), _three_numbers(deviation)
+    if middles is None or spreads is None or min(spreads) <= 0:
+        raise Misconfigured(
+            f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
+        )
+    return Colours.of(middles, spreads)
+
+
+def _three_numbers(given: Iterable[Any]) -> list[float] | None:
+    try:
+        numbers = [float(each) for each in given]
+    except (TypeError, ValueError):
+        return None
+    return numbers if len(numbers) == 3 and all(map(math.isfinite, numbers)) else None

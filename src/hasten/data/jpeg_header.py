@@ -2,8 +2,8 @@
 all of them.
 
 Cameras store the rows as the sensor reads them and add a number from 1 to 8 that says how to turn them. Opening the
-file with a whole image library only to read that number costs as much as a tenth of decoding it, so the few bytes are
-read here. Whatever is damaged or missing counts as 1: as stored. What is said in XMP instead of Exif is not read.
+file with a whole image library only to read that number does far more than that, so the few bytes are read here.
+Whatever is damaged or missing counts as 1: as stored. What is said in XMP instead of Exif is not read.
 
 A decoder goes over the whole picture once for every scan, and a file of a few kilobytes can hold thousands. Only a file
 whose headers are whole and name a single scan is taken at its word; decoders stop there too.

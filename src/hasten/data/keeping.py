@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, Subset, TensorDataset, default_collate
 
 from hasten.data.augmented import Seam, seam_of, steady_rows
 from hasten.data.bad_samples import Ledger, Replaced
 from hasten.data.cache import open_cache
+from hasten.data.gather import Rows
+from hasten.data.images import ImageFolder
 from hasten.data.known_steady import takes_draws
 from hasten.data.memory import (
     DEVICE_SHARE,
@@ -77,12 +80,21 @@ def why_not_cached(source: Source) -> str | None:
         return "its samples are columns in memory already"
     seam = seam_of(source.dataset)
     if seam is None:
-        return (
-            "which part of its samples is the same each time is not known: write hasten.Augmented(dataset, transform)"
-        )
-    if type(seam.steady) in (list, tuple, range, TensorDataset):
+        return f"which part of its samples is the same each time is not known: {_how_to_say(source.dataset)}"
+    if type(seam.steady) in (list, tuple, range, TensorDataset, Rows):
         return "its samples are in memory already"
     return None
+
+
+def _how_to_say(dataset: Any) -> str:
+    if type(dataset) is Subset:
+        return _how_to_say(dataset.dataset)
+    parts = dataset.datasets if type(dataset) is ConcatDataset else []
+    if any(isinstance(part.dataset if type(part) is Subset else part, ImageFolder) for part in parts):
+        return "hasten.ImageFolders in a ConcatDataset are read as one if all have the same view, mean and deviation"
+    if any(seam_of(part) is not None for part in parts):
+        return "write hasten.Augmented(ConcatDataset([…]), transform), with one transform around all its parts"
+    return "write hasten.Augmented(dataset, transform)"
 
 
 def why_not_in_memory(source: Source) -> str | None:
@@ -94,7 +106,7 @@ def why_not_in_memory(source: Source) -> str | None:
     if source.collate is not default_collate:
         return "its batches are made by a collate function of the job's own"
     if takes_draws(source.dataset):
-        return "what is shown of its samples is another part each time"
+        return "it makes its batches itself from what it reads, which the technique `cache` can keep"
     seam = seam_of(source.dataset)
     if seam is None or not seam.whole:
         return "its samples may be other ones each time, so each must be read anew"

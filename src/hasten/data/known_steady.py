@@ -1,6 +1,6 @@
 """Which data sets are known, unread, to draw no random number from the process's global generators.
 
-A data set that draws must be seeded before every sample, about 9 µs each, and must have those generators to itself
+A data set that draws must be seeded before every sample, which takes time, and must have those generators to itself
 while it reads, which processes have and threads have not. A data set that cannot draw needs neither.
 
 It is known of types whose reading runs no code but torch's and Python's own, and of what says it of itself by an

@@ -16,7 +16,7 @@ What a stream (an iterable data set) cannot have:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ from hasten.data.reading import End, Request, StreamReader, Window, reader_of
 from hasten.data.sources import Source
 from hasten.data.split import Piece, pieces, share
 from hasten.errors import DataFailed, JobError, PlanError
+
+_Answers = Callable[[Iterable[Any]], Iterator[Any]]
 
 EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all alike and share no random number with it
 
@@ -106,14 +108,22 @@ class TrainLoader:
         Raises UserCodeFailed or DataFailed, with the original exception as the cause, when a sample cannot be read, and
         DataFailed when a stream holds less than one batch, or another number of batches than its length says.
         """
+        return self._epoch(number, start_step, self._feed.answers)
+
+    def first_batch(self) -> Any:
+        """The first microbatch of all, to look at: read apart (see Feed.answers_apart). Raises what epoch() raises."""
+        microbatches = self._epoch(0, 0, self._feed.answers_apart)
+        return next(microbatches).batch
+
+    def _epoch(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
         if self._source.iterable:
-            return self._stream(number, start_step)
+            return self._stream(number, start_step, answers)
         if self.steps_per_epoch is not None and start_step > self.steps_per_epoch:
             what = f"epoch {number} has {self.steps_per_epoch} steps, and should go on at step {start_step}"
             raise DataFailed(
                 what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
             )
-        return self._map(number, start_step)
+        return self._map(number, start_step, answers)
 
     def replaced(self) -> list[str]:
         """A sentence for every sample that this rank has replaced since this was last asked."""
@@ -123,8 +133,8 @@ class TrainLoader:
         """End the worker processes. The loader cannot be used afterwards."""
         self._feed.close()
 
-    def _map(self, number: int, start_step: int) -> Iterator[Microbatch]:
-        batches = self._feed.answers(self._requests(number, start_step))
+    def _map(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
+        batches = answers(self._requests(number, start_step))
         for _, parts in self._windows(start_step):
             for piece in parts:
                 batch = next(batches)
@@ -149,8 +159,8 @@ class TrainLoader:
         if rest and not self._drop_last and start_step <= samples // size:
             yield samples - rest, pieces(rest, self._microbatch_size, self._rank, self._world_size)
 
-    def _stream(self, number: int, start_step: int) -> Iterator[Microbatch]:
-        windows = self._feed.answers(Window(number, step) for step in count(start_step))
+    def _stream(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
+        windows = answers(Window(number, step) for step in count(start_step))
         for step, found in enumerate(windows, start_step):
             if isinstance(found, End):
                 self._check_end(found, number, step, start_step)
@@ -276,7 +286,7 @@ def _batch_size_of(source: Source, batch_size: int | None) -> int:
 def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
     assert source.count is not None
     if source.sampler is not None:
-        return SampledOrder(source.sampler, source.count, seed)
+        return SampledOrder(source.sampler, source.count, seed, source.row_count)
     shuffled = shuffle if source.shuffle is None else source.shuffle
     if source.order is not None:
         return source.order(seed, shuffled)

@@ -11,7 +11,8 @@ taken: the model, its gradients and its activations come later and have nowhere 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from hasten.data.gather import Columns
+from hasten.data.gather import Columns, formed, names_of, parts_of
 from hasten.data.proven_steady import SteadyReader
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, OutOfMemory
@@ -73,25 +74,41 @@ def read_columns(dataset: Any, check: Callable[[int], None], progress: Progress 
 
     Raises DataFailed, naming the sample, when it is not steady, or is not like the first one; and Unreadable.
     """
-    count = len(dataset)
-    with undisturbed():
-        reader = SteadyReader(dataset)
-        first = _row(reader, 0)
+    with undisturbed(), _or_left_out():
+        reader = SteadyReader(dataset, kept_as=lambda index, sample: each_of(_row(index, sample)))
+        first = _row(0, reader.read(0))
         rows = each_of(first)
-        check(sum(row.nbytes for row in rows) * count)
+        check(sum(row.nbytes for row in rows) * len(dataset))
         reader.prove_spread()
-        columns = [torch.empty((count, *row.shape[1:]), dtype=row.dtype) for row in rows]
-        form = [(row.dtype, row.shape) for row in rows]
-        for index in range(count):
-            row = each_of(_row(reader, index))
-            if [(part.dtype, part.shape) for part in row] != form:
-                what = f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
-                raise DataFailed(what, fix="leave in_memory out of the plan")
-            for column, part in zip(columns, row, strict=True):
-                column[index] = part[0]
-            if progress is not None and (index % TOLD_EVERY == TOLD_EVERY - 1 or index == count - 1):
-                progress(index + 1, count)
-    return _formed(first, columns)
+        columns = [torch.empty((len(dataset), *row.shape[1:]), dtype=row.dtype) for row in rows]
+        _fill(columns, reader, progress or (lambda done, samples: None))
+    return formed(type(first), names_of(first), columns)
+
+
+def _fill(columns: list[Tensor], reader: SteadyReader, progress: Progress) -> None:
+    form, count = [(column.dtype, column.shape[1:]) for column in columns], len(reader.dataset)
+    for index in range(count):
+        row = each_of(_row(index, reader.read(index)))
+        if [(part.dtype, part.shape[1:]) for part in row] != form:
+            raise DataFailed(
+                f"sample {index} has other shapes or types than sample 0, so they cannot lie in one column"
+            )
+        for column, part in zip(columns, row, strict=True):
+            column[index] = part[0]
+        if index % TOLD_EVERY == TOLD_EVERY - 1 or index == count - 1:
+            progress(index + 1, count)
+
+
+@contextmanager
+def _or_left_out() -> Iterator[None]:
+    """Says of whatever keeps samples from becoming columns that they can be read without."""
+    try:
+        yield
+    except DataFailed as error:
+        fixes = [error.fix] if error.fix else []
+        raise DataFailed(
+            error.what, where=error.where, fix="; or ".join([*fixes, "leave in_memory out of the plan"])
+        ) from error.__cause__
 
 
 def as_collated(columns: Any) -> Columns:
@@ -106,31 +123,18 @@ def as_collated(columns: Any) -> Columns:
 
 def moved(columns: Columns, device: torch.device) -> Columns:
     """The same columns on a device."""
-    return _formed(columns, [column.to(device) for column in each_of(columns)])
+    return formed(type(columns), names_of(columns), [column.to(device) for column in parts_of(columns)])
 
 
-def _row(reader: SteadyReader, index: int) -> Any:
+def _row(index: int, sample: Any) -> Any:
     """One sample as a batch of one."""
-    sample = reader.read(index)
     try:
         row = default_collate([sample])
     except (TypeError, RuntimeError) as error:
-        raise DataFailed(f"sample {index} cannot become a batch: {error}", fix=_LEAVE_OUT) from None
+        raise DataFailed(f"sample {index} cannot become a batch: {error}") from None
     if not each_of(row):
-        what = f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested"
-        raise DataFailed(what, fix=_LEAVE_OUT)
+        raise DataFailed(f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested")
     return row
-
-
-_LEAVE_OUT = "leave in_memory out of the plan"
-
-
-def _formed(like: Any, columns: list[Tensor]) -> Columns:
-    if isinstance(like, dict):
-        return dict(zip(like, columns, strict=True))
-    if isinstance(like, tuple):
-        return tuple(columns)
-    return columns if isinstance(like, list) else columns[0]
 
 
 def _tensor(column: np.ndarray) -> Tensor:

@@ -22,14 +22,17 @@ MurmurHash3.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
+from hasten.data.failures import moment, reason_of, their_frame
+from hasten.data.indices import rows_of, whole_numbers
 from hasten.data.randomness import derived, mixed, reseed, undisturbed
-from hasten.errors import DataFailed
+from hasten.errors import DataFailed, UserCodeFailed
 
 CHUNK = 1 << 16
 ROUNDS = 8
@@ -128,17 +131,20 @@ class SampledOrder:
 
     The sampler runs with the three global generators seeded, and so does its `generator` if it has one; all are given
     back as they were. A sampler with `set_epoch` is told the epoch. The epoch's whole list is kept, 8 bytes a sample.
+
+    rows: how many there are for it to choose from; None where only the data set knows which indices it answers to.
     """
 
-    def __init__(self, sampler: Any, count: int, seed: int) -> None:
-        self.count, self._sampler, self._seed = count, sampler, seed
+    def __init__(self, sampler: Any, count: int, seed: int, rows: int | None = None) -> None:
+        self.count, self._sampler, self._seed, self._rows = count, sampler, seed, rows
         self._epoch: int | None = None
         self._drawn = np.empty(0, dtype=np.int64)
 
     def indices(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Which samples stand at positions start to stop (exclusive): int64, shape (stop - start,), read-only.
 
-        Raises DataFailed when the sampler draws another number of samples than its length says.
+        Raises DataFailed when the sampler draws another number of samples than its length says, or something that is
+        no index of one; UserCodeFailed when it raises.
         """
         if self._epoch != epoch:
             self._drawn, self._epoch = self._draw(epoch), epoch
@@ -156,14 +162,33 @@ class SampledOrder:
             if generator is not None:
                 generator.manual_seed(number)
             try:
-                drawn = np.fromiter(islice(self._sampler, self.count + 1), dtype=np.int64)  # it may be endless
+                drawn = self._indices(epoch)
             finally:
                 if generator is not None:
                     generator.set_state(found_in)
         if len(drawn) != self.count:
             many = "more" if len(drawn) > self.count else len(drawn)
             raise DataFailed(
-                f"the sampler drew {many} samples for epoch {epoch}, and its length says {self.count}",
+                f"the sampler drew {many} samples {moment(epoch)}, and its length says {self.count}",
                 fix="let the sampler's __len__ return how many indices its __iter__ yields",
             )
-        return drawn
+        return drawn if self._rows is None else rows_of(drawn, self._rows, whose=_whose(epoch))
+
+    def _indices(self, epoch: int) -> np.ndarray:
+        pieces, first = [np.empty(0, dtype=np.int64)], 0
+        drawing = self._drawing(epoch)
+        while piece := [*islice(drawing, CHUNK)]:
+            pieces.append(whole_numbers(piece, whose=_whose(epoch), first=first))
+            first += len(piece)
+        return np.concatenate(pieces)
+
+    def _drawing(self, epoch: int) -> Iterator[Any]:
+        try:
+            yield from islice(self._sampler, self.count + 1)  # it may be endless
+        except Exception as error:
+            what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
+            raise UserCodeFailed(what, where=their_frame(error), fix="draw from it alone: list(sampler)") from error
+
+
+def _whose(epoch: int) -> str:
+    return f"the sampler, {moment(epoch)},"

@@ -21,7 +21,7 @@ _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 def tells_all(value: Any) -> bool:
     """Whether the attributes of an object are all of it: false for what keeps its state in C."""
     kind = type(value)
-    if any(not base.__flags__ & _MADE_BY_A_CLASS_STATEMENT for base in kind.__mro__ if base is not object):
+    if any(_written_in_c(base) for base in kind.__mro__ if base is not object):
         return False
     if any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce__", "__reduce_ex__", "__getstate__")
@@ -34,7 +34,30 @@ def tells_all(value: Any) -> bool:
     return True
 
 
-_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE; some types written in C have it too
+def _written_in_c(kind: type) -> bool:
+    """Such a class has methods in C of its own, or lacks the mark of classes that are made while a program runs."""
+    in_c = (types.MethodDescriptorType, types.WrapperDescriptorType)
+    own = (member for member in vars(kind).values() if isinstance(member, in_c))
+    return not kind.__flags__ & _MADE_WHILE_RUNNING or any(member.__objclass__ is kind for member in own)
+
+
+_MADE_WHILE_RUNNING = 1 << 9  # Py_TPFLAGS_HEAPTYPE: what a class statement makes, and ever more types written in C
+
+
+def deciding_members(kind: type) -> list[tuple[str, Any]]:
+    """What a class holds of its own that may decide what its objects do, by name."""
+    return [(name, member) for name, member in sorted(vars(kind).items()) if name not in _NOT_CODE]
+
+
+_NOT_CODE = frozenset(  # members of a class that decide no sample, or are told by the attributes of an object
+    """
+    __doc__ __module__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__
+    __init__ __post_init__ __repr__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __hash__ __setattr__ __delattr__
+    __replace__ __getstate__ __setstate__ __reduce__ __reduce_ex__ __copy__ __deepcopy__ __del__ __sizeof__
+    __dataclass_fields__ __dataclass_params__ __match_args__ __slots__ __parameters__ __orig_bases__ __qualname__
+    __firstlineno__ __static_attributes__ __abstractmethods__ _abc_impl __type_params__ __classcell__
+    """.split()  # noqa: SIM905  one string is a paragraph, forty are a column
+)
 
 
 def slots_of(kind: type) -> Iterator[str]:
@@ -55,12 +78,12 @@ def cells_of(function: types.FunctionType) -> Iterator[Any]:
             yield None  # not filled yet
 
 
-def names_in(code: types.CodeType, operation: str) -> set[str]:
-    """What a function's code, and that of the functions in it, loads or imports by name."""
-    found = {one.argval for one in dis.get_instructions(code) if one.opname == operation}
+def names_in(code: types.CodeType, *operations: str) -> set[str]:
+    """What a function's code, and that of the functions in it, loads by name."""
+    found = {one.argval for one in dis.get_instructions(code) if one.opname in operations}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= names_in(constant, operation)
+            found |= names_in(constant, *operations)
     return found
 
 
@@ -97,6 +120,14 @@ def imports_of(file: str, module: str) -> set[str]:
     return imports_in(code, module if is_package else module.rpartition(".")[0])
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; a link in a circle, which the system refuses to follow, is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
     """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
     waiting, met = [folder], set[tuple[int, int]]()
@@ -109,13 +140,13 @@ def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
         with os.scandir(here) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
-            if entry.is_dir():
+            if is_folder(entry):
                 waiting.append(entry.path)
                 continue
             try:
                 about = entry.stat()
-            except FileNotFoundError:
-                about = entry.stat(follow_symlinks=False)  # a link to nothing
+            except OSError:
+                about = entry.stat(follow_symlinks=False)  # a link to nothing, or to where nobody may look
             yield os.path.relpath(entry.path, folder), about.st_size, about.st_mtime_ns
 
 

@@ -38,6 +38,7 @@ from hasten.checkpoint.files import (
     rename_folder,
     write_atomically,
 )
+from hasten.data.decode import printable
 from hasten.data.order import sorted_by_hash
 from hasten.data.picture_files import read_file, scan
 from hasten.data.proven_steady import SteadyReader, Unreadable, not_the_same
@@ -72,12 +73,19 @@ class Packable(Protocol):
 class PicturesInFolders:
     """A folder that holds one folder of pictures for each class: the file as it is, and the number of its class.
 
-    Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind.
+    Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
+    for a class whose name an index cannot hold.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.classes, self._names, self._labels = scan(root)
+        for name in self.classes:
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                where, what = printable(str(root / name)), "its name is no UTF-8 text, as the names of classes must be"
+                raise DataFailed(what, where=where, fix="rename this folder") from None
 
     def __len__(self) -> int:
         return len(self._names)

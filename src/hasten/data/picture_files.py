@@ -18,7 +18,8 @@ import numpy as np
 
 from hasten.data.cache_key import key_of
 from hasten.data.crops import View, sufficient
-from hasten.data.decode import DENOMINATORS, MOST_PIXELS, Encoded, refused
+from hasten.data.decode import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, refused
+from hasten.data.origins import is_folder
 from hasten.errors import DataFailed
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -103,10 +104,9 @@ class PictureFiles:
 
     def cache_key(self) -> str:
         """Changes with the names, sizes and times of the files, the sizes asked for, and the decoders."""
-        digest = hashlib.sha256(key_of((self._view, self._most_pixels), 1).encode())
+        digest = hashlib.sha256(key_of((self._view, self._most_pixels), DECODING).encode())
         for index in range(len(self)):
-            found = os.stat(self.path(index))
-            digest.update(f"{self.names[index]!r} {found.st_size} {found.st_mtime_ns}\n".encode())
+            digest.update(f"{self.names[index]!r} {_state(self.path(index))}\n".encode())
         return digest.hexdigest()
 
 
@@ -148,6 +148,16 @@ def asked_for(view: View, picture: Picture) -> set[int]:
     return {each for each in picture.denominators if low <= each <= high}
 
 
+def _state(path: str) -> str:
+    """What changes when a file does. A link to nothing, or a file that is gone, ends nothing here: whoever reads it
+    tells, or takes another sample."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return f"cannot be found: {error.errno}"
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
 def read_file(path: str) -> bytes:
     """A file's bytes, asked for at their exact size: readers that find it out ask for more, and the kernel makes
     threads wait for each other while it hands out large blocks.
@@ -182,7 +192,7 @@ def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
     write = "give a folder that holds one folder of pictures for each class: root/cat/1.jpg"
     if not root.is_dir():
         raise DataFailed("is no folder", where=str(root), fix=write)
-    classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    classes = class_folders(root)
     if not classes:
         raise DataFailed("holds no folder", where=str(root), fix=write)
     names, labels = Names(), list[np.ndarray]()
@@ -195,6 +205,11 @@ def scan(root: Path) -> tuple[list[str], Names, np.ndarray]:
     return classes, names, np.concatenate(labels)
 
 
+def class_folders(root: Path) -> list[str]:
+    """Names of the folders in `root` that are classes, sorted."""
+    return sorted(entry.name for entry in os.scandir(root) if is_folder(entry) and not entry.name.startswith("."))
+
+
 def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Iterator[str]:
     """Names relative to root. above: the folders that this one lies in."""
     about = os.stat(root / folder)
@@ -205,7 +220,7 @@ def _pictures(root: Path, folder: str, above: tuple[os.stat_result, ...]) -> Ite
             name = f"{folder}/{entry.name}"
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if is_folder(entry):
                 yield from _pictures(root, name, (*above, about))
             elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
                 yield name

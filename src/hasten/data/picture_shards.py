@@ -11,11 +11,12 @@ from pathlib import Path
 
 from hasten.data.cache_key import key_of
 from hasten.data.crops import View
-from hasten.data.decode import MOST_PIXELS, Encoded
-from hasten.data.picture_files import EXTENSIONS, Kept, kept
-from hasten.data.shard_index import MANIFEST
+from hasten.data.decode import DECODING, MOST_PIXELS, Encoded
+from hasten.data.picture_files import EXTENSIONS, Kept, class_folders, kept
+from hasten.data.shard_index import MANIFEST, read_manifest
 from hasten.data.shard_order import ShardOrder
 from hasten.data.shards import Shards
+from hasten.errors import DataFailed
 
 _FORM = (";".join(sorted(extension[1:] for extension in EXTENSIONS)), "cls")
 
@@ -49,8 +50,31 @@ class PictureShards:
 
     def cache_key(self) -> str:
         """Changes with the shards, the sizes asked for, and the decoders."""
-        return key_of((self._shards.cache_key(), self._view, self._most_pixels), 1)
+        return key_of((self._shards.cache_key(), self._view, self._most_pixels), DECODING)
 
 
 def holds_shards(folder: Path) -> bool:
-    return (folder / MANIFEST).exists() or any(folder.glob("*.tar"))
+    """Whether a folder is read as shards, and not as class folders: by its index, or for want of class folders.
+
+    Raises DataFailed for tar files beside class folders without an index that says that they are shards.
+    """
+    if not folder.is_dir():
+        return False
+    archive = min((path.name for path in folder.glob("*.tar") if path.is_file()), default=None)
+    classes = class_folders(folder)
+    if not classes:
+        return archive is not None or (folder / MANIFEST).exists()
+    if _has_index(folder):
+        return True
+    if archive is None:
+        return False
+    what = f"holds the tar file {archive!r} and the folder {classes[0]!r}, and either may be where its pictures are"
+    raise DataFailed(what, where=str(folder), fix="move to another place what is not to be read")
+
+
+def _has_index(folder: Path) -> bool:
+    try:
+        read_manifest(folder)
+    except DataFailed:  # none, or another program's: many write a file of this name
+        return False
+    return True

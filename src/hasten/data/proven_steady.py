@@ -80,10 +80,12 @@ class SteadyReader:
 
     Raises DataFailed, naming the sample, for one that draws random numbers, is not the same twice or cannot be kept,
     and Unreadable for one that cannot be read. StorageFailed and a lack of memory are no fault of the sample's.
+
+    kept_as: (index, sample) -> what is kept of a sample, where that is not the sample itself.
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, kept_as: Callable[[int, Any], Any] = lambda index, sample: sample) -> None:
+        self.dataset, self._kept_as = dataset, kept_as
         self._next = [_after(seed) for seed in _SEEDS]
 
     def read(self, index: int, turn: int = 0) -> Any:
@@ -104,7 +106,7 @@ class SteadyReader:
         return sample
 
     def packed(self, index: int, turn: int = 0) -> Packed:
-        sample = self.read(index, turn)
+        sample = self._kept_as(index, self.read(index, turn))
         try:
             return packed(sample)
         except CannotKeep as error:

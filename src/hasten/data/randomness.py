@@ -10,8 +10,8 @@ epochs of one index, never get the same number. torch and NumPy keep only 32 bit
 halves, so that samples which meet in one of them by chance still differ in the other.
 
 The training process reads samples too when there are no workers. `undisturbed` gives it back its own three states, so
-dropout and everything else that training draws goes on as if nothing had been read. That costs about 0.1 ms a batch,
-most of it in NumPy; seeding one sample costs about 9 µs. Whatever else draws beside a training, an evaluation or a
+dropout and everything else that training draws goes on as if nothing had been read. That takes time once a batch, most
+of it in NumPy, and seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a
 trial, is held apart by the same function, with the states of the accelerators it uses.
 """
 

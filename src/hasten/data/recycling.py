@@ -1,7 +1,7 @@
 """Memory of batches that nobody holds any more, given out again.
 
 A batch of pictures is tens of megabytes. Asked for anew each time, it comes from the kernel as pages that must be
-cleared one by one on first touch, which costs a tenth of what decoding the pictures does.
+cleared one by one on first touch.
 
 A piece is free when the recycler's own reference to its NumPy array is the last one: a tensor made from an array holds
 it for as long as any view of the tensor lives, whoever has it. So a batch that is kept is never written to again.

@@ -20,10 +20,12 @@ from multiprocessing.reduction import ForkingPickler
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hasten.data.failures import Failed
+from hasten.data.transfer import map_tensors
 from hasten.errors import OutOfMemory, UserCodeFailed
 from hasten.facts.job import describe
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory
@@ -122,6 +124,34 @@ def _attributes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for part in state if isinstance(state, tuple) else (state,):  # slots make a second dictionary
             if isinstance(part, dict):
                 yield from ((f"{path}.{name}", attribute) for name, attribute in part.items())
+
+
+def by_value(value: Any) -> Any:
+    """The value with its tensors in such a form that they travel in the pipe with everything else, and arrive as
+    tensors: of any size, whatever room there is in shared memory. Those inside objects that move themselves to a device
+    stay as they are."""
+    return map_tensors(value, _ByValue)
+
+
+class _ByValue:
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __reduce__(self) -> Any:
+        tensor = self._tensor
+        if type(tensor) is not Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return _as_it_is, (tensor,)
+        # As bytes: NumPy does not know every type that torch has.
+        content = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return _from_bytes, (content, tensor.dtype, tensor.shape)
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _from_bytes(content: np.ndarray, dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    return torch.from_numpy(content).view(dtype).reshape(shape)
 
 
 class Sending:

@@ -9,8 +9,9 @@
 | a DataLoader | its data set, collate, sampler, batch size, drop_last and worker settings |
 | a function without arguments | whatever it returns |
 
-A gathered batch has the form of what was given: a tuple of columns gives tuples, a dictionary gives dictionaries, and a
-TensorDataset gives lists, as torch's own collation does. Columns keep their dtype; NumPy arrays are not copied.
+A gathered batch has the form of what was given: a tuple of columns gives tuples, a named one named ones, a dictionary
+dictionaries with its keys, and a TensorDataset lists, as torch's own collation does. Columns keep their dtype; NumPy
+arrays are not copied.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     IterableDataset,
     RandomSampler,
@@ -37,9 +39,11 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from hasten.data.counted import counted
 from hasten.data.failures import their_frame
-from hasten.data.gather import Columns
+from hasten.data.gather import Columns, Rows, formed, parts_of
 from hasten.data.images import ImageFolder
+from hasten.data.indices import rows_of
 from hasten.data.known_steady import steady_reason, takes_draws
 from hasten.data.options import LoaderOptions, Placement
 from hasten.data.order import SampleOrder
@@ -76,8 +80,15 @@ class Source:
         return self.columns is not None
 
     @property
+    def row_count(self) -> int | None:
+        """How many rows an index can choose from; None where the data set is asked for whatever index comes."""
+        if self.columns is None:
+            return None
+        return len(parts_of(self.columns)[0] if self.rows is None else self.rows)
+
+    @property
     def on_accelerator(self) -> bool:
-        return any(column.device.type != "cpu" for column in _each(self.columns))
+        return self.columns is not None and any(part.device.type != "cpu" for part in parts_of(self.columns))
 
     @property
     def has_device_form(self) -> bool:
@@ -91,6 +102,12 @@ class Source:
             return self
         placed = self.dataset.placed(where)
         return replace(self, dataset=placed, notices=(*self.notices, *getattr(placed, "notices", ())))
+
+    def counted(self, batch: Any, asked: int) -> int:
+        """How many samples a batch holds that was made of `asked` of them: the weight of a plain mean over it."""
+        if self.gathers or (self.collate is default_collate and not reads_batches(self.dataset)):
+            return asked
+        return counted(batch, asked)
 
     def finished(self, batch: Any) -> Any:
         """What is left to do to a batch once it is on its device, where the data set has something of the kind."""
@@ -106,7 +123,8 @@ def source_of(
 ) -> Source:
     """Read what a job was given as `field`, with the job's own batch size and collate where it has them.
 
-    Raises JobError for what cannot be used, and UserCodeFailed when a function that should build the data raises.
+    Raises JobError for what cannot be used, DataFailed for a Subset of what is not there, and UserCodeFailed when a
+    function that should build the data raises.
     """
     if not _is_data(data) and callable(data):
         data = _built(data, field)
@@ -244,11 +262,11 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     if isinstance(data, Tensor | np.ndarray | tuple | dict):
         columns = _columns(data, field)
         if collate is None or collate is default_collate:
-            return Source(field=field, dataset=data, count=len(next(iter(_each(columns)))), columns=columns)
-        data = _as_samples(columns)
+            return Source(field=field, dataset=data, count=len(parts_of(columns)[0]), columns=columns)
+        data = Rows(columns)
     if isinstance(data, str | bytes | set | frozenset) or not _is_data(data):
         raise JobError(field, f"is {describe(data)}, which is no data set", _WRITE)
-    data = _part(data)
+    data = _pictures_within(data)
     chosen = collate or default_collate
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         if iter_is_spent(data):
@@ -259,7 +277,7 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     if count is None:
         write = "give it `def __len__(self) -> int`, or make it an IterableDataset"
         raise JobError(field, f"is {describe(data)}, which has __getitem__ but no length", write)
-    found = _columns_within(data) if chosen is default_collate else None
+    found = _columns_within(data, field) if chosen is default_collate else None
     columns, rows = found if found is not None else (None, None)
     order = getattr(data, "sample_order", None)
     return Source(
@@ -273,10 +291,16 @@ def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | Non
     )
 
 
-def _part(data: Any) -> Any:
-    """A Subset of pictures, also of a Subset of them, as pictures; anything else as it is."""
-    if type(data) is Subset and isinstance(whole := _part(data.dataset), ImageFolder):
+def _pictures_within(data: Any) -> Any:
+    """A part of a folder of pictures (Subset) and several of them (ConcatDataset) as one folder; anything else as it
+    is."""
+    if type(data) is Subset and isinstance(whole := _pictures_within(data.dataset), ImageFolder):
         return whole.subset(data.indices)
+    if type(data) is ConcatDataset:
+        first, *others = map(_pictures_within, data.datasets)
+        if all(isinstance(each, ImageFolder) for each in (first, *others)):
+            joined = first.joined(others)
+            return data if joined is None else joined
     return data
 
 
@@ -292,14 +316,15 @@ def _length_or_none(data: Any) -> int | None:
         return None
 
 
-def _columns_within(dataset: object) -> tuple[Columns, np.ndarray | None] | None:
+def _columns_within(dataset: object, field: str) -> tuple[Columns, np.ndarray | None] | None:
     """The tensors behind a TensorDataset, and which rows of them are meant; None for any other data set."""
     # Exact types only: a subclass may change what a sample is.
     if type(dataset) is TensorDataset:
         return [tensor.detach() for tensor in dataset.tensors], None
-    if type(dataset) is Subset and (inner := _columns_within(dataset.dataset)) is not None:
+    if type(dataset) is Subset and (inner := _columns_within(dataset.dataset, field)) is not None:
         columns, rows = inner
-        chosen = np.asarray(dataset.indices, dtype=np.int64)
+        count = len(dataset.dataset)  # pyright: ignore[reportArgumentType]: of one of the two, it has a length
+        chosen = rows_of(dataset.indices, count, whose=f"a Subset in Job.{field}")
         return columns, chosen if rows is None else rows[chosen]
     return None
 
@@ -315,9 +340,8 @@ def _columns(data: Tensor | np.ndarray | tuple[Any, ...] | dict[Any, Any], field
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"[{name!r}] has {length}" for name, length in lengths.items())
         raise JobError(field, f"holds tensors of different lengths: {listed} rows", "give them one row for each sample")
-    return (
-        {str(name): column for name, column in columns.items()} if isinstance(data, dict) else tuple(columns.values())
-    )
+    form = dict if isinstance(data, dict) else type(data) if hasattr(data, "_make") else tuple
+    return formed(form, columns, [*columns.values()])
 
 
 def _column(value: object, field: str, place: str) -> Tensor:
@@ -336,18 +360,3 @@ def _column(value: object, field: str, place: str) -> Tensor:
     if value.dim() == 0:
         raise JobError(field, f"{holds} is a single number", "give one row for each sample")
     return value.detach()
-
-
-def _each(columns: Columns | None) -> Iterable[Tensor]:
-    if columns is None:
-        return ()
-    if isinstance(columns, Tensor):
-        return (columns,)
-    return columns.values() if isinstance(columns, dict) else columns
-
-
-def _as_samples(columns: Columns) -> Any:
-    """Columns as a map-style data set, for a collate function that wants a list of samples."""
-    if isinstance(columns, Tensor):
-        return columns
-    return StackDataset(**columns) if isinstance(columns, dict) else TensorDataset(*columns)  # pyright: ignore[reportArgumentType]

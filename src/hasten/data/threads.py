@@ -137,7 +137,8 @@ def _join(threads: Iterable[Thread]) -> None:
     until = time.monotonic() + END_SECONDS
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-        _STARTED.discard(thread)
+        if not thread.is_alive():
+            _STARTED.discard(thread)
 
 
 @atexit.register

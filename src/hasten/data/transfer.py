@@ -45,7 +45,7 @@ def place(
     return _mapped(batch, move, move_other)
 
 
-def map_tensors(batch: Any, function: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(batch: Any, function: Callable[[Tensor], Any]) -> Any:
     """The batch with a function's answer in place of every tensor; objects with a `to` of their own are passed by."""
     return _mapped(batch, function, lambda other: other)
 
@@ -54,7 +54,7 @@ def _is_image(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.dtype == torch.uint8
 
 
-def _mapped(value: Any, move: Callable[[Tensor], Tensor], move_other: Callable[[Any], Any]) -> Any:
+def _mapped(value: Any, move: Callable[[Tensor], Any], move_other: Callable[[Any], Any]) -> Any:
     if isinstance(value, Tensor):
         return move(value)
     if isinstance(value, str | bytes | int | float | type | None):

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 
 import psutil
 
+from hasten.data.own_positions import take_own_positions
 from hasten.data.worker_faults import Answer
 
 STACK_SECONDS = 2.0  # a worker has so long to write its stacks
@@ -29,7 +30,8 @@ _CANNOT_ANSWER = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STAT
 @dataclass(frozen=True, slots=True)
 class Begin:
     """A worker_init_fn. A worker ends when the training process says so, and not by a Ctrl-C that both receive: the
-    step that is running may still be finished. Signal handlers of the training process are not the worker's.
+    step that is running may still be finished. Signal handlers of the training process are not the worker's, and files
+    that it has open are read by the worker from positions of its own.
 
     reports: for each worker the pipe that it writes its stacks into. users: the user's own worker_init_fn.
     """
@@ -45,6 +47,7 @@ class Begin:
         asked_by = signal_to_ask_by()
         if asked_by is not None:
             faulthandler.register(asked_by, file=self.reports[worker].fileno(), all_threads=True)
+        take_own_positions()
         if self.users is not None:
             self.users(worker)
 

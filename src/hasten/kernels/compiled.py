@@ -47,8 +47,7 @@ def compiled(source: Path) -> ctypes.CDLL:
             return ctypes.CDLL(str(kept))
         write_atomically(kept, _made(source, command))
         return ctypes.CDLL(str(kept))
-    # RuntimeError: a user without a home. ValueError: a $CC that no shell could read.
-    except (StorageFailed, OSError, RuntimeError, ValueError) as error:
+    except (StorageFailed, OSError, ValueError) as error:  # ValueError: a $CC that no shell could read
         raise CannotCompile(str(error)) from error
 
 
@@ -68,10 +67,10 @@ def _key(source: Path, command: list[str]) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
 
-def _processor() -> str:
+def _processor(told: str = "/proc/cpuinfo") -> str:
     """What tells processors apart that would be given different code."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        with open(told, encoding="utf-8", errors="replace") as lines:
             first = [*takewhile(str.strip, lines)]  # an empty line ends the first of them
     except OSError:
         return f"{platform.machine()} {platform.processor()}"

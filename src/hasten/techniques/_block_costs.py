@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from hasten.data.randomness import undisturbed
+from hasten.data.transfer import map_tensors
 from hasten.techniques._restore import same_state
 from hasten.techniques._segments import BlockCost, blocks_of
 from hasten.techniques.setup import Setup
@@ -28,15 +29,16 @@ def measure_segments(setup: Setup, forwards: int = 5) -> list[BlockCost]:
     """
     device = next(setup.model.parameters()).device
     blocks = {name: setup.model.get_submodule(name) for name in blocks_of(setup.model)}
+    sample = setup.sample
     with undisturbed(device), same_state(setup.model):
-        saved = _saved_bytes(setup, blocks)
-        seconds = [_forward_seconds(setup, blocks, device) for _ in range(forwards)]
+        saved = _saved_bytes(setup, sample, blocks)
+        seconds = [_forward_seconds(setup, sample, blocks, device) for _ in range(forwards)]
     return [
         BlockCost(name=name, saved_bytes=saved[name], seconds=median(each[name] for each in seconds)) for name in blocks
     ]
 
 
-def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
+def _saved_bytes(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module]) -> Counter[str]:
     counted = _storages([*setup.model.parameters(), *setup.model.buffers()])
     saved = dict[str, dict[int, torch.UntypedStorage]]()
     hooks: list[saved_tensors_hooks] = []
@@ -57,7 +59,7 @@ def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
         counted.update(_storages(tree_leaves(crossing)))
 
     with _watched(blocks, enter, leave):
-        _forward(setup)
+        _forward(setup, sample)
     total = Counter[str]()
     for name, storages in saved.items():
         # Storages are held until here, so no address is used twice.
@@ -67,7 +69,7 @@ def _saved_bytes(setup: Setup, blocks: Mapping[str, nn.Module]) -> Counter[str]:
     return total
 
 
-def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module], device: torch.device) -> Counter[str]:
+def _forward_seconds(setup: Setup, sample: Any, blocks: Mapping[str, nn.Module], device: torch.device) -> Counter[str]:
     spent, started = Counter[str](), dict[str, float]()
 
     def enter(name: str, crossing: Any) -> None:
@@ -77,14 +79,14 @@ def _forward_seconds(setup: Setup, blocks: Mapping[str, nn.Module], device: torc
         spent[name] += _now(device) - started[name]  # pyright: ignore[reportArgumentType]
 
     with _watched(blocks, enter, leave):
-        _forward(setup)
+        _forward(setup, sample)
     return spent
 
 
-def _forward(setup: Setup) -> None:
-    autocast = setup.step.autocast
+def _forward(setup: Setup, sample: Any) -> None:
+    autocast, batch = setup.step.autocast, map_tensors(sample, torch.clone)  # which a loss may write to
     with torch.enable_grad(), torch.autocast(setup.device.type, dtype=autocast, enabled=autocast is not None):
-        setup.job.loss(setup.model, setup.sample)
+        setup.job.loss(setup.model, batch)
 
 
 @contextmanager

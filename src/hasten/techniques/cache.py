@@ -19,6 +19,7 @@ What it gave up: disk space. No sample changes by a bit: samples carry a checksu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +48,8 @@ def apply(setup: Setup, choice: Choice) -> None:
     if choice.value is True and not choice.options:
         setup.loader.cache = True
         return
-    folder = Path(choice.value).expanduser() if isinstance(choice.value, str) and not choice.options else None
+    # Path.expanduser raises for a user that there is not; this one leaves the text as it is, which is then refused.
+    folder = Path(os.path.expanduser(choice.value)) if isinstance(choice.value, str) and not choice.options else None
     if folder is None or not folder.is_absolute():
         raise PlanError(
             f"the plan asks for {choice}",

@@ -3,8 +3,8 @@
 What it does: loader workers only decode; what a crop shows goes to the device as it is, on a canvas as large as the
 largest of the batch, and two batched matrix products there bring all of them to their size.
 
-Why it is faster: resizing is a fifth to a third of the host's work for a JPEG, and nearly all of it for pictures from a
-cache. An accelerator does it in little more than the time of reading the bytes.
+Why it is faster: beside decoding, resizing is most of the host's work, and nearly all of it for pictures from a cache.
+An accelerator resizes a whole batch at once, while the host decodes the next one.
 
 When it loses: the canvas is several times larger than what is shown of it, so more is copied; and the device does work
 that it did not do before. Where the loader keeps up anyway, nothing is won.

@@ -100,5 +100,8 @@ class Setup:
 
     @property
     def sample(self) -> Any:
-        """One batch as the loader gives it, on the host: for tracing and measuring, never for training."""
+        """One batch as the loader gives it, on the host: for tracing and measuring, never for training or to write to.
+
+        A process of its own reads it, so that nothing which the data set opens is handed on to the run's workers.
+        """
         return self.draw_sample()

@@ -10,8 +10,10 @@ import hashlib
 import os
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.apply_plan import apply_choices, in_order, with_claims
+from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -79,12 +81,14 @@ def build(
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     setup.batch_size = batch_size = _batch_size(train)
-    setup.draw_sample = lambda: _first_batch(job, train, batch_size)
+    # Kept while the choices are applied: to read a batch can take a while, and several of them look at it.
+    setup.draw_sample = draw = cache(lambda: _first_batch(setup, ordered, train, batch_size))
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
     _say_drift(setup, plan, fingerprint, proven_on)
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
+    draw.cache_clear()
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
     return Built(
         setup=setup,
@@ -157,18 +161,21 @@ def _batch_size(train: Source) -> int:
     return train.batch_size
 
 
-def _first_batch(job: Job, train: Source, batch_size: int) -> Any:
+def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source, batch_size: int) -> Any:
+    job = setup.job
+    workers_come = setup.loader.workers or any(item.technique.name == "loader_workers" for item in planned)
     loader = TrainLoader(
         train,
         batch_size=batch_size,
         microbatch_size=None,
-        options=LoaderOptions(),
+        options=LoaderOptions(workers=1 if workers_come else 0),
         seed=job.seed,
         shuffle=job.shuffle,
         drop_last=job.drop_last,
         replace_bad=job.on_bad_sample == "replace",
     )
-    return next(iter(loader.epoch(0))).batch
+    with closing(loader):
+        return loader.first_batch()
 
 
 def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:

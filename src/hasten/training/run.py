@@ -107,7 +107,7 @@ class Run:
         self._kept_step = 0
         self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
-        self._samples, self._last = 0, True  # of the microbatch handed out last
+        self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
         self.wait_seconds, self.samples_seen = 0.0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         seed_everything(job.seed)
@@ -182,7 +182,8 @@ class Run:
         def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
             with closing(loader(batch_size)) as microbatches:
                 for microbatch in microbatches:
-                    yield self._placed(microbatch.batch, valid), microbatch.samples
+                    counted = valid.counted(microbatch.batch, microbatch.samples)
+                    yield self._placed(microbatch.batch, valid), counted
 
         batch_size = setup.evaluation.batch_size or valid.batch_size or built.batch_size
         with closing(loader(batch_size)) as first:
@@ -221,6 +222,7 @@ class Run:
             if microbatch is None:
                 break
             self._samples, self._last = microbatch.samples, microbatch.last
+            self._counted = self.built.train.counted(microbatch.batch, microbatch.samples)
             yield microbatch.batch
         self.epoch, self._window = self.epoch + 1, 0
         self._step.skips.settle()
@@ -229,7 +231,7 @@ class Run:
     def step(self, batch: Any) -> Tensor:
         """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
         detached and on the device, so that looking at it is the caller's choice."""
-        loss = self._step.accumulate(batch, self._samples, self._last)
+        loss = self._step.accumulate(batch, self._counted, self._last)
         self.samples_seen += self._samples
         if self._last:
             self._step.update()

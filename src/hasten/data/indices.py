@@ -1,0 +1,69 @@
+"""Indices that come from outside, a Subset's or a sampler's, made whole numbers that fit.
+
+torch asks a data set for whatever index it was given, one sample at a time, and leaves the rest to the data set. Here
+many rows are gathered at once, by a call that would cut 2.9 to 2, counts no index from the end, and on an accelerator
+ends the process at one that is too large. So indices are looked at where they are taken over: once for a Subset, once
+an epoch for a sampler, never for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index as whole_number
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from hasten.errors import DataFailed
+from hasten.facts.job import describe
+
+
+def whole_numbers(given: Iterable[Any], *, whose: str, first: int = 0) -> np.ndarray:
+    """The indices: int64, shape (n,), in memory of their own.
+
+    whose: who gives them, as an error begins: "a Subset", "the sampler, in epoch 3,". first: the position of the first
+        of them, where others came before.
+
+    Raises DataFailed for one that is no whole number.
+    """
+    if isinstance(given, range):
+        return np.arange(given.start, given.stop, given.step, dtype=np.int64)
+    if isinstance(given, Tensor):
+        given = given.numpy(force=True)
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu" and given.dtype != np.uint64:
+        return given.astype(np.int64)
+    given = given if isinstance(given, list) else [*given]
+    try:
+        if bool not in set(map(type, given)):  # Python counts with them; in an index they are a mask
+            return np.fromiter(map(whole_number, given), np.int64, len(given))
+    except (TypeError, OverflowError):
+        pass
+    at, wrong = next((at, each) for at, each in enumerate(given) if not _fits(each))
+    raise DataFailed(
+        f"{whose} gives {describe(wrong)} at position {first + at}, where the index of a sample should be",
+        fix="let it give whole numbers; what else a sample depends on belongs into the data set",
+    )
+
+
+def rows_of(given: Iterable[Any], count: int, *, whose: str) -> np.ndarray:
+    """The indices as rows of `count`: int64, shape (n,), from 0 on. One below zero counts from the end, as in Python.
+
+    Raises DataFailed for one that is no whole number, or has no row.
+    """
+    found = whole_numbers(given, whose=whose)
+    if len(found) and (found.min() < -count or found.max() >= count):
+        at = int(np.flatnonzero((found < -count) | (found >= count))[0])
+        raise DataFailed(
+            f"{whose} gives the index {found[at]} at position {at}, and there are {count} samples",
+            fix=f"let it give indices from 0 to {count - 1}" if count else "look at the path of the data set",
+        )
+    found[found < 0] += count
+    return found
+
+
+def _fits(given: Any) -> bool:
+    try:
+        return type(given) is not bool and abs(whole_number(given)) < 1 << 63
+    except TypeError:
+        return False

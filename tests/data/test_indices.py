@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.data.indices import rows_of, whole_numbers
+from hasten.errors import DataFailed
+
+FORMS = {
+    "list": list,
+    "tuple": tuple,
+    "generator": iter,
+    "array": lambda indices: np.array(indices, dtype=np.int32),
+    "tensor": lambda indices: torch.tensor(indices, dtype=torch.int64),
+    "list of tensors": lambda indices: [torch.tensor(index) for index in indices],
+    "list of NumPy's numbers": lambda indices: [np.int16(index) for index in indices],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(indices=st.lists(st.integers(-9, 8), max_size=20))
+def test_rows_are_counted_as_python_counts_them(form, indices):
+    found = rows_of(FORMS[form](indices), 9, whose="a Subset")
+    assert found.dtype == np.int64
+    assert found.tolist() == [range(9)[index] for index in indices]
+
+
+@pytest.mark.parametrize("indices", [range(3, 9), range(8, 2, -2), range(0)])
+def test_a_range_is_taken_without_an_object_for_each_number(indices):
+    assert rows_of(indices, 9, whose="a Subset").tolist() == list(indices)
+
+
+def test_what_is_given_stays_as_it_is():
+    given_array, given_tensor = np.array([-1, 0]), torch.tensor([-1, 0])
+    rows_of(given_array, 4, whose="a Subset")
+    rows_of(given_tensor, 4, whose="a Subset")
+    assert given_array.tolist() == given_tensor.tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ([3, 0.5], "a Subset gives 0.5 (float) at position 1"),
+        ([3, True], "a Subset gives True (bool) at position 1"),
+        (np.array([True, False]), "(bool) at position 0"),
+        (torch.tensor([True, False]), "(bool) at position 0"),
+        (np.array([1.0, 2.0]), "(float64) at position 0"),
+        ([0, "1"], "a Subset gives '1' (str) at position 1"),
+        ([(0, 1), (1, 2)], "a Subset gives (0, 1) (tuple) at position 0"),
+        (np.array([[0], [1]]), "(ndarray) at position 0"),
+        ([0, 1 << 63], "a Subset gives 9223372036854775808 (int) at position 1"),
+        (np.array([1 << 63], dtype=np.uint64), "(uint64) at position 0"),
+    ],
+)
+def test_what_is_no_whole_number_is_named(wrong, told):
+    with pytest.raises(DataFailed) as caught:
+        whole_numbers(wrong, whose="a Subset")
+    assert told in caught.value.what
+    assert "whole numbers" in caught.value.fix
+
+
+@pytest.mark.parametrize(("indices", "told"), [([0, 9], "the index 9 at position 1"), ([-10, 0], "the index -10 at")])
+def test_an_index_without_a_row_is_named_with_how_many_there_are(indices, told):
+    with pytest.raises(DataFailed, match=f"a Subset gives {told}.*there are 9 samples") as caught:
+        rows_of(indices, 9, whose="a Subset")
+    assert "from 0 to 8" in caught.value.fix
+
+
+def test_a_position_is_counted_from_where_the_indices_begin():
+    with pytest.raises(DataFailed, match="at position 1002"):
+        whole_numbers([1, 2, "three"], whose="the sampler", first=1000)
