@@ -217,23 +217,29 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
             env=environment,
             start_new_session=True,
         )
-        _pin(process.pid, protocol.threads)
-        guard = _guard(process.pid)
         try:
-            yield _Child(arm, process, said, protocol.limit_seconds)
+            with _guarded(process.pid):
+                _pin(process.pid, protocol.threads)
+                yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
-            guard.communicate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             with contextlib.suppress(BrokenPipeError):
                 process.communicate()
 
 
-def _guard(group: int) -> subprocess.Popen[bytes]:
-    """Kills a group of processes when its own input is closed: also by the death of the benchmark, after which nobody
-    would let them go on."""
-    command = f"cat; kill -s KILL -- -{group}"
-    return subprocess.Popen(
+@contextlib.contextmanager
+def _guarded(group: int) -> Iterator[None]:
+    """A group of processes that does not outlive this one: also where this one is killed, after which nobody would let
+    a stopped one go on, or end it."""
+    command = f"cat; kill -s KILL -- -{group}"  # it reads until the other end is closed, by whatever
+    guard = subprocess.Popen(
         ["sh", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     )
+    try:
+        yield
+    finally:
+        guard.communicate()
 
 
 def _pin(process: int, threads: int | None) -> None:

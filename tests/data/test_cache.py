@@ -142,6 +142,14 @@ def test_a_folder_that_runs_write_into_is_named_whenever_a_cache_is_built_for_it
     assert told_of(project) == [told]
 
 
+def test_a_present_folder_that_was_removed_holds_nothing_up(tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert len(open_cache(Below(tmp_path / "photos"), tmp_path / "caches")) == 9
+
+
 def test_only_a_folder_that_the_plan_names_may_be_others_too(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     user_caches().mkdir(parents=True)

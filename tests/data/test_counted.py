@@ -19,7 +19,7 @@ X, Y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.long)
     [
         (X, 4, 3),
         ((X, Y), 4, 3),
-        ([X, Y], 2, 3),
+        ([X, Y], 4, 3),
         ({"ids": X, "mask": X, "words": ["a", "b", "c"]}, 4, 3),
         ((X, Y, torch.tensor(0.5)), 4, 3),
         (((X, X), Y), 4, 3),
@@ -36,6 +36,9 @@ def test_its_tensors_say_how_many_where_they_agree(batch, asked, held):
         ((tuple([X] * 4), [{"box": X}] * 4), 4),
         ([{"picture": X}] * 4, 4),
         ([X, X, X, X], 4),  # pictures, which collate only lists
+        ([torch.zeros(512)], 1),  # the same, of one sample
+        ([X, X, X], 2),  # more than were asked for
+        ((torch.zeros(7, 4), torch.zeros(7, 4)), 4),  # time first
         (torch.tensor(0.5), 4),
         ("words", 4),
         ((X[:0], Y[:0]), 4),

@@ -126,6 +126,11 @@ def test_greys_of_which_nothing_says_what_is_white_are_refused(number):
     assert (refusal.value.where, refusal.value.fix) == ("deep.tif", "save it with 8 or 16 bits a pixel")
 
 
+def test_fractions_in_a_file_of_greys_are_refused_by_whatever_name():
+    with pytest.raises(DataFailed, match="no file says which of them is white"):
+        Encoded(b"Pf\n2 1\n-1.0\n" + struct.pack("<ff", 0.5, 1.0), "grey.pgm")
+
+
 def test_colours_of_four_inks_as_photoshop_writes_them_are_pillows():
     data = bytearray(file_of(image(20, 30, "CMYK"), "JPEG"))
     marker = data.find(b"Adobe\0")

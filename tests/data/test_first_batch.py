@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
 from hasten.data.watch import Patience
 from hasten.errors import DataFailed, UserCodeFailed
+from hasten.facts.machine import usable_cores
 from loading import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -118,6 +120,7 @@ def every_form(samples):
         "empty": torch.empty(0, 3),
         "complex": torch.tensor([1 + 2j]),
         "turned": torch.arange(6.0).reshape(2, 3).T,
+        "spread": torch.arange(3.0).expand(2, 3),
         "self": Self(ids=torch.arange(3)),
         "own": torch.nn.Parameter(torch.tensor([0.5])),  # of a class of its own
         "words": ["a", b"b", None],
@@ -132,12 +135,13 @@ def test_every_form_of_a_batch_arrives_as_it_was():
         (found["pair"].one, wanted["pair"].one),
         (found["pair"].other, wanted["pair"].other),
         (found["framed"].mask, wanted["framed"].mask),
-        *((found[name], wanted[name]) for name in ("empty", "complex", "turned")),
+        *((found[name], wanted[name]) for name in ("empty", "complex", "turned", "spread")),
         (found["self"]["ids"], wanted["self"]["ids"]),
         (found["own"], wanted["own"]),
     ]:
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
+    assert found["turned"].stride() == (1, 3)
     assert type(found["self"]) is Self
     assert type(found["own"]) is torch.nn.Parameter
     assert found["words"] == wanted["words"]
@@ -186,6 +190,31 @@ def test_a_worker_that_dies_is_told():
         next(feed_of(Harmful("kill", bad=0), ONE_WORKER, patience=Patience(seconds=120)).answers_apart([FIRST]))
 
 
+def test_where_the_job_has_no_workers_what_ends_one_is_read_here():
+    deadly = DeadlyElsewhere()
+    with nothing_left_behind():
+        assert loader_of(deadly).first_batch().tolist() == [os.getpid()] * 4
+    assert deadly.reads == 4
+
+
+def test_a_process_that_may_have_no_children_reads_it_itself():
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert len({*pool.apply(readers, (Remembering(),))}) == 1
+
+
+class DeadlyElsewhere(Remembering):
+    """As a library that does not survive in a copy of its process."""
+
+    def __init__(self):
+        super().__init__()
+        self.home = os.getpid()
+
+    def __getitem__(self, index):
+        if os.getpid() != self.home:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
 class Broken(Remembering):
     def __getitem__(self, index):
         raise ValueError("no such row")
@@ -205,7 +234,7 @@ def test_where_workers_start_anew_one_reads_it_if_the_run_will_have_workers(othe
 
 @pytest.mark.filterwarnings("error")
 def test_more_workers_than_cores_are_started_without_a_word_of_torchs():
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     source = source_of(Drawing(8), field="train")
     with nothing_left_behind():
         many = Feed(reader_of(source, 7), source, LoaderOptions(workers=cores + 1))

@@ -61,6 +61,10 @@ class Row(NamedTuple):
     label: int
 
 
+class Sample(list[Any]):
+    """A kind of list, as some libraries have one of their own."""
+
+
 def as_read(samples: list[Any]) -> list[Any]:
     return samples
 
@@ -258,6 +262,13 @@ def test_samples_of_any_form_are_held_right_or_refused(form, count):
     except DataFailed:
         return
     assert same(batches(held, LoaderOptions()), batches(source, LoaderOptions()))
+
+
+def test_samples_of_a_kind_of_list_are_refused_because_batches_would_be_of_another():
+    source = source_of(Forms(lambda index: Sample([torch.full((3,), index), index]), 9), field="train")
+    with pytest.raises(DataFailed, match="sample 0 is not made of numbers, arrays and tensors alone") as caught:
+        kept_as(source, LoaderOptions(in_memory="host"))
+    assert "leave in_memory out" in caught.value.fix
 
 
 def test_a_subset_in_memory_holds_its_own_samples_only():

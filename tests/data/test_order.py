@@ -220,6 +220,15 @@ def test_a_sampler_that_yields_nothing_has_another_length_than_it_says():
         SampledOrder(Drawing([], 5), 5, seed=1).indices(2, 0, 5)
 
 
+def test_an_error_of_hastens_own_in_a_sampler_stays_what_it_is():
+    def reading():
+        yield 0
+        raise DataFailed("a shard is damaged", fix="pack it again")
+
+    with pytest.raises(DataFailed, match="a shard is damaged"):
+        SampledOrder(Drawing(reading(), 2), 2, seed=1).indices(0, 0, 2)
+
+
 def test_a_sampler_that_raises_is_the_users_code_and_names_its_line():
     def failing():
         yield 0

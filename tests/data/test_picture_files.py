@@ -1,5 +1,6 @@
 """A folder of class folders: which files are read, as what, and what is refused."""
 
+import errno
 import os
 import tracemalloc
 from pathlib import Path
@@ -256,6 +257,19 @@ def test_a_link_to_nothing_ends_no_key_which_is_another_once_there_is_something(
     assert files.cache_key() != key
     (tmp_path / "p" / "c" / "b.jpg").unlink()  # after the folder was listed
     assert files.cache_key() == key
+
+
+def test_a_disk_that_does_not_answer_is_told_and_makes_no_other_key(tmp_path, monkeypatch):
+    write(tmp_path / "p", {"c/a.jpg": jpeg(30, 30)})
+    files = PictureFiles(tmp_path / "p", CenterCrop(20))
+
+    def stale(path):
+        raise OSError(errno.ESTALE, "Stale file handle", path)
+
+    monkeypatch.setattr(picture_files.os, "stat", stale)
+    with pytest.raises(DataFailed, match="cannot be looked at: Stale file handle") as caught:
+        files.cache_key()
+    assert caught.value.where == str(tmp_path / "p" / "c" / "a.jpg")
 
 
 @pytest.mark.trap(41)

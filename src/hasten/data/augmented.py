@@ -96,4 +96,4 @@ def steady_rows(dataset: Any) -> np.ndarray | None:
         inner = steady_rows(dataset.dataset)
         return own if inner is None else inner[own]
     rows = getattr(dataset, "steady_rows", None)
-    return None if rows is None else np.asarray(rows, dtype=np.int64)
+    return None if rows is None else rows_of(rows, len(dataset.steady), whose="steady_rows")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hasten.data.origins import entries_below
 from hasten.errors import DataFailed, StorageFailed
@@ -27,8 +28,7 @@ class Listed:
 
     def holds(self, other: str | os.PathLike[str]) -> bool:
         """Whether a path lies in it, or is the folder itself."""
-        mine = os.path.realpath(self.path)
-        return os.path.commonpath([mine, os.path.realpath(other)]) == mine
+        return Path(os.path.realpath(other)).is_relative_to(os.path.realpath(self.path))
 
 
 def lines_below(folder: str, place: str) -> Iterator[bytes]:
@@ -57,8 +57,12 @@ def check_outside(caches: str | os.PathLike[str], listed: Sequence[Listed]) -> N
 
 def changed_by_runs(listed: Sequence[Listed]) -> Iterator[str]:
     """What to say of folders that the present one lies in, where runs leave their folders."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was removed, and nothing is written there
+        return
     for folder in listed:
-        if folder.holds(os.getcwd()):
+        if folder.holds(here):
             yield (
                 f"{folder.place} is the folder {folder.path}: whatever changes below it makes another cache, and runs "
                 "write into the present folder, which lies there; name only what is read, as in DATA = ROOT / "

@@ -17,13 +17,15 @@ def counted(batch: Any, asked: int) -> int:
     """The first dimension of a batch that was made of `asked` samples: its own, or that of the tensors which lie
     directly in it and agree.
 
-    It is `asked` where they do not agree or there are none, where a list may as well hold one tensor for each sample,
-    and where that is 0: a rank without a share of the global batch.
+    It is `asked` where they do not agree or there are none; where there are more than were asked for, since the first
+    dimension is another one then; where a list may as well hold one tensor for each sample; and where that is 0: a rank
+    without a share of the global batch.
     """
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
     tensors = [part for part in parts if isinstance(part, Tensor) and part.dim()]
     lengths = {len(tensor) for tensor in tensors}
-    one_for_each = len(tensors) == asked > 1 and len({(tensor.dtype, tensor.dim()) for tensor in tensors}) == 1
+    one_for_each = len(tensors) == asked and len({(tensor.dtype, tensor.dim()) for tensor in tensors}) == 1
     if not asked or len(lengths) != 1 or (one_for_each and isinstance(batch, list | tuple)):
         return asked
-    return lengths.pop() or asked
+    found = lengths.pop()
+    return found if 0 < found <= asked else asked

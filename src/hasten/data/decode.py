@@ -96,7 +96,7 @@ class Encoded:
         self._image = image = self._opened(formats)
         width, height = image.size
         self._check_size(height, width)
-        if image.mode in ("I", "F") and image.format != "PPM":
+        if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
             what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
             raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
         # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG

@@ -70,12 +70,15 @@ def reason_of(error: Exception) -> str:
 def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
     """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it."""
     kind = UserCodeFailed if own_code else DataFailed
+    fix = "look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate"
+    if isinstance(error, MemoryError):
+        kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
     return Failed(
-        kind=OutOfMemory if isinstance(error, MemoryError) else kind,
+        kind=kind,
         what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
         f"{moment(epoch)}: {type(error).__name__}: {error}",
         where=their_frame(error),
-        fix="look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate",
+        fix=fix,
         cause=_able_to_travel(error),
     )
 

@@ -41,8 +41,8 @@ from hasten.data.sources import Source, why_not_in_threads
 from hasten.data.threads import Threads
 from hasten.data.transfer import map_tensors
 from hasten.data.watch import RECENT_BATCHES, Crew, Patience
-from hasten.errors import Hang, JobError, PlanError
-from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
+from hasten.errors import Hang, HastenError, JobError, PlanError
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here, usable_cores
 from hasten.facts.sizes import byte_size
 
 
@@ -91,14 +91,15 @@ class Feed:
     def answers_apart(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
 
-        What such a worker cannot read or hand over is read here, because the workers of the run could not either; and
-        so is everything where workers do not begin as a copy of this process and the options have none: a script that
-        starts no worker need not be written for them (`if __name__ == "__main__":`).
+        What such a worker does not hand over in time is read here. Where the options have no workers, so is what ends
+        one, and everything where workers do not begin as a copy of this process: a script that starts no worker need
+        not be written for them (`if __name__ == "__main__":`).
         """
+        trouble = (Hang,) if self._workers else (HastenError, OSError)
         for request in requests:
             answer = None
             if self._has_workers_to_read_apart():
-                with suppress(Hang):
+                with suppress(*trouble):
                     answer = self._read_apart(request, _carried)
             if answer is None:
                 (answer,) = read_here(self._reader, [request])
@@ -169,7 +170,7 @@ class Feed:
             patience=self._patience,
         )
         self._crews.add(crew)
-        with _without_torchs_count():
+        with _without_torchs_count(workers):
             loader = DataLoader(
                 reader,
                 **self._handing_on(collate),
@@ -214,7 +215,8 @@ class Feed:
         return next((found for what, path in parts if (found := unsendable_part(what, path)) is not None), None)
 
     def _has_workers_to_read_apart(self) -> bool:
-        if self._source.gathers:  # no code of the user's runs that could open anything
+        # Of columns, no code of the user's runs that could open anything. A daemon may have no children.
+        if self._source.gathers or multiprocessing.current_process().daemon:
             return False
         begin_as_copies = multiprocessing.get_start_method() == "fork"
         return begin_as_copies or (self._workers > 0 and self._unsendable() is None)
@@ -257,14 +259,17 @@ class _Requests:
 
 def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
     handed.pending = requests
-    with _without_torchs_count():
+    with _without_torchs_count(loader.num_workers):
         return iter(loader)
 
 
 @contextmanager
-def _without_torchs_count() -> Iterator[None]:
+def _without_torchs_count(workers: int) -> Iterator[None]:
     """torch warns of more workers than cores. Here their number is asked for by a plan, or by the job's own DataLoader,
     of which torch has said it already; loader_workers refuses what can only be a slip."""
+    if workers <= usable_cores():  # torch has nothing to say, and Python would show old warnings once more afterwards
+        yield
+        return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
         yield

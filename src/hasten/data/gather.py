@@ -107,13 +107,13 @@ def parts_of(columns: Columns) -> list[Tensor]:
 
 def formed(form: type, names: Iterable[Any], parts: Sequence[Tensor]) -> Any:
     """The parts in the form that columns or batches have: a tuple, a named one, a list, a dictionary, or alone."""
-    if form is tuple:
-        return tuple(parts)
-    if form is list:
-        return list(parts)
-    if form is dict:
+    if hasattr(form, "_make"):
+        return form._make(parts)
+    if issubclass(form, dict):
         return dict(zip(names, parts, strict=True))
-    return form._make(parts) if hasattr(form, "_make") else parts[0]
+    if issubclass(form, tuple | list):
+        return tuple(parts) if issubclass(form, tuple) else list(parts)
+    return parts[0]
 
 
 def _selectable(column: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ import numpy as np
 from hasten.data.failures import moment, reason_of, their_frame
 from hasten.data.indices import rows_of, whole_numbers
 from hasten.data.randomness import derived, mixed, reseed, undisturbed
-from hasten.errors import DataFailed, UserCodeFailed
+from hasten.errors import DataFailed, HastenError, UserCodeFailed
 
 CHUNK = 1 << 16
 ROUNDS = 8
@@ -185,6 +185,8 @@ class SampledOrder:
     def _drawing(self, epoch: int) -> Iterator[Any]:
         try:
             yield from islice(self._sampler, self.count + 1)  # it may be endless
+        except HastenError:
+            raise
         except Exception as error:
             what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
             raise UserCodeFailed(what, where=their_frame(error), fix="draw from it alone: list(sampler)") from error

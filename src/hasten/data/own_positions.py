@@ -8,7 +8,7 @@ to build a cache of one part of it while another is read without one.
 So every regular file that is open for reading alone is opened once more by the worker, at the same position, in place
 of the shared one. Only Linux lets a process open again what it has open, /proc/self/fd; elsewhere workers do not begin
 as copies. What was given up: files that are open for writing too stay shared, because a log that two processes append
-to must be.
+to must be; and a file that one process has open twice by os.dup gets two positions.
 
 Source: https://man7.org/linux/man-pages/man2/fork.2.html, on open file descriptions
 """

@@ -6,6 +6,7 @@ to own a copy of each, because looking changes their reference counts. So all na
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -18,7 +19,7 @@ import numpy as np
 
 from hasten.data.cache_key import key_of
 from hasten.data.crops import View, sufficient
-from hasten.data.decode import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, refused
+from hasten.data.decode import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, printable, refused
 from hasten.data.origins import is_folder
 from hasten.errors import DataFailed
 
@@ -154,6 +155,9 @@ def _state(path: str) -> str:
     try:
         found = os.stat(path)
     except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            fix = "look at the disk or the network that it lies on, and at who may read it"
+            raise DataFailed(f"cannot be looked at: {error.strerror}", where=printable(path), fix=fix) from error
         return f"cannot be found: {error.errno}"
     return f"{found.st_size} {found.st_mtime_ns}"
 

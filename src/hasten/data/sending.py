@@ -143,15 +143,17 @@ class _ByValue:
             return _as_it_is, (tensor,)
         # As bytes: NumPy does not know every type that torch has.
         content = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return _from_bytes, (content, tensor.dtype, tensor.shape)
+        stride = torch.empty_like(tensor, device="meta").stride()  # the tensor's own, but where its values overlap
+        return _from_bytes, (content, tensor.dtype, tensor.shape, stride)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _from_bytes(content: np.ndarray, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    return torch.from_numpy(content).view(dtype).reshape(shape)
+def _from_bytes(content: np.ndarray, dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...]) -> Tensor:
+    found = torch.from_numpy(content).view(dtype).reshape(shape)
+    return found if found.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(found)
 
 
 class Sending:

@@ -81,7 +81,7 @@ def build(
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     setup.batch_size = batch_size = _batch_size(train)
-    # Kept while the choices are applied: to read a batch can take a while, and several of them look at it.
+    # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     setup.draw_sample = draw = cache(lambda: _first_batch(setup, ordered, train, batch_size))
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
@@ -163,12 +163,14 @@ def _batch_size(train: Source) -> int:
 
 def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source, batch_size: int) -> Any:
     job = setup.job
-    workers_come = setup.loader.workers or any(item.technique.name == "loader_workers" for item in planned)
+    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]
+    workers = chosen[-1].value if chosen else setup.loader.workers
+    kind = chosen[-1].options.get("kind", "processes") if chosen else setup.loader.worker_kind
     loader = TrainLoader(
         train,
         batch_size=batch_size,
         microbatch_size=None,
-        options=LoaderOptions(workers=1 if workers_come else 0),
+        options=LoaderOptions(workers=1 if workers and kind == "processes" else 0),
         seed=job.seed,
         shuffle=job.shuffle,
         drop_last=job.drop_last,
