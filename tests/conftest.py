@@ -1,5 +1,6 @@
 """Tests decide the same way everywhere: one compute thread, fixed seeds, no deadlines, examples that do not change."""
 
+import multiprocessing
 import sys
 
 import hypothesis
@@ -43,3 +44,12 @@ def switching_all_the_time():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture(params=["spawn", "forkserver"])
+def other_start(request):
+    """The ways in which workers start that are not Linux's own."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method(request.param, force=True)
+    yield request.param
+    multiprocessing.set_start_method(before, force=True)

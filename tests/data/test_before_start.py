@@ -32,14 +32,6 @@ MIB = 1 << 20
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=["spawn", "forkserver"])
-def other_start(request):
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method(request.param, force=True)
-    yield request.param
-    multiprocessing.set_start_method(before, force=True)
-
-
 class Locked(Drawing):
     def __init__(self, count):
         super().__init__(count)

@@ -172,5 +172,5 @@ def test_which_rows_a_data_set_has_follows_through_every_part():
     assert steady_rows(Subset(Subset(whole, [7, 8, 9]), [2, 0])).tolist() == [9, 7]
     assert steady_rows(Subset(Part(whole, [7, 8, 9]), [1])).tolist() == [8]
     assert steady_rows(Subset(whole, [-1, 0])).tolist() == [len(whole) - 1, 0]
-    with pytest.raises(DataFailed, match="steady_rows gives True .* at position 0"):
+    with pytest.raises(DataFailed, match=r"steady_rows gives True .* at position 0"):
         steady_rows(Part(whole, [True, False, True]))

@@ -32,14 +32,6 @@ copies = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason
 FIRST = Request(0, np.arange(4))
 
 
-@pytest.fixture(params=["spawn", "forkserver"])
-def other_start(request):
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method(request.param, force=True)
-    yield request.param
-    multiprocessing.set_start_method(before, force=True)
-
-
 class Remembering:
     """Each sample is the process that reads it; the object remembers how many it was asked for."""
 
