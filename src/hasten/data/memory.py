@@ -61,7 +61,7 @@ def bytes_of(columns: Columns) -> int:
 
 def each_of(columns: Any) -> list[Tensor]:
     """The tensors of columns, or of a batch in one of their forms; empty for a batch that holds anything else."""
-    parts = [*columns.values()] if type(columns) is dict else columns
+    parts: Any = [*columns.values()] if type(columns) is dict else columns
     # Exact types: what another kind of list would be made of is for its own class to know.
     parts = parts if type(parts) in (list, tuple) or hasattr(parts, "_make") else [parts]
     return [*parts] if parts and all(type(part) is Tensor for part in parts) else []
