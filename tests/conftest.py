@@ -1,6 +1,7 @@
 """Tests decide the same way everywhere: one compute thread, fixed seeds, no deadlines, examples that do not change."""
 
 import multiprocessing
+import signal
 import sys
 
 import hypothesis
@@ -53,3 +54,11 @@ def other_start(request):
     multiprocessing.set_start_method(request.param, force=True)
     yield request.param
     multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.fixture
+def interruptible():
+    """Also where the shell that started the tests lets what runs behind it ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

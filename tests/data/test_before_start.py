@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -191,9 +192,8 @@ def test_in_a_machine_with_a_small_shared_memory_the_message_names_it_and_nothin
         pytest.skip("there is no unshare here")
     if probe.returncode:
         pytest.skip("this system lets nobody mount a small /dev/shm")
-    found = subprocess.run(
-        [*namespace, f"{mount} && exec {sys.executable} {script}"], capture_output=True, text=True, cwd=REPOSITORY
-    )
+    command = f"{mount} && exec {shlex.join([sys.executable, str(script)])}"
+    found = subprocess.run([*namespace, command], capture_output=True, text=True, cwd=REPOSITORY)
     lines = found.stdout.splitlines()
     assert len(lines) == 5, found.stderr
     for line in lines[:2]:

@@ -57,14 +57,6 @@ def test_it_is_shut_until_the_last_of_those_who_shut_it_is_done():
         stack.enter_context(one_waits_outside(gate))
 
 
-@pytest.fixture
-def interruptible():
-    """Also where the shell that started the tests lets what runs behind it ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_who_is_interrupted_while_waiting_leaves_it_open(interruptible):
     gate, main = Gate(), threading.main_thread().ident
 
