@@ -1,6 +1,6 @@
 """Shuffled batches of data that is in memory: hasten's loader, torch's DataLoader and a gather by hand (goal G4).
 
-    python -m bench.in_memory                  # twenty minutes for each kind of data; nothing else may run; writes records
+    python -m bench.in_memory                  # twenty minutes for each; nothing else may run; writes records
     python -m bench.in_memory --data pictures  # one of the two: rows (1M × 20 float32), pictures (50k × 3×32×32 uint8)
     python -m bench.in_memory --quick          # a minute; shows that it works, and judges nothing
 
