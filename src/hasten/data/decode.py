@@ -16,8 +16,6 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import cast
 
 import numpy as np
@@ -52,7 +50,7 @@ class Encoded:
         self.denominators: tuple[int, ...] = (1,)
         if not data:
             raise refused(name, "is empty: zero bytes")
-        with _told(name):
+        with _Told(name):
             if data[:3] == b"\xff\xd8\xff":
                 self._read_jpeg_header()
             else:
@@ -60,7 +58,7 @@ class Encoded:
 
     def at(self, denominator: int) -> np.ndarray:
         """The pixels at one over a denominator of the size, rounded up."""
-        with _told(self._name):
+        with _Told(self._name):
             if not self._turbo:
                 return self._decoded_by_pillow()
             try:
@@ -144,14 +142,24 @@ def _rgb(image: Image.Image) -> np.ndarray:
     return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-@contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Whatever a decoder raises for damaged data is one error that names the file."""
-    try:
-        yield
-    except (DataFailed, MemoryError):  # a lack of memory is no fault of the file's: its size was looked at before
-        raise
-    except UnidentifiedImageError:
-        raise refused(name, f"is no picture that can be decoded: none of {', '.join(OTHER_FORMATS)}") from None
-    except Exception as error:  # decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
-        raise refused(name, f"is no picture that can be decoded: {error or type(error).__name__}") from error
+class _Told:
+    """Whatever a decoder raises for damaged data is one error that names the file.
+
+    No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
+    its frames, and keeps a picture's memory until the collector comes by.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # A lack of memory is no fault of the file's: its size was looked at before.
+        if not isinstance(error, Exception) or isinstance(error, DataFailed | MemoryError):
+            return
+        unknown = isinstance(error, UnidentifiedImageError)
+        # Decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
+        why = f"none of {', '.join(OTHER_FORMATS)}" if unknown else error or type(error).__name__
+        raise refused(self._name, f"is no picture that can be decoded: {why}") from None if unknown else error
