@@ -10,7 +10,7 @@ reads together (see shard_order.py).
 
 One sample is one `pread`. A memory map would save a copy, and die of SIGBUS, with the whole process, where a file was
 cut off meanwhile; pread answers with fewer bytes, and the error names the shard. The CRC-32 of the piece is compared
-at every read, which is little beside decoding what was read.
+at every read.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ enum { BYTES, PLANES, CHANNELS_LAST }; /* uint8 (size, size, 3), float32 (3, siz
 enum { GROUP = 4 };                    /* new pixels of a line that are made at once, and old ones that are looked at */
 enum { LOOK = 16 };                    /* bytes that are looked at from every group of old pixels on */
 enum { VECTOR = 32 };                  /* bytes of new lines that columns are summed of at once */
-enum { CACHE_LINE = 64 };              /* bytes; a vector that lies in two of them takes twice as long to read */
+enum { CACHE_LINE = 64 };              /* bytes; every new line begins at one */
 enum { AHEAD = 8 };                    /* lines that are asked for before they are needed */
 
 typedef struct {
@@ -87,8 +87,8 @@ static void weigh(Axis *axis, int old, int new, int mirrored, double *shares)
 /* ── lines and columns ─────────────────────────────────────────────────────────────────────────────────────────── */
 
 /* Ask for what lies some lines below, of which nothing is in the caches yet. Bit by bit, while the lines above are
-   summed: a processor can wait for a dozen pieces of memory at once, and stands still when all of a line are asked for.
-   There may be nothing there, and then nothing happens. */
+   summed: to ask for all of a line at once gained nothing (records/failures.md). There may be nothing there, and then
+   nothing happens. */
 static inline void fetch(const uint8_t *from, int64_t below)
 {
     __builtin_prefetch((const void *)((intptr_t)from + below));

@@ -3,7 +3,7 @@
 What it does: loader workers only decode; what a crop shows goes to the device as it is, on a canvas as large as the
 largest of the batch, and two batched matrix products there bring all of them to their size.
 
-Why it is faster: beside decoding, resizing is most of the host's work, and nearly all of it for pictures from a cache.
+Why it is faster: the host decodes and cuts out, and resizing, mirroring and normalising are left to the device.
 An accelerator resizes a whole batch at once, while the host decodes the next one.
 
 When it loses: the canvas is several times larger than what is shown of it, so more is copied; and the device does work
