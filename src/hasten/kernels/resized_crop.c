@@ -17,7 +17,6 @@ enum { BYTES, PLANES, CHANNELS_LAST }; /* uint8 (size, size, 3), float32 (3, siz
 enum { GROUP = 4 };                    /* new pixels of a line that are made at once, and old ones that are looked at */
 enum { LOOK = 16 };                    /* bytes that are looked at from every group of old pixels on */
 enum { VECTOR = 32 };                  /* bytes of new lines that columns are summed of at once */
-enum { CACHE_LINE = 64 };              /* bytes; every new line begins at one */
 enum { AHEAD = 8 };                    /* lines that are asked for before they are needed */
 
 typedef struct {
@@ -159,8 +158,8 @@ static void filter_columns(const Axis *axis, int at, int count, const uint8_t *c
         __m256i sums[4] = {half, half, half, half};
         for (int tap = 0; tap < axis->taps; tap += 2) {
             const __m256i weights = pair_at(axis->weights + (size_t)at * axis->taps + tap);
-            const __m256i one = _mm256_load_si256((const __m256i *)(lines[tap] + byte));
-            const __m256i next = _mm256_load_si256((const __m256i *)(lines[tap + 1] + byte));
+            const __m256i one = _mm256_loadu_si256((const __m256i *)(lines[tap] + byte));
+            const __m256i next = _mm256_loadu_si256((const __m256i *)(lines[tap + 1] + byte));
             const __m256i low = _mm256_unpacklo_epi8(one, next), high = _mm256_unpackhi_epi8(one, next);
             sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weights));
             sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weights));
@@ -169,8 +168,8 @@ static void filter_columns(const Axis *axis, int at, int count, const uint8_t *c
         }
         for (int part = 0; part < 4; part++)
             sums[part] = _mm256_srav_epi32(sums[part], bits);
-        _mm256_store_si256((__m256i *)(to + byte), _mm256_packus_epi16(_mm256_packs_epi32(sums[0], sums[1]),
-                                                                       _mm256_packs_epi32(sums[2], sums[3])));
+        _mm256_storeu_si256((__m256i *)(to + byte), _mm256_packus_epi16(_mm256_packs_epi32(sums[0], sums[1]),
+                                                                        _mm256_packs_epi32(sums[2], sums[3])));
     }
 }
 
@@ -273,13 +272,13 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
     Part part = {pixels, pixels + bytes, stride, box_height, box_width};
     Axis across = {.taps = taps_of(box_width, size, GROUP)}, down = {.taps = taps_of(box_height, size, 2)};
     size_t news = ((size_t)size + GROUP - 1) / GROUP * GROUP, ring = down.taps + 2;
-    size_t line_bytes = (news * 3 + VECTOR + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    size_t line_bytes = news * 3 + VECTOR;
     size_t looked_at = ((size_t)box_width + across.taps) * 3 + LOOK;
     size_t taps = across.taps > down.taps ? across.taps : down.taps;
     size_t floats = (size_t)(size * 3 + 7) / 8 * 8; /* whole vectors, so that what follows is aligned too */
     float *line = malloc(32 + sizeof(float) * floats + sizeof(double) * news * taps + sizeof(void *) * down.taps +
                          sizeof(int) * 2 * news + sizeof(int16_t) * news * (across.taps + down.taps) +
-                         CACHE_LINE + (ring + 1) * line_bytes + 2 * looked_at);
+                         (ring + 1) * line_bytes + 2 * looked_at);
     if (!line)
         return 1;
     float *aligned = (float *)(((uintptr_t)line + 31) / 32 * 32);
@@ -289,8 +288,7 @@ int hasten_resized_crop(const uint8_t *pixels, int64_t bytes, int64_t stride, in
     down.first = across.first + news;
     across.weights = (int16_t *)(down.first + news);
     down.weights = across.weights + news * across.taps;
-    uintptr_t behind = (uintptr_t)(down.weights + news * down.taps);
-    uint8_t *kept = (uint8_t *)((behind + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE), *made = kept + ring * line_bytes;
+    uint8_t *kept = (uint8_t *)(down.weights + news * down.taps), *made = kept + ring * line_bytes;
     uint8_t *copies[2] = {made + line_bytes, made + line_bytes + looked_at};
 
     memset(across.first, 0, sizeof(int) * news); /* those that fill up the last group look at the first pixel */
