@@ -168,9 +168,13 @@ class _Child:
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
-        os.killpg(self._process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         yield
-        os.killpg(self._process.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(PermissionError):  # macOS refuses where only an ended leader is left of the group
+            os.killpg(self._process.pid, number)
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -222,8 +226,7 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
                 _pin(process.pid, protocol.threads)
                 yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()  # where no guard could be started
             with contextlib.suppress(BrokenPipeError):
                 process.communicate()
 

@@ -120,6 +120,12 @@ def test_a_cache_inside_of_what_it_is_made_of_is_refused_before_anything_is_writ
     assert not [*(tmp_path / "photos").iterdir()]
 
 
+@pytest.mark.parametrize("place", [".", "photos2", "caches"])
+def test_a_cache_beside_what_it_is_made_of_is_built(tmp_path, place):
+    (tmp_path / "photos").mkdir()
+    assert len(open_cache(Below(tmp_path / "photos"), tmp_path / place / "caches")) == 9
+
+
 @pytest.mark.trap(41)
 @pytest.mark.parametrize("held", [lambda path: path, lambda path: [str(path)], lambda path: {path}])
 def test_a_folder_that_runs_write_into_is_named_whenever_a_cache_is_built_for_it(tmp_path, monkeypatch, held):

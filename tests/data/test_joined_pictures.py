@@ -116,6 +116,12 @@ def test_folders_that_are_shown_in_different_ways_stay_apart_and_what_helps_is_s
         assert "if all have the same view, mean and deviation" in (why_not_cached(source) or "")
 
 
+def test_what_is_read_from_a_cache_already_is_not_joined_with_files(roots, tmp_path):
+    cached = from_cache(source_of(folder(roots[0]), field="train"), tmp_path / "cache").dataset
+    data = ConcatDataset([cached, folder(roots[1])])
+    assert source_of(data, field="train").dataset is data
+
+
 def test_a_folder_beside_other_data_stays_as_it_is(roots):
     data = ConcatDataset([Subset(folder(roots[0]), [1]), [(torch.zeros(3, 16, 16), 0)]])
     source = source_of(data, field="train")

@@ -62,8 +62,9 @@ def test_a_file_that_was_removed_meanwhile_is_taken_too(numbers):
         assert file.tell() == 0
 
 
-def test_a_log_that_both_append_to_stays_one_file(tmp_path):
-    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+@pytest.mark.parametrize("how", [os.O_WRONLY, os.O_RDWR])
+def test_a_log_that_both_append_to_stays_one_file(tmp_path, how):
+    log = os.open(tmp_path / "log", how | os.O_CREAT)
     try:
         os.write(log, b"one ")
         answer_of(lambda: take_own_positions() or bytes(os.write(log, b"two ")))
@@ -83,10 +84,24 @@ def test_pipes_and_the_flags_of_a_file_stay_as_they_are(numbers):
             take_own_positions()
             return os.read(reading, 11) + bytes([os.get_blocking(file), os.get_inheritable(file)])
 
-        assert answer_of(looks) == b"in the pipe" + bytes([False, False])
+        for inheritable in (False, True):
+            os.set_inheritable(file, inheritable)
+            assert answer_of(looks) == b"in the pipe" + bytes([False, inheritable])
+            os.write(writing, b"in the pipe")
     finally:
         for each in (reading, writing, file):
             os.close(each)
+
+
+def test_no_further_file_is_left_open(numbers):
+    with open(numbers, "rb", buffering=0):
+
+        def counts():
+            before = os.listdir("/proc/self/fd")
+            take_own_positions()
+            return b"as before" if os.listdir("/proc/self/fd") == before else b"more"
+
+        assert answer_of(counts) == b"as before"
 
 
 def test_what_is_no_file_is_not_opened_again(tmp_path):

@@ -247,16 +247,21 @@ def test_a_cache_is_invalid_when_names_sizes_times_view_or_limit_change(tmp_path
 
 
 @pytest.mark.trap(41)
-def test_a_link_to_nothing_ends_no_key_which_is_another_once_there_is_something(tmp_path):
+@pytest.mark.parametrize("nothing", ["late.jpg", "file/late.jpg", "p/c/b.jpg"])
+def test_a_link_to_nothing_ends_no_key_which_is_another_once_there_is_something(tmp_path, nothing):
     write(tmp_path / "p", {"c/a.jpg": jpeg(30, 30)})
-    (tmp_path / "p" / "c" / "b.jpg").symlink_to(tmp_path / "late.jpg")
+    (tmp_path / "file").touch()
+    link = tmp_path / "p" / "c" / "b.jpg"
+    link.symlink_to(tmp_path / nothing)
     files = PictureFiles(tmp_path / "p", CenterCrop(20))
     key = files.cache_key()
     assert files.cache_key() == key
-    (tmp_path / "late.jpg").write_bytes(jpeg(30, 30))
-    assert files.cache_key() != key
-    (tmp_path / "p" / "c" / "b.jpg").unlink()  # after the folder was listed
-    assert files.cache_key() == key
+    link.unlink()
+    link.write_bytes(jpeg(30, 30))
+    there = files.cache_key()
+    assert there != key
+    link.unlink()  # after the folder was listed
+    assert files.cache_key() != there
 
 
 def test_a_disk_that_does_not_answer_is_told_and_makes_no_other_key(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from hasten.entry import prepare, train
 from hasten.errors import PlanError
@@ -182,3 +182,12 @@ def test_a_plan_without_worker_processes_starts_none_where_they_would_run_the_sc
     plan = make_plan(loader_workers=loader_workers, activation_checkpointing="measured")
     with prepare(small_job(model=norms, train=data), plan):
         assert data.reads == 8
+
+
+@pytest.mark.parametrize(("choices", "reads"), [({}, 0), ({"loader_workers": 0}, 8)])
+def test_the_workers_of_a_dataloader_read_what_choices_look_at_unless_the_plan_has_others(monkeypatch, choices, reads):
+    monkeypatch.setattr("hasten.data.feed.multiprocessing.get_start_method", lambda: "spawn")
+    data = Counting()
+    loaded = DataLoader(data, batch_size=8, num_workers=2)
+    with prepare(small_job(model=norms, train=loaded), make_plan(activation_checkpointing="measured", **choices)):
+        assert data.reads == reads
