@@ -17,7 +17,7 @@ from hasten.data.failures import reason_of
 from hasten.data.images import ImageFolder
 from hasten.data.loader import EvaluationLoader
 from hasten.data.sources import source_of
-from hasten.errors import DataFailed, JobError, StorageFailed, UserCodeFailed
+from hasten.errors import DataFailed, JobError, OutOfMemory, StorageFailed, UserCodeFailed
 from loading import HERE, ONE_WORKER, TWO_WORKERS, Drawing, DrawingStream, content, drawn, epoch_of, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -259,6 +259,8 @@ def test_a_collate_that_fails_is_told_and_not_replaced():
 
 def test_the_reason_is_one_line_with_the_place_where_it_is_known():
     assert reason_of(ValueError("no number")) == "ValueError: no number"
+    assert reason_of(ValueError("no\n\tnumber\n")) == "ValueError: no number"
+    assert reason_of(EOFError()) == "EOFError"
     assert reason_of(DataFailed("is empty", where="a.jpg", fix="take it out")) == "a.jpg: is empty"
     assert reason_of(DataFailed("is empty")) == "is empty"
 
@@ -279,6 +281,17 @@ def test_stand_ins_are_spread_over_the_data_set():
     assert ((counts - 200) ** 2 / 200).sum() < 45
     assert list(stand_ins(7, 1, 10**6)) != list(stand_ins(8, 1, 10**6))
     assert len(set(stand_ins(7, 1, 10**6))) == ATTEMPTS
+
+
+def no_room_in_torch(what):
+    return torch.empty(1 << 62, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("kind", [Damaged, DamagedTogether])
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError, no_room_in_torch])
+def test_a_sample_that_there_is_no_memory_for_is_not_a_bad_one(kind, error):
+    with pytest.raises(OutOfMemory, match=r"sample 700 of Job.train could not be read in epoch 0"):
+        replaced(kind({700}, error=error))
 
 
 def test_a_damaged_cache_is_not_a_bad_sample():

@@ -23,6 +23,7 @@ X, Y = torch.zeros(3, 2), torch.zeros(3, dtype=torch.long)
         ({"ids": X, "mask": X, "words": ["a", "b", "c"]}, 4, 3),
         ((X, Y, torch.tensor(0.5)), 4, 3),
         (((X, X), Y), 4, 3),
+        (dict.fromkeys("abcd", X), 4, 3),  # by name, not one for each sample
     ],
 )
 def test_its_tensors_say_how_many_where_they_agree(batch, asked, held):
@@ -38,6 +39,7 @@ def test_its_tensors_say_how_many_where_they_agree(batch, asked, held):
         ([X, X, X, X], 4),  # pictures, which collate only lists
         ([torch.zeros(512)], 1),  # the same, of one sample
         ([X, X, X], 2),  # more than were asked for
+        (torch.zeros(6, 2), 4),  # two views of each of the three samples that are left
         ((torch.zeros(7, 4), torch.zeros(7, 4)), 4),  # time first
         (torch.tensor(0.5), 4),
         ("words", 4),

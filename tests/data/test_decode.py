@@ -2,6 +2,8 @@
 
 import io
 import struct
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.PngImagePlugin import PngImageFile
 
 from data.pictures import exif, file_of, image, jpeg, segment, with_segments, with_size
 from hasten.data.decode import MOST_SCANS, Encoded
@@ -289,10 +292,60 @@ def test_a_name_that_is_no_text_can_be_printed():
     assert str(refusal.value).encode("utf-8").startswith(rb"b\xff.jpg: is empty")
 
 
-def test_a_lack_of_memory_is_no_fault_of_the_files(monkeypatch):
-    def full(*arguments, **named):
-        raise MemoryError
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt])
+def test_a_lack_of_memory_and_a_persons_wish_to_end_are_no_fault_of_the_files(monkeypatch, kind):
+    def ended(*arguments, **named):
+        raise kind
 
-    monkeypatch.setattr(simplejpeg, "decode_jpeg", full)
-    with pytest.raises(MemoryError):
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", ended)
+    with pytest.raises(kind):
         Encoded(jpeg(8, 8), "a.jpg").at(1)
+
+
+IN_LITTLE_MEMORY = """
+import resource
+import sys
+from pathlib import Path
+from hasten.data.decode import Encoded
+
+picture = Encoded(Path(sys.argv[1]).read_bytes(), "folder/it.jpg")
+limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (4 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    picture.at(8)
+except Exception as error:
+    print(f"{type(error).__name__}: {error}; {type(error.__cause__).__name__}")
+"""
+
+
+def test_a_lack_of_memory_inside_libjpeg_is_no_fault_of_the_files(tmp_path):
+    # Of a progressive file it keeps all coefficients, here 32 MB, whatever the size that is asked for, here 750 kB.
+    path = tmp_path / "it.jpg"
+    path.write_bytes(file_of(Image.new("L", (4000, 4000), 99), "JPEG", progressive=True))
+    run = subprocess.run([sys.executable, "-c", IN_LITTLE_MEMORY, path], capture_output=True, text=True, check=True)
+    told = "MemoryError: no memory to decode folder/it.jpg: Insufficient memory (case 4); ValueError\n"
+    assert (run.stdout, run.stderr) == (told, "")
+
+
+def test_what_a_decoder_said_is_the_cause_and_that_none_knows_a_file_is_said_without_one():
+    with pytest.raises(DataFailed, match="decoded: Premature end of JPEG file") as refusal:
+        Encoded(jpeg(60, 50)[:-60], "it.jpg").at(1)
+    assert type(refusal.value.__cause__) is ValueError
+    with pytest.raises(DataFailed) as refusal:
+        Encoded(b"a text", "it.jpg")
+    assert refusal.value.what == "is no picture that can be decoded: none of JPEG, PNG, WEBP, BMP, TIFF, PPM"
+    assert refusal.value.__cause__ is None
+    assert type(refusal.value.__context__) is UnidentifiedImageError
+    assert refusal.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(EOFError(), "EOFError"), (ValueError(" \n"), "ValueError"), (ValueError("no\n\tpixels\n"), "no pixels")],
+)
+def test_why_a_file_cannot_be_decoded_is_said_in_one_line_and_never_left_out(monkeypatch, error, why):
+    def broken(self):
+        raise error
+
+    monkeypatch.setattr(PngImageFile, "load", broken)
+    assert message(file_of(image(9, 9), "PNG")) == f"is no picture that can be decoded: {why}"

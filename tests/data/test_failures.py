@@ -54,6 +54,7 @@ class Stubborn(Exception):
         (OSError, DataFailed),
         (EOFError, DataFailed),
         (MemoryError, OutOfMemory),
+        (torch.OutOfMemoryError, OutOfMemory),
     ],
 )
 def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(options, error, kind):
@@ -68,12 +69,43 @@ def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(opti
         assert any("in __getitem__" in note for note in caught.value.__cause__.__notes__)
 
 
-def test_a_lack_of_memory_for_a_batch_is_no_fault_of_its_samples():
-    def out_of_memory(samples: list[Any]) -> Any:
-        raise MemoryError("cannot allocate")
+class Wide(Drawing):
+    """Samples that take one byte each, as long as nobody copies them."""
 
-    with pytest.raises(OutOfMemory, match="could not become a batch in epoch 0: MemoryError: cannot allocate"):
-        epoch_of(Drawing(12), collate=out_of_memory)
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(1, dtype=torch.uint8).expand(1 << 58)
+
+
+def test_a_sample_that_the_host_has_no_memory_for_is_told_as_that():
+    class Greedy(Drawing):
+        def __getitem__(self, index: int) -> Any:
+            return super().__getitem__(index), torch.empty(1 << 62, dtype=torch.uint8)
+
+    with pytest.raises(OutOfMemory, match=r"sample 0 .*could not be read in epoch 0: RuntimeError: .*allocate memory"):
+        epoch_of(Greedy(12), shuffle=False)
+
+
+def no_room(samples: list[Any]) -> Any:
+    raise MemoryError("cannot allocate")
+
+
+def no_room_in_torch(samples: list[Any]) -> Any:
+    return torch.empty(1 << 62, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "said"),
+    [
+        (Drawing(12), {"collate": no_room}, "MemoryError: cannot allocate"),
+        (Drawing(12), {"collate": no_room_in_torch}, "RuntimeError: .* can't allocate memory"),
+        (Wide(12), {}, "RuntimeError: .* can't allocate memory"),
+    ],
+    ids=["Python", "torch", "without a collate"],
+)
+def test_a_lack_of_memory_for_a_batch_is_no_fault_of_its_samples(data, arguments, said):
+    with pytest.raises(OutOfMemory, match=f"could not become a batch in epoch 0: {said}") as caught:
+        epoch_of(data, **arguments)
+    assert caught.value.fix == "use a smaller batch_size, or fewer workers"
 
 
 def test_no_worker_outlives_an_error_or_an_epoch_left_early():

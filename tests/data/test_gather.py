@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
@@ -149,10 +150,15 @@ class Pair(tuple[torch.Tensor, ...]):
     pass
 
 
-@pytest.mark.parametrize(("given", "form"), [(Columns, list), (Pair, tuple)])
-def test_no_column_is_lost_in_a_form_of_its_own_kind(given, form):
-    found = Gather(given([torch.arange(4), torch.arange(4.0)]))(np.array([3, 1]))
-    assert (type(found), [part.tolist() for part in found]) == (form, [[3, 1], [3.0, 1.0]])
+@pytest.mark.parametrize(
+    ("given", "form", "names"), [(Columns, list, [0, 1]), (Pair, tuple, [0, 1]), (OrderedDict, dict, ["a", "b"])]
+)
+def test_no_column_is_lost_in_a_form_of_its_own_kind(given, form, names):
+    parts = [torch.arange(4), torch.arange(4.0)]
+    columns = given(zip(names, parts, strict=True) if form is dict else parts)
+    for found in (Gather(columns)(np.array([3, 1])), Rows(columns)[np.array([3, 1])]):
+        assert type(found) is form
+        assert [found[name].tolist() for name in names] == [[3, 1], [3.0, 1.0]]
 
 
 @pytest.mark.gpu

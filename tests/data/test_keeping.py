@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,10 +265,21 @@ def test_samples_of_any_form_are_held_right_or_refused(form, count):
     assert same(batches(held, LoaderOptions()), batches(source, LoaderOptions()))
 
 
-def test_samples_of_a_kind_of_list_are_refused_because_batches_would_be_of_another():
-    source = source_of(Forms(lambda index: Sample([torch.full((3,), index), index]), 9), field="train")
-    with pytest.raises(DataFailed, match="sample 0 is not made of numbers, arrays and tensors alone") as caught:
-        kept_as(source, LoaderOptions(in_memory="host"))
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda index: Sample([torch.full((3,), index), index]),
+        lambda index: OrderedDict(values=torch.full((3,), index), label=index),
+    ],
+    ids=["list", "dictionary"],
+)
+def test_samples_of_a_kind_of_their_own_are_refused_because_batches_would_be_of_another(form):
+    why = (
+        "sample 0 is not made of numbers, arrays and tensors alone, or they are nested, or lie in a list or dictionary "
+        "of a class of its own"
+    )
+    with pytest.raises(DataFailed, match=why) as caught:
+        kept_as(source_of(Forms(form, 9), field="train"), LoaderOptions(in_memory="host"))
     assert "leave in_memory out" in caught.value.fix
 
 

@@ -122,6 +122,21 @@ def test_the_same_batches_come_where_shared_memory_nears_its_end(monkeypatch, co
     assert torch.equal(torch.stack(list(map(torch.as_tensor, _flat(found)))), torch.stack(_flat(plain)))
 
 
+@pytest.mark.parametrize("free", [1 << 40, 1], ids=["room", "full"])
+def test_conjugate_and_negated_views_arrive_with_their_values(monkeypatch, free):
+    """torch itself sends the memory that they are views of, and not that they are."""
+    monkeypatch.setattr(sending, "free_shared_memory", lambda: free)
+    with nothing_left_behind():
+        ((conjugate, negated),) = read(feed_of(range(4), ONE, patience=LONG, collate=as_views), 4)
+    assert conjugate.tolist() == [0 - 1j, 1 - 1j, 2 - 1j, 3 - 1j]
+    assert negated.tolist() == [-1, -1, -1, -1]
+
+
+def as_views(samples):
+    conjugate = torch.tensor([complex(sample, 1) for sample in samples]).conj()
+    return conjugate, conjugate.imag
+
+
 def _flat(batches):
     return [sample for batch in batches for sample in batch]
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
+from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import derived
 from hasten.errors import DataFailed, StorageFailed
 
@@ -45,7 +46,7 @@ def may_be_replaced(error: Exception) -> bool:
     moment or another machine would not have."""
     if isinstance(error, OSError) and error.errno in SCARCE:
         return False
-    return not isinstance(error, StorageFailed | MemoryError)
+    return not (isinstance(error, StorageFailed) or is_out_of_memory(error))
 
 
 def stand_ins(seed: int, index: int, count: int) -> Iterator[int]:

@@ -20,12 +20,16 @@ def counted(batch: Any, asked: int) -> int:
     It is `asked` where they do not agree or there are none; where there are more than were asked for, since the first
     dimension is another one then; where a list may as well hold one tensor for each sample; and where that is 0: a rank
     without a share of the global batch.
+
+    So where a collate function makes several rows of each sample, as of two views of a picture, a microbatch weighs as
+    many samples as were asked for, also those that it dropped, as long as its rows are more than that. A loss that
+    returns hasten.Loss(total, count) tells it exactly.
     """
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else (batch,)
     tensors = [part for part in parts if isinstance(part, Tensor) and part.dim()]
     lengths = {len(tensor) for tensor in tensors}
     one_for_each = len(tensors) == asked and len({(tensor.dtype, tensor.dim()) for tensor in tensors}) == 1
-    if not asked or len(lengths) != 1 or (one_for_each and isinstance(batch, list | tuple)):
+    if len(lengths) != 1 or (one_for_each and isinstance(batch, list | tuple)):
         return asked
     found = lengths.pop()
     return found if 0 < found <= asked else asked

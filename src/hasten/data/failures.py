@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch.utils.data import get_worker_info
 
+from hasten.data.out_of_memory import is_out_of_memory
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
 
 _NOT_THEIRS = (
@@ -55,7 +56,7 @@ def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed:
 
 def kind_of(error: Exception) -> type[HastenError]:
     """Whose fault it is, of what is raised by a data set that knows nothing of hasten's errors."""
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
         return OutOfMemory
     return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
 
@@ -64,14 +65,15 @@ def reason_of(error: Exception) -> str:
     """What was raised, in one line: of an error of hasten's own the place and what happened."""
     if isinstance(error, HastenError):
         return f"{error.where}: {error.what}" if error.where else error.what
-    return f"{type(error).__name__}: {error}"
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
     """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it."""
     kind = UserCodeFailed if own_code else DataFailed
     fix = "look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate"
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
         kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
     return Failed(
         kind=kind,

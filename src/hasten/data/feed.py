@@ -9,7 +9,7 @@ workers are watched (watch.py), and what would stop them is looked for before th
 
 A batch that is only looked at, to measure it or to try a model on it, is read by a worker of its own, which ends with
 it. Read in the training process, a data set that opens its file with the first sample would hand the open file on to
-all workers, which then move each other's position in it.
+all workers, which then move each other's position in it. And what ends that worker would end it too.
 
 Workers can also be threads (threads.py), for sources that threads can read.
 """
@@ -22,7 +22,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from operator import sub
@@ -44,6 +44,13 @@ from hasten.data.watch import RECENT_BATCHES, Crew, Patience
 from hasten.errors import Hang, HastenError, JobError, PlanError
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here, usable_cores
 from hasten.facts.sizes import byte_size
+
+_WHERE_A_PROCESS_ENDED = (
+    "read the same samples under python -X faulthandler, to see what ends the process; where it was for memory, use a "
+    'smaller batch_size; where only a copy of the process ends, multiprocessing.set_start_method("spawn") at the top '
+    "of the job's file keeps it from being copied"
+)
+_READ_HERE = "The batch is now read in the training process, which waits for it as long as it takes."
 
 
 class Feed:
@@ -91,16 +98,13 @@ class Feed:
     def answers_apart(self, requests: Iterable[Any]) -> Iterator[Any]:
         """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
 
-        What such a worker does not hand over in time is read here. Where the options have no workers, so is what ends
-        one, and everything where workers do not begin as a copy of this process: a script that starts no worker need
-        not be written for them (`if __name__ == "__main__":`).
+        What such a worker cannot read or send is read here. Where the options have no workers, so is what it hangs in,
+        with a warning, and everything where workers do not begin as a copy of this process: a script that starts no
+        worker need not be written for them (`if __name__ == "__main__":`). What ends the worker is raised.
         """
-        trouble = (Hang,) if self._workers else (HastenError, OSError)
+        read_apart = self._read_apart if self._workers else self._read_apart_unasked
         for request in requests:
-            answer = None
-            if self._has_workers_to_read_apart():
-                with suppress(*trouble):
-                    answer = self._read_apart(request, _carried)
+            answer = read_apart(request, _carried) if self._has_workers_to_read_apart() else None
             if answer is None:
                 (answer,) = read_here(self._reader, [request])
             if type(answer) is Failed:
@@ -166,7 +170,7 @@ class Feed:
             what=f"Job.{self._source.field}",
             workers=workers,
             ahead=self._ahead,
-            users_init=self._source.worker_init,
+            users_init=self._source.worker_init if self._workers else None,  # else its notice says: it is not called
             patience=self._patience,
         )
         self._crews.add(crew)
@@ -230,6 +234,19 @@ class Feed:
             del loader
             crew.end()
         return found
+
+    def _read_apart_unasked(self, request: Any, made_of_it: Callable[[Any], Any]) -> Any:
+        """The same where the options have no workers: None where none can be started, or it hangs."""
+        try:
+            return self._read_apart(request, made_of_it)
+        except OSError:  # a limit of processes or memory that this one keeps, as long as it starts none
+            return None
+        except Hang as error:
+            # Libraries that hang in a copy of their process are why jobs have no workers; and slow is not wrong here.
+            warnings.warn(f"{_also_without_workers(error)}\n{_READ_HERE}", RuntimeWarning, stacklevel=2)
+            return None
+        except HastenError as error:  # read here, it would end this process too, and without a word
+            raise _also_without_workers(error) from None
 
     def _check_shared_memory(self, batch: Parcel | None) -> None:
         if batch is None:
@@ -315,6 +332,15 @@ def _carried(answer: Any) -> Any:
         return None
     free = free_shared_memory()
     return carried if free is None or rest <= free else None
+
+
+def _also_without_workers(error: HastenError) -> HastenError:
+    """What befell the worker that read apart, told to a job that has none."""
+    return type(error)(
+        f"a batch to be looked at is read by one worker process, also where a job has none: {error.what}",
+        where=error.where,
+        fix=error.fix if isinstance(error, Hang) else _WHERE_A_PROCESS_ENDED,
+    )
 
 
 def _check_options(options: LoaderOptions) -> None:

@@ -134,7 +134,10 @@ def _row(index: int, sample: Any) -> Any:
     except (TypeError, RuntimeError) as error:
         raise DataFailed(f"sample {index} cannot become a batch: {error}") from None
     if not each_of(row):
-        raise DataFailed(f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested")
+        raise DataFailed(
+            f"sample {index} is not made of numbers, arrays and tensors alone, or they are nested, or lie in a list or "
+            "dictionary of a class of its own"
+        )
     return row
 
 

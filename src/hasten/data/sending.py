@@ -138,13 +138,18 @@ class _ByValue:
         self._tensor = tensor
 
     def __reduce__(self) -> Any:
-        tensor = self._tensor
+        tensor = _resolved(self._tensor)
         if type(tensor) is not Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
             return _as_it_is, (tensor,)
-        # As bytes: NumPy does not know every type that torch has.
-        content = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        # As bytes: NumPy does not know every type that torch has. In steps of one: a single value may have any other.
+        content = tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
         stride = torch.empty_like(tensor, device="meta").stride()  # the tensor's own, but where its values overlap
         return _from_bytes, (content, tensor.dtype, tensor.shape, stride)
+
+
+def _resolved(tensor: Tensor) -> Tensor:
+    """The tensor itself, or one with its values in memory where it only marks those there as conjugate or negated."""
+    return tensor.resolve_conj().resolve_neg()
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
@@ -161,7 +166,8 @@ class Sending:
 
     torch sends them in a thread of the worker. What fails there is printed and lost, and the training process waits for
     ever. So a batch that holds more than tensors is tried first, once for each worker. And where shared memory nears
-    its end, tensors are moved there before, so that a full one is an error and no loss.
+    its end, tensors are moved there before, so that a full one is an error and no loss. The mark of a conjugate or
+    negated view does not travel with its memory: torch would hand on the values without it.
     """
 
     def __init__(self, reader: Any, field: str) -> None:
@@ -172,6 +178,7 @@ class Sending:
         if type(answer) is Failed:
             return _told(answer)
         try:
+            answer = map_tensors(answer, _resolved)
             if not self._tried:
                 parcel(answer)
                 self._tried = True

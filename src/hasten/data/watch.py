@@ -229,8 +229,8 @@ class Crew:
             del call
         # The frames of torch hold its iterator. While it lives, so do its workers, and it must be the one to end them.
         _forget_frames(raised)
-        if isinstance(raised, OSError | EOFError):  # a worker's end of a pipe was closed: it is ending, if not ended
-            wait(self._sentinels(), END_SECONDS)
+        if isinstance(raised, OSError | EOFError) and (begun := self._sentinels()):
+            wait(begun, END_SECONDS)  # a worker's end of a pipe was closed: it is ending, if not ended
         fault = self._fault() if isinstance(raised, _WorkerLost | RuntimeError | OSError | EOFError) else None
         raise raised if fault is None else fault
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
 from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
-from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 
 if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it

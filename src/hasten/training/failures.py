@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+# One function for every room; `tune`, which may not import `data`, reaches it through this one.
+from hasten.data.out_of_memory import is_out_of_memory as is_out_of_memory
 from hasten.errors import HastenError, OutOfMemory, UserCodeFailed
 from hasten.training.losses import IN_THE_LOSS
-from hasten.training.out_of_memory import is_out_of_memory
 from hasten.training.user_code import user_code_failed
 
 

@@ -23,7 +23,7 @@ from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques.microbatch import halves
 from hasten.training.build import device_of
-from hasten.training.out_of_memory import is_out_of_memory
+from hasten.training.failures import is_out_of_memory
 from hasten.training.quiet import undisturbed
 from hasten.training.run import Run
 

@@ -1,0 +1,31 @@
+"""A lack of memory is known by whatever name it comes, and nothing else is taken for one."""
+
+import pytest
+import torch
+
+from hasten.data.out_of_memory import is_out_of_memory
+
+
+@pytest.mark.parametrize("size", [1 << 47, 1 << 62, (1 << 63) - 1])
+def test_a_real_refusal_of_the_host_allocator_is_known(size):
+    with pytest.raises(RuntimeError) as refusal:
+        torch.empty(size, dtype=torch.uint8)
+    assert type(refusal.value) is RuntimeError
+    assert is_out_of_memory(refusal.value)
+
+
+@pytest.mark.parametrize("kind", [MemoryError, torch.OutOfMemoryError])
+def test_errors_of_a_kind_of_their_own_are_known_without_a_word(kind):
+    assert is_out_of_memory(kind())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError(),
+        ValueError("not enough memory is asked for"),
+    ],
+)
+def test_other_errors_are_not_mistaken_for_it(error):
+    assert not is_out_of_memory(error)
