@@ -243,6 +243,9 @@ def _guarded(group: int) -> Iterator[None]:
         yield
     finally:
         guard.communicate()
+        if guard.returncode < 0:  # somebody has killed the guard
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
 
 def _pin(process: int, threads: int | None) -> None:

@@ -1,6 +1,6 @@
 """What it costs to seed torch, NumPy and Python before every sample, so that its random numbers belong to it alone.
 
-    python -m bench.seeding            # five minutes; nothing else may run meanwhile; writes a record
+    python -m bench.seeding            # three minutes; nothing else may run meanwhile; writes a record
     python -m bench.seeding --quick    # half a minute; shows that it works, and judges nothing
 
 A data set that says it draws nothing is read without; what one that says nothing takes longer is the cost. A step is a

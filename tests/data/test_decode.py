@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,6 +303,15 @@ def test_a_lack_of_memory_and_a_persons_wish_to_end_are_no_fault_of_the_files(mo
         Encoded(jpeg(8, 8), "a.jpg").at(1)
 
 
+def test_the_wrappers_own_words_for_a_lack_of_memory_are_known_too(monkeypatch):
+    def lacking(*arguments, **named):
+        raise ValueError("tj3Decompress8(): Memory allocation failure")
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", lacking)
+    with pytest.raises(MemoryError, match=r"no memory to decode a\.jpg: tj3"):
+        Encoded(jpeg(8, 8), "a.jpg").at(1)
+
+
 IN_LITTLE_MEMORY = """
 import resource
 import sys
@@ -318,13 +328,15 @@ except Exception as error:
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not tell a process's size")
 def test_a_lack_of_memory_inside_libjpeg_is_no_fault_of_the_files(tmp_path):
     # Of a progressive file it keeps all coefficients, here 32 MB, whatever the size that is asked for, here 750 kB.
     path = tmp_path / "it.jpg"
     path.write_bytes(file_of(Image.new("L", (4000, 4000), 99), "JPEG", progressive=True))
     run = subprocess.run([sys.executable, "-c", IN_LITTLE_MEMORY, path], capture_output=True, text=True, check=True)
-    told = "MemoryError: no memory to decode folder/it.jpg: Insufficient memory (case 4); ValueError\n"
-    assert (run.stdout, run.stderr) == (told, "")
+    assert run.stdout.startswith("MemoryError: no memory to decode folder/it.jpg: Insufficient memory")
+    assert run.stdout.endswith("; ValueError\n")
+    assert run.stderr == ""
 
 
 def test_what_a_decoder_said_is_the_cause_and_that_none_knows_a_file_is_said_without_one():

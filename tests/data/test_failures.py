@@ -143,9 +143,9 @@ def test_samples_that_make_no_batch_are_the_datas_fault_and_a_failing_collate_th
         epoch_of(ragged)
 
     def collate(samples: list[Any]) -> Any:
-        raise TypeError("no")
+        raise TypeError("no\n  more")
 
-    with pytest.raises(UserCodeFailed, match="TypeError: no"):
+    with pytest.raises(UserCodeFailed, match="TypeError: no more"):
         epoch_of(ragged, collate=collate)
     with pytest.raises(UserCodeFailed, match="TypeError: no"):
         epoch_of(DrawingStream(5), collate=collate)

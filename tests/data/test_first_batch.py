@@ -9,9 +9,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,26 +25,12 @@ from hasten.data.watch import Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
 from loading import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
+from looking import Remembering, Self, copies, looked_at, readers
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-copies = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="workers do not start as copies here")
 
 FIRST = Request(0, np.arange(4))
-
-
-class Remembering:
-    """Each sample is the process that reads it; the object remembers how many it was asked for."""
-
-    def __init__(self):
-        self.reads = 0
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        self.reads += 1
-        return os.getpid()
 
 
 class RememberingStream(Remembering, IterableDataset):
@@ -59,19 +42,6 @@ class Locked(Remembering):
     def __init__(self):
         super().__init__()
         self.lock = threading.Lock()
-
-
-def looked_at(data, **arguments):
-    with nothing_left_behind():
-        loader = loader_of(data, **arguments)
-        batch = loader.first_batch()
-        loader.close()
-    return batch
-
-
-def readers(data, **arguments):
-    """The processes that have read the first batch."""
-    return {*looked_at(data, **arguments).tolist()}
 
 
 @copies
@@ -89,66 +59,6 @@ def test_it_is_the_batch_that_training_begins_with_and_no_random_number_is_lost(
     before = torch.get_rng_state()
     assert flat(looked_at(data, options=options)) == wanted
     assert torch.equal(torch.get_rng_state(), before)
-
-
-class Pair(NamedTuple):
-    one: torch.Tensor
-    other: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Framed:
-    mask: torch.Tensor
-
-
-class Self(dict):
-    """Moves itself, as a tokenizer's encoding does."""
-
-    def to(self, device):
-        return self
-
-
-def every_form(samples):
-    half = torch.tensor([1.5, -2], dtype=torch.bfloat16)
-    return {
-        "pair": Pair(half, torch.tensor(3)),
-        "framed": Framed(torch.tensor([[True, False]])),
-        "empty": torch.empty(0, 3),
-        "complex": torch.tensor([1 + 2j]),
-        "turned": torch.arange(6.0).reshape(2, 3).T,
-        "spread": torch.arange(3.0).expand(2, 3),
-        "conjugate": torch.tensor([1 + 2j, 3]).conj(),  # torch only marks its values as such
-        "negated": torch.tensor([1 + 2j]).conj().imag,
-        "single": torch.arange(6.0).reshape(2, 3)[:1, 1],
-        "self": Self(ids=torch.arange(3)),
-        "own": torch.nn.Parameter(torch.tensor([0.5])),  # of a class of its own
-        "words": ["a", b"b", None],
-    }
-
-
-@copies
-def test_every_form_of_a_batch_arrives_as_it_was(monkeypatch):
-    monkeypatch.setattr(feed, "read_here", None)  # all of them do arrive
-    found, wanted = looked_at([0] * 8, collate=every_form), every_form([])
-    assert found.keys() == wanted.keys()
-    assert type(found["pair"]) is Pair
-    for one, other in [
-        (found["pair"].one, wanted["pair"].one),
-        (found["pair"].other, wanted["pair"].other),
-        (found["framed"].mask, wanted["framed"].mask),
-        *(
-            (found[name], wanted[name])
-            for name in ("empty", "complex", "turned", "spread", "conjugate", "negated", "single")
-        ),
-        (found["self"]["ids"], wanted["self"]["ids"]),
-        (found["own"], wanted["own"]),
-    ]:
-        assert one.dtype == other.dtype
-        assert torch.equal(one, other)
-    assert found["turned"].stride() == (1, 3)
-    assert type(found["self"]) is Self
-    assert type(found["own"]) is torch.nn.Parameter
-    assert found["words"] == wanted["words"]
 
 
 @copies
@@ -182,7 +92,7 @@ def test_what_workers_cannot_read_is_read_here():
     assert readers(NotInWorkers(), options=ONE_WORKER) == {os.getpid()}
 
 
-SHORT, LONG = Patience(seconds=0.4, first_seconds=0.4), Patience(seconds=120)
+SHORT, LONG = Patience(seconds=3, first_seconds=3), Patience(seconds=120)
 
 
 def harmed(harm, options, patience=LONG):
@@ -191,6 +101,7 @@ def harmed(harm, options, patience=LONG):
         return next(feed_of(Harmful(harm, bad=0), options, patience=patience).answers_apart([FIRST])).tolist()
 
 
+@copies
 def test_a_worker_that_hangs_is_told_with_the_line_where_it_stands():
     """It hangs in training too; and read here, what hangs everywhere would never be told."""
     with pytest.raises(Hang, match=r"broken_workers\.py:\d+ in circle"):
@@ -244,7 +155,7 @@ def test_what_lives_in_no_copy_of_its_process_is_read_here_where_none_is_made(ot
 
 NO_MORE_PROCESSES = """
 import os, resource
-from test_first_batch import Remembering, looked_at
+from looking import Remembering, looked_at
 looked_at(Remembering())  # loads all that it takes
 if os.getuid() == 0:
     os.setuid(65534)  # the superuser has no such limit
@@ -257,13 +168,49 @@ assert set(looked_at(Remembering()).tolist()) == {os.getpid()}
 def test_where_the_system_starts_no_more_processes_it_is_read_here():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "-c", NO_MORE_PROCESSES],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@copies
+def test_it_may_take_as_much_longer_as_the_training_reads_a_batch_in_parts(monkeypatch):
+    longer, answers = [], watch.Crew.answers
+
+    def noted(crew, start, requests, *, first_takes=1):
+        longer.append(first_takes)
+        return answers(crew, start, requests, first_takes=first_takes)
+
+    monkeypatch.setattr(watch.Crew, "answers", noted)
+    loader = loader_of(Remembering())
+    loader.first_batch(takes=7)
+    loader.first_batch()
+    assert longer == [7, 1]
+
+
+class Journalled(RememberingStream):
+    def __init__(self, journal):
+        super().__init__()
+        self.journal = journal
+
+    def __getitem__(self, index):
+        with open(self.journal, "a") as journal:
+            journal.write(f"{index} ")
+        return index
+
+
+@copies
+def test_what_a_window_of_a_resumed_stream_takes_of_shared_memory_is_told_by_the_first_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "is_ample", lambda *given: False)
+    with nothing_left_behind():
+        loader = loader_of(Journalled(tmp_path / "journal"), options=ONE_WORKER)
+        assert next(loader.epoch(0, 1)).batch.tolist() == [4, 5, 6, 7]
+        loader.close()
+    assert (tmp_path / "journal").read_text() == "0 1 2 3 " + "0 1 2 3 4 5 6 7 "
 
 
 def not_called(worker):
@@ -292,6 +239,23 @@ class DeadlyElsewhere(Remembering):
         if os.getpid() != self.home:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
+
+
+class SteadyElsewhere(DeadlyElsewhere):
+    steady_reason = "a sample is the process that reads it"
+
+
+BY_A_THREAD = LoaderOptions(workers=1, worker_kind="threads")
+
+
+def test_threads_are_no_worker_processes(other_start):
+    assert readers(SteadyElsewhere(), options=BY_A_THREAD) == {os.getpid()}
+
+
+@copies
+def test_what_ends_a_process_that_only_looks_is_told_where_threads_read():
+    with nothing_left_behind(), pytest.raises(DataFailed, match="also where a job has none"):
+        loader_of(SteadyElsewhere(), options=BY_A_THREAD).first_batch()
 
 
 class Broken(Remembering):

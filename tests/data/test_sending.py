@@ -137,6 +137,25 @@ def as_views(samples):
     return conjugate, conjugate.imag
 
 
+class Moves:
+    """Moves itself to a device, so nobody looks inside."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def to(self, device):
+        return Moves(self.tensor.to(device))
+
+
+@pytest.mark.parametrize("view", [torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag])
+def test_a_marked_view_inside_of_what_is_only_handed_on_is_refused_by_its_place(view):
+    with pytest.raises(TypeError, match="the mark is lost"):
+        parcel(Moves(view))
+    found = unsendable_part({"moves": Moves(view)}, "batch")
+    assert found is not None
+    assert found.path == "batch['moves'].tensor"
+
+
 def _flat(batches):
     return [sample for batch in batches for sample in batch]
 

@@ -31,9 +31,10 @@ MOST_PIXELS = 1 << 26  # 200 MB decoded
 MOST_SCANS = 100  # encoders write about ten
 # Bytes that belong to no pixel, as cameras and editors leave them. Before a restart marker they are lost pixels.
 _HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS parameters")
-# libjpeg's words. Pillow and WebP have the same ones for this as for damage ("broken data stream", "could not create
-# decoder object"), and a TIFF file can itself ask for more than there is ("decoder error -9"): all of these are damage.
-_NO_MEMORY = "Insufficient memory"
+# The words of libjpeg and of its wrapper. Pillow and WebP have the same ones for this as for damage ("broken data
+# stream", "could not create decoder object"), and a TIFF file can itself ask for more than there is ("decoder error
+# -9"): all of these are damage.
+_NO_MEMORY = re.compile(r"Insufficient memory|tj\w+\(\): Memory allocation failure")
 DECODING = 2  # one more whenever the same bytes come to be other pixels: caches of pictures are named after it
 OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
 
@@ -164,7 +165,7 @@ class _Told:
             return
         # Decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
         said = " ".join(str(error).split()) or type(error).__name__
-        if said.startswith(_NO_MEMORY):
+        if _NO_MEMORY.match(said):
             raise MemoryError(f"no memory to decode {printable(self._name)}: {said}") from error
         unknown = isinstance(error, UnidentifiedImageError)
         why = f"none of {', '.join(OTHER_FORMATS)}" if unknown else said

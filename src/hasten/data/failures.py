@@ -78,7 +78,7 @@ def failed_batch(error: Exception, *, field: str, epoch: int, first: int, sample
     return Failed(
         kind=kind,
         what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
-        f"{moment(epoch)}: {type(error).__name__}: {error}",
+        f"{moment(epoch)}: {reason_of(error)}",
         where=their_frame(error),
         fix=fix,
         cause=_able_to_travel(error),

@@ -9,7 +9,7 @@ workers are watched (watch.py), and what would stop them is looked for before th
 
 A batch that is only looked at, to measure it or to try a model on it, is read by a worker of its own, which ends with
 it. Read in the training process, a data set that opens its file with the first sample would hand the open file on to
-all workers, which then move each other's position in it. And what ends that worker would end it too.
+all workers, which then move each other's position in it. And what ends that worker may end it too.
 
 Workers can also be threads (threads.py), for sources that threads can read.
 """
@@ -23,6 +23,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import sub
@@ -67,6 +68,7 @@ class Feed:
     ) -> None:
         _check_options(options)
         self._workers, self._kind, self._pin_memory, self.notices = _usable(source, options, placement)
+        self._processes = self._workers if self._kind == "processes" else 0
         self._reader, self._source = reader, source
         self._ahead = options.prefetch_factor or BATCHES_AHEAD
         self._persistent = options.persistent_workers
@@ -95,16 +97,18 @@ class Feed:
         finally:
             del answers  # ends the workers here, see Crew.answers
 
-    def answers_apart(self, requests: Iterable[Any]) -> Iterator[Any]:
+    def answers_apart(self, requests: Iterable[Any], takes: int = 1) -> Iterator[Any]:
         """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
 
-        What such a worker cannot read or send is read here. Where the options have no workers, so is what it hangs in,
-        with a warning, and everything where workers do not begin as a copy of this process: a script that starts no
-        worker need not be written for them (`if __name__ == "__main__":`). What ends the worker is raised.
+        What such a worker cannot read or send is read here. Where the options have no worker processes, so is what it
+        hangs in, with a warning, and everything where workers do not begin as a copy of this process: a script that
+        starts no worker need not be written for them (`if __name__ == "__main__":`). What ends the worker is raised.
+
+        takes: how many times longer than a first answer of the training one may take.
         """
-        read_apart = self._read_apart if self._workers else self._read_apart_unasked
+        read_apart = self._read_apart if self._processes else self._read_apart_unasked
         for request in requests:
-            answer = read_apart(request, _carried) if self._has_workers_to_read_apart() else None
+            answer = read_apart(request, _carried, takes) if self._has_workers_to_read_apart() else None
             if answer is None:
                 (answer,) = read_here(self._reader, [request])
             if type(answer) is Failed:
@@ -170,7 +174,7 @@ class Feed:
             what=f"Job.{self._source.field}",
             workers=workers,
             ahead=self._ahead,
-            users_init=self._source.worker_init if self._workers else None,  # else its notice says: it is not called
+            users_init=self._source.worker_init if self._processes else None,  # as its notice says
             patience=self._patience,
         )
         self._crews.add(crew)
@@ -199,6 +203,8 @@ class Feed:
         if method != "fork":
             self._check_picklable(method)
         if not is_ample(_own_shared_memory(), self._workers, self._ahead):
+            # The first window of a stream is as large as any, and the soonest read.
+            first = replace(first, number=0) if isinstance(first, Window) else first
             # None where it could not be read, which reading it will tell.
             self._check_shared_memory(self._read_apart(first, _weighed))
 
@@ -223,29 +229,29 @@ class Feed:
         if self._source.gathers or multiprocessing.current_process().daemon:
             return False
         begin_as_copies = multiprocessing.get_start_method() == "fork"
-        return begin_as_copies or (self._workers > 0 and self._unsendable() is None)
+        return begin_as_copies or (self._processes > 0 and self._unsendable() is None)
 
-    def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any]) -> Any:
+    def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any], takes: int = 1) -> Any:
         """What a function makes of the answer to one request, in a worker that ends with it."""
         crew, loader = self._new(1, self._reader, made_of_it)
         try:
-            (found,) = crew.answers(partial(_start, loader, self._requests), [request])
+            (found,) = crew.answers(partial(_start, loader, self._requests), [request], first_takes=takes)
         finally:
             del loader
             crew.end()
         return found
 
-    def _read_apart_unasked(self, request: Any, made_of_it: Callable[[Any], Any]) -> Any:
+    def _read_apart_unasked(self, request: Any, made_of_it: Callable[[Any], Any], takes: int) -> Any:
         """The same where the options have no workers: None where none can be started, or it hangs."""
         try:
-            return self._read_apart(request, made_of_it)
+            return self._read_apart(request, made_of_it, takes)
         except OSError:  # a limit of processes or memory that this one keeps, as long as it starts none
             return None
         except Hang as error:
             # Libraries that hang in a copy of their process are why jobs have no workers; and slow is not wrong here.
             warnings.warn(f"{_also_without_workers(error)}\n{_READ_HERE}", RuntimeWarning, stacklevel=2)
             return None
-        except HastenError as error:  # read here, it would end this process too, and without a word
+        except HastenError as error:  # read here, it may end this process too, and without a word
             raise _also_without_workers(error) from None
 
     def _check_shared_memory(self, batch: Parcel | None) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -110,9 +111,9 @@ class TrainLoader:
         """
         return self._epoch(number, start_step, self._feed.answers)
 
-    def first_batch(self) -> Any:
+    def first_batch(self, takes: int = 1) -> Any:
         """The first microbatch of all, to look at: read apart (see Feed.answers_apart). Raises what epoch() raises."""
-        microbatches = self._epoch(0, 0, self._feed.answers_apart)
+        microbatches = self._epoch(0, 0, partial(self._feed.answers_apart, takes=takes))
         return next(microbatches).batch
 
     def _epoch(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:

@@ -63,6 +63,8 @@ class _TrialPickler(ForkingPickler):
             return None
         if obj.requires_grad and not obj.is_leaf:
             raise TypeError("it is a tensor with a gradient's history: detach() it")
+        if obj.is_conj() or obj.is_neg():
+            raise TypeError("it is a view marked as conjugate or negated, and the mark is lost: resolve_conj() it")
         if obj.layout is torch.strided:
             self.shared_bytes += obj.untyped_storage().nbytes()
         return "tensor"
@@ -143,13 +145,15 @@ class _ByValue:
             return _as_it_is, (tensor,)
         # As bytes: NumPy does not know every type that torch has. In steps of one: a single value may have any other.
         content = tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
-        stride = torch.empty_like(tensor, device="meta").stride()  # the tensor's own, but where its values overlap
+        stride = torch.empty_like(tensor, device="meta").stride()  # its own, but where values overlap or have gaps
         return _from_bytes, (content, tensor.dtype, tensor.shape, stride)
 
 
 def _resolved(tensor: Tensor) -> Tensor:
     """The tensor itself, or one with its values in memory where it only marks those there as conjugate or negated."""
-    return tensor.resolve_conj().resolve_neg()
+    if tensor.is_conj() or tensor.is_neg():  # only then: classes of their own may lose their type by any call
+        return tensor.resolve_conj().resolve_neg()
+    return tensor
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
@@ -167,7 +171,8 @@ class Sending:
     torch sends them in a thread of the worker. What fails there is printed and lost, and the training process waits for
     ever. So a batch that holds more than tensors is tried first, once for each worker. And where shared memory nears
     its end, tensors are moved there before, so that a full one is an error and no loss. The mark of a conjugate or
-    negated view does not travel with its memory: torch would hand on the values without it.
+    negated view does not travel with its memory, so its values are written out before, or it is refused where it lies
+    in an object that is only handed on.
     """
 
     def __init__(self, reader: Any, field: str) -> None:

@@ -7,6 +7,7 @@ applied.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import weakref
@@ -177,7 +178,19 @@ def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source, batch_
         replace_bad=job.on_bad_sample == "replace",
     )
     with closing(loader):
-        return loader.first_batch()
+        return loader.first_batch(takes=_parts_of(batch_size, planned))
+
+
+def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
+    """In how many parts the training reads a global batch, by a plan whose values may still make no sense."""
+    parts = present_ranks().size
+    for choice in (item.choice for item in planned):
+        if isinstance(choice.value, int) and choice.value > 0:
+            if choice.technique == "accumulation":
+                parts *= choice.value
+            elif choice.technique == "microbatch":
+                parts *= math.ceil(batch_size / choice.value)
+    return parts
 
 
 def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
