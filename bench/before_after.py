@@ -21,7 +21,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from bench.arms import Arm, Protocol, control, refuse_noise, run_arms
-from bench.record import RECORDS, ROOT, Record, Target, write_record
+from bench.options import parser_of
+from bench.record import ROOT, Record, Target, write_record
 from scipy.stats import t as student
 
 from hasten.measure.paired import compare
@@ -142,11 +143,7 @@ def _trained(example: Example, seed: int, plan: str | None) -> float:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.before_after", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--quick", action="store_true", help="no seeds, no record; shows that it works")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the records are written into")
+    parser = parser_of("before_after", __doc__)
     parser.add_argument("--jobs", nargs="+", choices=tuple(EXAMPLES), default=list(EXAMPLES), help="all by default")
     return parser.parse_args()
 

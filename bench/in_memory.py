@@ -19,7 +19,8 @@ import torch
 from bench.arms import Arm, Protocol, run_arms
 from bench.in_memory_arms import BATCH, LOADERS, ON_DEVICE, SAMPLES
 from bench.judging import conclude, controlled, speed_targets
-from bench.record import RECORDS, Record, Target
+from bench.options import parser_of
+from bench.record import Record, Target
 
 from hasten.measure.paired import Comparison, Window, compare
 
@@ -93,9 +94,7 @@ def _microseconds(found: Comparison) -> float:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.in_memory", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the records are written into")
+    parser = parser_of("in_memory", __doc__)
     parser.add_argument("--data", nargs="+", choices=list(SAMPLES), default=list(SAMPLES), help="both by default")
     return parser.parse_args()
 

@@ -13,7 +13,6 @@ Every arm has all cores. The two ceilings decode the same files on all of them a
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -22,8 +21,9 @@ from pathlib import Path
 import torch
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, middle_seconds, speed_targets
+from bench.options import parser_of
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target
+from bench.record import Record, Target
 
 from hasten.facts.machine import read_machine
 from hasten.measure.paired import Window, compare
@@ -46,7 +46,7 @@ QUICK = Protocol(rounds=12, steps=QUICK_PICTURES // QUICK_BATCH, warmup_steps=QU
 
 
 def main() -> None:
-    options = _options()
+    options = parser_of("loading", __doc__).parse_args()
     protocol, pictures, batch_size = (QUICK, QUICK_PICTURES, QUICK_BATCH) if options.quick else (FULL, PICTURES, BATCH)
     with tempfile.TemporaryDirectory() as home:
         arms = _arms(write_pictures(Path(home, "pictures"), pictures), batch_size)
@@ -113,13 +113,6 @@ def judged(windows: Sequence[Window], least: Sequence[tuple[str, str, float]]) -
     best = min(tuned, key=lambda name: middle_seconds(windows, name), default="")
     named = [(ours, best if other == TUNED else other, bound) for ours, other, bound in least]
     return speed_targets(windows, named, "pictures")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.loading", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

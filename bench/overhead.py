@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from bench.arms import Arm, Protocol, control, run_arms
-from bench.record import RECORDS, Record, Target, write_record
+from bench.options import parser_of
+from bench.record import Record, Target, write_record
 
 from hasten.measure.paired import Comparison, compare, estimate
 
@@ -119,9 +120,7 @@ def _show(comparisons: Sequence[Comparison], targets: Sequence[Target]) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
+    parser = parser_of("overhead", __doc__)
     parser.add_argument("--arms", nargs="+", choices=(*OURS, *PEERS), default=[*OURS, *PEERS], help="all by default")
     return parser.parse_args()
 

@@ -10,7 +10,6 @@ of an epoch, where a resumed run may begin.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,7 +20,8 @@ from typing import Any
 
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, middle_seconds
-from bench.record import RECORDS, ROOT, Record, Target
+from bench.options import parser_of
+from bench.record import ROOT, Record, Target
 from bench.scale_arms import BATCH, DATA, ORDERS, SAMPLES, STRETCH
 
 from hasten.measure.paired import Window, compare
@@ -40,7 +40,7 @@ QUICK = Protocol(rounds=12, steps=STRETCH, warmup_steps=STRETCH, threads=1)
 
 
 def main() -> None:
-    options = _options()
+    options = parser_of("scale", __doc__).parse_args()
     protocol = QUICK if options.quick else FULL
     for shuffle in (True, False):
         called = "shuffled" if shuffle else "in-order"
@@ -119,13 +119,6 @@ def judged(windows: Sequence[Window], starts: Mapping[str, Mapping[str, float]])
 
 def _once(name: str, bound: float, value: float) -> Target:
     return Target(name=name, bound=bound, at_most=True, low=value, value=value, high=value)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the records are written into")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

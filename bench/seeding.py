@@ -9,12 +9,12 @@ batch of 256 samples, read in the training process, where its own random states 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled
-from bench.record import RECORDS, Record, Target
+from bench.options import parser_of
+from bench.record import Record, Target
 from bench.seeding_arms import BATCH
 
 from hasten.measure.paired import Comparison, compare
@@ -30,7 +30,7 @@ QUICK = Protocol(rounds=12, steps=50, warmup_steps=10, threads=1)
 
 
 def main() -> None:
-    options = _options()
+    options = parser_of("seeding", __doc__).parse_args()
     protocol = QUICK if options.quick else FULL
     arms = [Arm(name=name, entry=f"{ARMS}:{name}") for name in (BASELINE, OURS)]
     itself = controlled(arms[0], protocol)
@@ -56,13 +56,6 @@ def judged(found: Comparison) -> Target:
     low, value, high = (each / BATCH * 1e6 for each in (found.extra.low, found.extra.seconds, found.extra.high))
     name = f"{OURS}: µs a sample beyond {BASELINE}"
     return Target(name=name, bound=MOST_MICROSECONDS, at_most=True, low=low, value=value, high=high)
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.seeding", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

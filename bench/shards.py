@@ -11,7 +11,6 @@ files from shards, and shards of any reader from each other, by far more.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,8 +18,9 @@ from pathlib import Path
 
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, speed_targets
+from bench.options import parser_of
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target
+from bench.record import Record, Target
 from bench.shards_arms import BATCH
 
 from hasten.data.pack import Packed, PicturesInFolders, pack
@@ -43,7 +43,7 @@ LEAST = (
 
 
 def main() -> None:
-    options = _options()
+    options = parser_of("shards", __doc__).parse_args()
     count = 256 if options.quick else 2000
     epoch = -(-count // BATCH)
     if options.quick:
@@ -101,13 +101,6 @@ def _measure(pictures: Path, packed: Packed, seconds: float, protocol: Protocol,
 def judged(windows: Sequence[Window]) -> list[Target]:
     """The targets, of arms that were measured."""
     return speed_targets(windows, LEAST, "batches")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.shards", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="short windows; shows that it works, judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

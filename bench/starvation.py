@@ -11,7 +11,6 @@ stands what a step takes in all, against the same training on a few tensors that
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections import defaultdict
@@ -22,8 +21,9 @@ import numpy as np
 import torch
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled
+from bench.options import parser_of
 from bench.pictures import write_pictures
-from bench.record import RECORDS, Record, Target
+from bench.record import Record, Target
 from bench.starvation_arms import BATCH
 
 from hasten.facts.machine import read_machine
@@ -42,7 +42,7 @@ QUICK = Protocol(rounds=12, steps=6, warmup_steps=2)  # a step takes half a seco
 
 
 def main() -> None:
-    options = _options()
+    options = parser_of("starvation", __doc__).parse_args()
     protocol = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory() as home:
         pictures = write_pictures(Path(home, "pictures"), protocol.steps * BATCH)
@@ -111,13 +111,6 @@ def judged(shares: Mapping[str, Sequence[float]], most: float) -> list[Target]:
 def _middle(shares: Sequence[float]) -> tuple[float, float, float]:
     """The median over windows with the ends of its 95 % interval, from the low one to the high one."""
     return estimate(lambda resamples: np.median(resamples, axis=1), np.array(shares))
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.starvation", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="three arms, short windows; judges nothing")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder that the record is written into")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
