@@ -26,6 +26,7 @@ from typing import IO, Any
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
 from hasten.measure.paired import LEAST_PAIRS, Comparison, Window, compare, interleaved
+from hasten.tune.guard import guarded, signal_group
 
 CHILD = Path(__file__).resolve().with_name("child.py")
 LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
@@ -168,13 +169,9 @@ class _Child:
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
-        self._signal(signal.SIGCONT)
+        signal_group(self._process.pid, signal.SIGCONT)
         yield
-        self._signal(signal.SIGSTOP)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(PermissionError):  # macOS refuses where only an ended leader is left of the group
-            os.killpg(self._process.pid, number)
+        signal_group(self._process.pid, signal.SIGSTOP)
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -222,30 +219,13 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
             start_new_session=True,
         )
         try:
-            with _guarded(process.pid):
+            with guarded(process.pid):
                 _pin(process.pid, protocol.threads)
                 yield _Child(arm, process, said, protocol.limit_seconds)
         finally:
             process.kill()  # where no guard could be started
             with contextlib.suppress(BrokenPipeError):
                 process.communicate()
-
-
-@contextlib.contextmanager
-def _guarded(group: int) -> Iterator[None]:
-    """A group of processes that does not outlive this one: also where this one is killed, after which nobody would let
-    a stopped one go on, or end it."""
-    command = f"cat; kill -s KILL -- -{group}"  # it reads until the other end is closed, by whatever
-    guard = subprocess.Popen(
-        ["sh", "-c", command], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        yield
-    finally:
-        guard.communicate()
-        if guard.returncode < 0:  # somebody has killed the guard
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
 
 
 def _pin(process: int, threads: int | None) -> None:

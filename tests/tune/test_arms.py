@@ -1,0 +1,120 @@
+"""Arms of a trial run one at a time, fail alone with their class, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hasten.facts.plan import Plan, make_plan
+from hasten.tune.arms import Arms, Limits
+from hasten.tune.fate import ArmFailed, Fate
+
+JOBS = Path(__file__).with_name("trial_jobs.py")
+
+
+def arms(function: str = "job", **limits: float) -> Arms:
+    return Arms(f"{JOBS}:{function}", Limits(**limits))
+
+
+def failure(function: str, steps: int = 2, plan: Plan | None = None, **limits: float) -> ArmFailed:
+    everything = arms(function, **limits)
+    with everything, pytest.raises(ArmFailed) as caught, everything.start("tried", plan or Plan()) as arm:
+        arm.window(steps)
+    assert caught.value.arm == "tried"
+    return caught.value
+
+
+def test_two_arms_run_windows_of_whole_steps_in_turns():
+    with arms() as all_arms, all_arms.start("plain", Plan()) as plain, all_arms.start("clipped", PLAN) as clipped:
+        windows = [arm.window(3) for arm in (plain, clipped, clipped, plain)]
+    assert [(window.arm, window.steps) for window in windows] == [
+        ("plain", 3),
+        ("clipped", 3),
+        ("clipped", 3),
+        ("plain", 3),
+    ]
+    assert all(window.seconds > 0 for window in windows)
+
+
+PLAN = make_plan(clipping=1.0)
+
+
+def test_a_window_that_the_planned_run_has_no_room_for_begins_it_anew():
+    with arms() as all_arms, all_arms.start("plain", Plan()) as arm:
+        assert [arm.window(4).steps for _ in range(5)] == [4] * 5  # of ten steps in all
+
+
+def test_a_planned_run_shorter_than_a_window_gives_the_steps_that_it_has():
+    with arms() as all_arms, all_arms.start("plain", Plan()) as arm:
+        assert [arm.window(100).steps for _ in range(2)] == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("function", "fate", "what"),
+    [
+        ("job_raising", Fate.CRASHED, "ZeroDivisionError: in the middle"),
+        ("job_killed", Fate.CRASHED, "killed by SIGKILL"),
+        ("job_leaving", Fate.CRASHED, "ended with exit code 3"),
+        ("job_never_finite", Fate.NON_FINITE, "NonFinite"),
+        ("job_greedy", Fate.OUT_OF_MEMORY, "allocate memory"),
+        ("empty", Fate.REFUSED, "has 0 samples"),
+        ("not_there", Fate.REFUSED, "not_there"),
+    ],
+)
+def test_an_arm_that_fails_is_told_with_its_class(function, fate, what):
+    found = failure(function)
+    assert found.fate is fate
+    assert what in found.what
+
+
+def test_a_choice_that_makes_no_sense_is_refused():
+    assert failure("job", plan=make_plan(precision="fp17")).fate is Fate.REFUSED
+
+
+@pytest.mark.trap(48)
+def test_an_arm_that_gives_no_answer_is_told_to_hang():
+    found = failure("job_endless", window_seconds=1)
+    assert (found.fate, found.what) == (Fate.HUNG, "no answer within 1 s")
+
+
+def test_an_arm_that_fails_leaves_the_others_as_they_were():
+    with arms() as all_arms, all_arms.start("plain", Plan()) as plain:
+        assert plain.window(2).steps == 2
+        with pytest.raises(ArmFailed), all_arms.start("senseless", make_plan(precision="fp17")):
+            raise AssertionError("it was built")
+        assert plain.window(2).steps == 2
+
+
+def test_what_an_arm_prints_is_never_taken_for_an_answer_and_its_end_is_kept():
+    with arms("job_talkative") as all_arms, all_arms.start("plain", Plan()) as arm:
+        assert arm.window(3).steps == 3
+        assert arm.window(3).steps == 3
+        assert '{"steps": 7, "seconds": 0.001}' in arm.printed
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell a process's state")
+def test_an_arm_is_stopped_between_its_windows_and_all_it_started_ends_with_it(tmp_path, monkeypatch):
+    journal = tmp_path / "journal"
+    monkeypatch.setenv("HASTEN_TEST_JOURNAL", str(journal))
+    processes: list[int] = []
+    try:
+        with arms("job_starting_another") as all_arms, all_arms.start("plain", Plan()) as arm:
+            arm.window(1)
+            processes = [int(pid) for pid in journal.read_text().split()]
+            assert [psutil.Process(pid).status() for pid in processes] == [psutil.STATUS_STOPPED] * 2
+        while any(_lives(pid) for pid in processes):  # where one lives on, the test's own limit ends this
+            os.sched_yield()
+    finally:
+        for pid in filter(_lives, processes):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False

@@ -1,0 +1,85 @@
+"""Jobs that behave and jobs that do not, for trials in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import hasten
+
+Loss = Callable[[nn.Module, Any], torch.Tensor]
+
+
+def plain_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def job(loss: Loss = plain_loss, rows: int = 40, epochs: int = 2) -> hasten.Job:
+    generator = torch.Generator().manual_seed(1)
+    return hasten.Job(
+        model=lambda: nn.Linear(6, 3),
+        loss=loss,
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+        train=(torch.randn(rows, 6, generator=generator), torch.randint(0, 3, (rows,), generator=generator)),
+        batch_size=8,
+        epochs=epochs,
+    )
+
+
+def raising(model: nn.Module, batch: Any) -> torch.Tensor:
+    raise ZeroDivisionError("in the middle")
+
+
+def killed(model: nn.Module, batch: Any) -> torch.Tensor:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def leaving(model: nn.Module, batch: Any) -> torch.Tensor:
+    os._exit(3)
+
+
+def never_finite(model: nn.Module, batch: Any) -> torch.Tensor:
+    return plain_loss(model, batch) * torch.nan
+
+
+def greedy(model: nn.Module, batch: Any) -> torch.Tensor:
+    return torch.empty(1 << 62, dtype=torch.uint8).sum()
+
+
+def endless(model: nn.Module, batch: Any) -> torch.Tensor:
+    signal.pause()
+    raise AssertionError
+
+
+def talkative(model: nn.Module, batch: Any) -> torch.Tensor:
+    os.write(1, b'{"steps": 7, "seconds": 0.001}\n' * 100)
+    subprocess.run([sys.executable, "-c", "print('and more', flush=True)"], check=True)
+    return plain_loss(model, batch)
+
+
+def starting_another(model: nn.Module, batch: Any) -> torch.Tensor:
+    other = subprocess.Popen(["sleep", "1000"])
+    with Path(os.environ["HASTEN_TEST_JOURNAL"]).open("a") as journal:
+        journal.write(f"{os.getpid()} {other.pid} ")
+    return plain_loss(model, batch)
+
+
+def __getattr__(name: str) -> Callable[[], hasten.Job]:
+    """job_raising, job_killed, …: the job with the loss of that name."""
+    loss = globals().get(name.removeprefix("job_"))
+    if not name.startswith("job_") or loss is None:
+        raise AttributeError(name)
+    return lambda: job(loss)
+
+
+def empty() -> hasten.Job:
+    return job(rows=0)
