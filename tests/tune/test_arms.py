@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +13,9 @@ import psutil
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.tune.arms import Arms, Limits
+from hasten.tune.arms import Arm, Arms, Limits, Tail
 from hasten.tune.fate import ArmFailed, Fate
+from tune.trial_jobs import serve_no_step
 
 JOBS = Path(__file__).with_name("trial_jobs.py")
 
@@ -44,6 +47,12 @@ def test_two_arms_run_windows_of_whole_steps_in_turns():
 PLAN = make_plan(clipping=1.0)
 
 
+def come(condition: Callable[[], bool]) -> None:
+    """Wait for what comes by itself; the test's own limit ends it."""
+    while not condition():
+        os.sched_yield()
+
+
 def test_a_window_that_the_planned_run_has_no_room_for_begins_it_anew():
     with arms() as all_arms, all_arms.start("plain", Plan()) as arm:
         assert [arm.window(4).steps for _ in range(5)] == [4] * 5  # of ten steps in all
@@ -61,6 +70,7 @@ def test_a_planned_run_shorter_than_a_window_gives_the_steps_that_it_has():
         ("job_killed", Fate.CRASHED, "killed by SIGKILL"),
         ("job_leaving", Fate.CRASHED, "ended with exit code 3"),
         ("job_never_finite", Fate.NON_FINITE, "NonFinite"),
+        ("job_lost_without_a_trace", Fate.NON_FINITE, "the loss is nan within the steps from 1 on"),
         ("job_greedy", Fate.OUT_OF_MEMORY, "allocate memory"),
         ("empty", Fate.REFUSED, "has 0 samples"),
         ("not_there", Fate.REFUSED, "not_there"),
@@ -82,6 +92,21 @@ def test_an_arm_that_gives_no_answer_is_told_to_hang():
     assert (found.fate, found.what) == (Fate.HUNG, "no answer within 1 s")
 
 
+@pytest.mark.trap(48)
+def test_a_window_without_a_step_is_none():
+    context = multiprocessing.get_context("spawn")
+    line, theirs = context.Pipe()
+    process = context.Process(target=serve_no_step, args=(theirs,))
+    process.start()
+    try:
+        with pytest.raises(ArmFailed, match="not one optimizer step") as caught:
+            Arm("idle", process, line, Limits(), Tail(context.Pipe(duplex=False)[0])).window(2)
+    finally:
+        process.kill()
+        process.join()
+    assert caught.value.fate is Fate.NOTHING_RAN
+
+
 def test_an_arm_that_fails_leaves_the_others_as_they_were():
     with arms() as all_arms, all_arms.start("plain", Plan()) as plain:
         assert plain.window(2).steps == 2
@@ -94,6 +119,7 @@ def test_what_an_arm_prints_is_never_taken_for_an_answer_and_its_end_is_kept():
     with arms("job_talkative") as all_arms, all_arms.start("plain", Plan()) as arm:
         assert arm.window(3).steps == 3
         assert arm.window(3).steps == 3
+        come(lambda: arm.printed.endswith("and more\n"))
         assert '{"steps": 7, "seconds": 0.001}' in arm.printed
 
 
@@ -106,9 +132,8 @@ def test_an_arm_is_stopped_between_its_windows_and_all_it_started_ends_with_it(t
         with arms("job_starting_another") as all_arms, all_arms.start("plain", Plan()) as arm:
             arm.window(1)
             processes = [int(pid) for pid in journal.read_text().split()]
-            assert [psutil.Process(pid).status() for pid in processes] == [psutil.STATUS_STOPPED] * 2
-        while any(_lives(pid) for pid in processes):  # where one lives on, the test's own limit ends this
-            os.sched_yield()
+            come(lambda: {psutil.Process(pid).status() for pid in processes} == {psutil.STATUS_STOPPED})
+        come(lambda: not any(map(_lives, processes)))
     finally:
         for pid in filter(_lives, processes):
             os.kill(pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ def never_finite(model: nn.Module, batch: Any) -> torch.Tensor:
     return plain_loss(model, batch) * torch.nan
 
 
+def lost_without_a_trace(model: nn.Module, batch: Any) -> torch.Tensor:
+    return plain_loss(model, batch) + torch.nan  # its gradients are finite
+
+
 def greedy(model: nn.Module, batch: Any) -> torch.Tensor:
     return torch.empty(1 << 62, dtype=torch.uint8).sum()
 
@@ -83,3 +88,11 @@ def __getattr__(name: str) -> Callable[[], hasten.Job]:
 
 def empty() -> hasten.Job:
     return job(rows=0)
+
+
+def serve_no_step(line: Connection) -> None:
+    """As an arm whose job takes no step and does not say why."""
+    os.setsid()
+    for answer in (b'{"seconds": 0.1}', b'{"steps": 0, "seconds": 0.1}'):
+        line.send_bytes(answer)
+        line.recv_bytes()

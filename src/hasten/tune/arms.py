@@ -44,7 +44,7 @@ class Limits:
 class Arm:
     """One process with the job under one plan. Made by Arms.start; stopped outside of its own calls."""
 
-    def __init__(self, name: str, process: BaseProcess, line: Connection, limits: Limits, tail: _Tail) -> None:
+    def __init__(self, name: str, process: BaseProcess, line: Connection, limits: Limits, tail: Tail) -> None:
         self.name, self._process, self._line, self._limits, self._tail = name, process, line, limits, tail
         self.build_seconds = self._answer(limits.build_seconds)["seconds"]
         self._signal(signal.SIGSTOP)
@@ -120,14 +120,14 @@ class Arms:
         assert process.pid is not None
         try:
             with guarded(process.pid):
-                yield Arm(name, process, line, self._limits, _Tail(reading))
+                yield Arm(name, process, line, self._limits, Tail(reading))
         finally:
             process.kill()  # where it had no group yet
             process.join(END_SECONDS)
             line.close()
 
 
-class _Tail:
+class Tail:
     """Keeps the end of what comes out of a pipe, read by a thread until its other ends are closed."""
 
     def __init__(self, pipe: Connection) -> None:

@@ -56,7 +56,7 @@ class Trial:
         begin = time.perf_counter()
         for batch in self._batches:
             run.step(batch)
-            if run.window_closed and run.steps - first == steps:
+            if run.steps - first == steps:
                 break
         self._settle()
         seconds = time.perf_counter() - begin
