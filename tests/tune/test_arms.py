@@ -26,14 +26,15 @@ def arms(function: str = "job", **limits: float) -> Arms:
 
 def failure(function: str, steps: int = 2, plan: Plan | None = None, **limits: float) -> ArmFailed:
     everything = arms(function, **limits)
-    with everything, pytest.raises(ArmFailed) as caught, everything.start("tried", plan or Plan()) as arm:
+    with pytest.raises(ArmFailed) as caught, everything.start("tried", plan or Plan()) as arm:
         arm.window(steps)
     assert caught.value.arm == "tried"
     return caught.value
 
 
 def test_two_arms_run_windows_of_whole_steps_in_turns():
-    with arms() as all_arms, all_arms.start("plain", Plan()) as plain, all_arms.start("clipped", PLAN) as clipped:
+    all_arms = arms()
+    with all_arms.start("plain", Plan()) as plain, all_arms.start("clipped", PLAN) as clipped:
         windows = [arm.window(3) for arm in (plain, clipped, clipped, plain)]
     assert [(window.arm, window.steps) for window in windows] == [
         ("plain", 3),
@@ -54,12 +55,14 @@ def come(condition: Callable[[], bool]) -> None:
 
 
 def test_a_window_that_the_planned_run_has_no_room_for_begins_it_anew():
-    with arms() as all_arms, all_arms.start("plain", Plan()) as arm:
+    all_arms = arms()
+    with all_arms.start("plain", Plan()) as arm:
         assert [arm.window(4).steps for _ in range(5)] == [4] * 5  # of ten steps in all
 
 
 def test_a_planned_run_shorter_than_a_window_gives_the_steps_that_it_has():
-    with arms() as all_arms, all_arms.start("plain", Plan()) as arm:
+    all_arms = arms()
+    with all_arms.start("plain", Plan()) as arm:
         assert [arm.window(100).steps for _ in range(2)] == [10, 10]
 
 
@@ -108,7 +111,8 @@ def test_a_window_without_a_step_is_none():
 
 
 def test_an_arm_that_fails_leaves_the_others_as_they_were():
-    with arms() as all_arms, all_arms.start("plain", Plan()) as plain:
+    all_arms = arms()
+    with all_arms.start("plain", Plan()) as plain:
         assert plain.window(2).steps == 2
         with pytest.raises(ArmFailed), all_arms.start("senseless", make_plan(precision="fp17")):
             raise AssertionError("it was built")
@@ -116,7 +120,8 @@ def test_an_arm_that_fails_leaves_the_others_as_they_were():
 
 
 def test_what_an_arm_prints_is_never_taken_for_an_answer_and_its_end_is_kept():
-    with arms("job_talkative") as all_arms, all_arms.start("plain", Plan()) as arm:
+    all_arms = arms("job_talkative")
+    with all_arms.start("plain", Plan()) as arm:
         assert arm.window(3).steps == 3
         assert arm.window(3).steps == 3
         come(lambda: arm.printed.endswith("and more\n"))
@@ -129,7 +134,8 @@ def test_an_arm_is_stopped_between_its_windows_and_all_it_started_ends_with_it(t
     monkeypatch.setenv("HASTEN_TEST_JOURNAL", str(journal))
     processes: list[int] = []
     try:
-        with arms("job_starting_another") as all_arms, all_arms.start("plain", Plan()) as arm:
+        all_arms = arms("job_starting_another")
+        with all_arms.start("plain", Plan()) as arm:
             arm.window(1)
             processes = [int(pid) for pid in journal.read_text().split()]
             come(lambda: {psutil.Process(pid).status() for pid in processes} == {psutil.STATUS_STOPPED})

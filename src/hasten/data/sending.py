@@ -171,8 +171,8 @@ class Sending:
     torch sends them in a thread of the worker. What fails there is printed and lost, and the training process waits for
     ever. So a batch that holds more than tensors is tried first, once for each worker. And where shared memory nears
     its end, tensors are moved there before, so that a full one is an error and no loss. The mark of a conjugate or
-    negated view does not travel with its memory, so its values are written out before, or it is refused where it lies
-    in an object that is only handed on.
+    negated view does not travel with its memory, so its values are written out before; where it lies in an object that
+    is only handed on, the trial refuses it.
     """
 
     def __init__(self, reader: Any, field: str) -> None:

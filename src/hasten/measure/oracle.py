@@ -3,7 +3,7 @@
 Two ways to compute one gradient never agree to the bit, so asking whether they are equal leads nowhere, and asking
 whether they are close needs a number that nobody knows. The answer is a third gradient, in float64: both are compared
 with it, and the plain job's own error is the unit. A plan may be twice as far from the truth, and no more. A wrong
-gradient is not near that line: the loss scaled by 1.01 is thousands of units away in float32.
+gradient is not near that line: in the tests even a loss scaled by 1.01 lies beyond it every time, in float32.
 
 Every parameter is judged for itself and all of them together, by the relative L2 distance; the worst one counts, so
 that a wrong bias cannot hide behind a large weight. Squared errors are pooled over several steps, because one is not
@@ -27,7 +27,7 @@ whose true gradient is 0), there is nothing to keep, and one error in the channe
 the typical norm with the worst growth of a sum, n in place of √n.
 
 What was given up: a parameter like that is only proven to stay that small; its noise cannot be right or wrong. And a
-plain job in bfloat16 has errors of half a per cent, behind which a loss scaled by 1.01 hides: prove in float32.
+plain job in a narrow format has large errors of its own, behind which smaller ones hide: prove in float32.
 """
 
 from __future__ import annotations

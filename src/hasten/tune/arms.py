@@ -15,11 +15,11 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Self
+from typing import Any
 
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
@@ -91,25 +91,17 @@ class Arm:
 
 
 class Arms:
-    """All arms of a search; a context manager that leaves no process behind.
-
-    job: its name, path/file.py:function, which every arm loads for itself.
-    """
+    """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself."""
 
     def __init__(self, job: str, limits: Limits | None = None) -> None:
-        self._job, self._limits, self._open = job, limits or Limits(), ExitStack()
+        self._job, self._limits = job, limits or Limits()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["hasten.tune.trial"])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._open.close()
-
     @contextmanager
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
-        """Build the job by a plan in a process of its own. Raises ArmFailed when that fails."""
+        """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
+        that fails."""
         line, theirs = self._context.Pipe()
         reading, writing = self._context.Pipe(duplex=False)
         given = (theirs, writing, self._job, plan_to_toml(plan), dict(os.environ))

@@ -27,6 +27,8 @@ from hasten.training.loss_record import mean_loss
 from hasten.training.run import Run
 from hasten.tune.fate import Fate
 
+LONGEST_MESSAGE = 10_000  # characters of an error's words
+
 
 class Trial:
     """A job under a plan that runs windows of whole optimizer steps."""
@@ -43,7 +45,7 @@ class Trial:
         self._run.close()
 
     def window(self, steps: int) -> dict[str, float]:
-        """Take so many optimizer steps: how many were taken, seconds of all, and of these the ones waited for data.
+        """Take so many optimizer steps: how many were taken, and the seconds of all.
 
         Fewer are taken where the planned run is shorter. Raises NonFinite for a loss that is not finite.
         """
@@ -51,7 +53,7 @@ class Trial:
             self.close()
             self._begin()
         run = self._run
-        waited, first = run.wait_seconds, run.steps
+        first = run.steps
         self._settle()
         begin = time.perf_counter()
         for batch in self._batches:
@@ -61,7 +63,7 @@ class Trial:
         self._settle()
         seconds = time.perf_counter() - begin
         self._check_losses(first)
-        return {"steps": run.steps - first, "seconds": seconds, "waited": run.wait_seconds - waited}
+        return {"steps": run.steps - first, "seconds": seconds}
 
     def _has_room_for(self, steps: int) -> bool:
         total = self._run.total_steps
@@ -93,7 +95,7 @@ def serve(line: Connection, output: Connection, name: str, plan: str, environmen
     except EOFError:
         return  # nobody asks any more
     except BaseException as error:
-        _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}")
+        _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE])
 
 
 def _answer(line: Connection, **fields: float | str) -> None:
