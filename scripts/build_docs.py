@@ -76,7 +76,7 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
 def page_of_commands() -> str:
     """Every command with its arguments, options and examples, as its --help has them."""
     program: Any = get_command(app)
-    lines = ["<!-- Written by `make docs` from src/hasten/cli.py; change that file instead. -->", "", "# Commands"]
+    lines = ["<!-- Written by `make docs` from src/hasten/cli; change that instead. -->", "", "# Commands"]
     for name, command in program.commands.items():
         text, _, examples = command.help.partition("\n\n\b\n")
         lines += ["", f"## hasten {name}", "", text]

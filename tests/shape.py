@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "report": frozenset({"facts"}),
 }
 OPEN_TO_ALL = frozenset({"errors"})
-MAY_IMPORT_ALL = frozenset({"__init__", "__main__", "answers", "cli", "entry"})
+MAY_IMPORT_ALL = frozenset({"__init__", "__main__", "cli", "entry"})
 
 LINES_OF_A_MODULE = 400
 LINES_OF_A_TECHNIQUE = 150

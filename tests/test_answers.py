@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hasten.answers import fragments
+from hasten.cli.answers import fragments
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ ELSEWHERE = "set XDG_CACHE_HOME to a folder of your own"
 
 
 def user_caches() -> Path:
-    """Where this user's caches lie: $XDG_CACHE_HOME/hasten, or ~/.cache/hasten. Relative ones do not count, as the
-    XDG Base Directory Specification says. Raises StorageFailed for a user without a home."""
+    """Where this user's caches lie: $HASTEN_CACHE, $XDG_CACHE_HOME/hasten, or ~/.cache/hasten. Relative ones do not
+    count, as the XDG Base Directory Specification says. Raises StorageFailed for a user without a home."""
+    if os.path.isabs(own := os.environ.get("HASTEN_CACHE", "")):
+        return Path(own)
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):
         return Path(chosen) / "hasten"

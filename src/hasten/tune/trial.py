@@ -1,110 +1,121 @@
-"""One arm of a trial, in its own process: the job built by a plan, and windows of its optimizer steps on request.
+"""A job under a plan, taken step by step on request: what an arm's process holds.
 
-The steps are those that the training itself would take, on its own loader, from its first one on. When the planned run
-has no whole window left, it is begun anew, outside of what is timed. Requests and answers are JSON; whatever the job
-prints goes elsewhere, so nothing it says is taken for an answer.
+The steps are those that the training itself would take, on its own loader, from its first one on; only early stopping
+is left out, which would end a trial at an accident of its losses. When the planned run has no whole window left, it is
+begun anew and warmed up again, outside of what is timed.
+
+An epoch's first batch is waited for apart from all others: a loader that starts its workers anew takes long over it,
+and a window would hold that or not, by chance. These waits are the turns of the epochs, and are timed one by one.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from hasten.errors import Misconfigured, NonFinite, OutOfMemory
+from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.facts.plan_file import plan_from_toml
-from hasten.training.failures import is_out_of_memory
-from hasten.training.locate import load_job
-from hasten.training.loss_record import mean_loss
+from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
-from hasten.tune.fate import Fate
 
-LONGEST_MESSAGE = 10_000  # characters of an error's words
+WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
 
 
 class Trial:
-    """A job under a plan that runs windows of whole optimizer steps."""
+    """Use it in the process of an arm; close() it."""
 
     def __init__(self, job: Job, plan: Plan, name: str) -> None:
-        self._job, self._plan, self._name = job, plan, name
+        self.job, self.plan, self.name = replace(job, stop=None), plan, name
         self._begin()
 
     def _begin(self) -> None:
-        self._run = Run(self._job, self._plan, name=self._name)
-        self._batches: Iterator[Any] = self._run.batches()
+        self.run = Run(self.job, self.plan, name=self.name)
+        self._batches: Iterator[Any] = self.run.batches()
+        self._peak_memory = peak_memory(self.run.device)
 
     def close(self) -> None:
-        self._run.close()
+        self.run.close()
 
-    def window(self, steps: int) -> dict[str, float]:
-        """Take so many optimizer steps: how many were taken, and the seconds of all.
+    def begin_anew(self) -> None:
+        self.close()
+        self._begin()
 
-        Fewer are taken where the planned run is shorter. Raises NonFinite for a loss that is not finite.
+    def window(self, steps: int) -> dict[str, Any]:
+        """Take so many optimizer steps, fewer where the planned run is shorter.
+
+        steps: taken; seconds: of all, without the turns; turns: [epoch, seconds] of every turn among them; losses: the
+        mean of every step; peak_bytes: of memory, up to now. Raises NonFinite for a loss that is not finite.
         """
-        if self._run.steps and not self._has_room_for(steps):
-            self.close()
-            self._begin()
-        run = self._run
-        first = run.steps
-        self._settle()
+        if self.run.steps and not self._has_room_for(steps):
+            self.begin_anew()
+            if self._has_room_for(steps + WARM_UP_STEPS):
+                self._timed(WARM_UP_STEPS)
+        return self._timed(steps)
+
+    def turn(self) -> dict[str, Any]:
+        """Wait for the first batch of the next epoch, without training on it; its seconds, None in a run of one epoch.
+
+        The run is begun anew afterwards."""
+        seconds = None
+        if self.run.total_epochs is None or self.run.total_epochs > 1:
+            next(self._batches, None)
+            self.run.epoch += 1
+            batches = self.run.epoch_batches()
+            begin = time.perf_counter()
+            next(batches, None)
+            seconds = time.perf_counter() - begin
+        self.begin_anew()
+        return {"seconds": seconds}
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate once; the seconds that it took."""
+        self.settle()
         begin = time.perf_counter()
+        self.run.evaluate()
+        return {"seconds": time.perf_counter() - begin}
+
+    def _timed(self, steps: int) -> dict[str, Any]:
+        run, clock = self.run, time.perf_counter
+        first, epoch, turns = run.steps, run.epoch if run.steps else -1, list[tuple[int, float]]()
+        self.settle()
+        begin = asked = clock()
         for batch in self._batches:
+            if run.epoch != epoch:
+                epoch = run.epoch
+                turns.append((epoch, clock() - asked))
             run.step(batch)
             if run.steps - first == steps:
                 break
-        self._settle()
-        seconds = time.perf_counter() - begin
-        self._check_losses(first)
-        return {"steps": run.steps - first, "seconds": seconds}
+            asked = clock()
+        self.settle()
+        seconds = clock() - begin - sum(waited for _, waited in turns)
+        losses = self._finite_losses(first)
+        return {
+            "steps": run.steps - first,
+            "seconds": seconds,
+            "turns": turns,
+            "losses": [window.mean for window in losses],
+            "peak_bytes": self._peak_memory(),
+        }
 
     def _has_room_for(self, steps: int) -> bool:
-        total = self._run.total_steps
-        return total is None or total - self._run.steps >= steps
+        total = self.run.total_steps
+        return total is None or total - self.run.steps >= steps
 
-    def _settle(self) -> None:
-        if self._run.device.type == "cuda":
-            torch.cuda.synchronize(self._run.device)  # queued work would be billed to the next window, or to nobody
+    def settle(self) -> None:
+        """Wait for the device: queued work would be billed to the next window, or to nobody."""
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)
 
-    def _check_losses(self, first: int) -> None:
-        losses = self._run.losses.drain()
+    def _finite_losses(self, first: int) -> list[WindowLoss]:
+        losses = self.run.losses.drain()
         if losses and not math.isfinite(loss := mean_loss(losses)):
             raise NonFinite(f"the loss is {loss} within the steps from {first + 1} on")
-
-
-def serve(line: Connection, output: Connection, name: str, plan: str, environment: dict[str, str]) -> None:
-    """The life of the process. line: requests and answers; output: takes what the job prints; plan: TOML."""
-    os.setsid()
-    os.environ.clear()  # it is that of the process copied from, as it was when that one began
-    os.environ.update(environment)
-    for descriptor in (1, 2):
-        os.dup2(output.fileno(), descriptor)
-    try:
-        begin = time.perf_counter()
-        trial = Trial(load_job(name), plan_from_toml(plan), name)
-        _answer(line, seconds=time.perf_counter() - begin)
-        while True:
-            _answer(line, **trial.window(json.loads(line.recv_bytes())["steps"]))
-    except EOFError:
-        return  # nobody asks any more
-    except BaseException as error:
-        _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE])
-
-
-def _answer(line: Connection, **fields: float | str) -> None:
-    line.send_bytes(json.dumps(fields).encode())
-
-
-def _fate_of(error: BaseException) -> Fate:
-    if isinstance(error, OutOfMemory) or is_out_of_memory(error):
-        return Fate.OUT_OF_MEMORY
-    if isinstance(error, NonFinite):
-        return Fate.NON_FINITE
-    return Fate.REFUSED if isinstance(error, Misconfigured) else Fate.CRASHED
+        return losses

@@ -1,0 +1,107 @@
+"""What every command shares: the application, its arguments, how a failure ends, and the next command.
+
+Help must answer at once, so nothing heavy is imported up here: each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from hasten.errors import HastenError, UserCodeFailed
+
+if TYPE_CHECKING:
+    from hasten.facts.job import Job
+    from hasten.facts.plan import Plan
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell counts it
+
+app = typer.Typer(
+    name="hasten",
+    help="Makes PyTorch training fast, and proves it.",
+    epilog="Start with:  hasten train examples/digits.py:job",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich takes longer to load than the whole help takes to print
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="Where the job is: path/file.py:function or package.module:function.")
+]
+PlanPath = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to obey; without one, the job as it is.")
+]
+
+
+def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """The command, with every failure that is not its own fault told in one block, and ended by its exit code."""
+
+    @wraps(command)
+    def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            return command(*arguments, **options)
+        except KeyboardInterrupt:
+            typer.echo("\ninterrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except Exception as error:
+            from hasten.training.failures import as_failure
+
+            failure = as_failure(error)
+            if failure is None:
+                typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
+                raise
+            _tell(failure, error)
+            raise typer.Exit(failure.exit_code) from error
+
+    return guarded
+
+
+def load(name: str, **changes: object) -> Job:
+    """The job, with the fields replaced that were given on the command line."""
+    from dataclasses import replace
+
+    from hasten.training.locate import load_job
+
+    given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
+    return replace(load_job(name), **given)
+
+
+def read(plan: Path | None) -> Plan | None:
+    from hasten.facts.plan_file import read_plan
+    from hasten.techniques import ALL
+
+    return None if plan is None else read_plan(plan, [technique.name for technique in ALL])
+
+
+def command(verb: str, job: str, plan: Path | None) -> str:
+    return shlex.join(["hasten", verb, job, *(["--plan", str(plan)] if plan is not None else [])])
+
+
+def offer(command: str) -> None:
+    from hasten.report.terminal import show
+
+    show("", [("next", command)])
+
+
+def _tell(failure: HastenError, error: Exception) -> None:
+    """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
+    from hasten.report.failures import failure_block
+    from hasten.report.terminal import show
+    from hasten.training.user_code import users_traceback
+
+    if isinstance(failure, UserCodeFailed):
+        typer.echo(users_traceback(error.__cause__ or error), err=True, nl=False)
+    show("", failure_block(failure), sys.stderr)

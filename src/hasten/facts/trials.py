@@ -1,0 +1,235 @@
+"""What a tuner found out, trial by trial: the records in the file of trials that lies beside a plan.
+
+The file has one JSON object a line, each a record of this module under its class's name. It is the tuner's memory, from
+which an interrupted search goes on, and the source of the report. It is data: whoever reads it believes nothing of it
+but numbers and texts, and whatever has not the shape of a record is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.plan import Fingerprint, ProvenOn
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surveyed:
+    """The job, the machine and the planned run that all other records belong to. The first line."""
+
+    key: str  # digest of all that a trial depends on: the job's source, its data's and model's shapes, the machine
+    job: str  # path/file.py:function
+    device: str
+    machine: str  # as a person is told it
+    environment: Mapping[str, str]  # name -> version: hasten, python, torch
+    fingerprint: Fingerprint
+    proven_on: ProvenOn
+    total_steps: int | None  # optimizer steps of the planned run; None where the data does not tell
+    total_epochs: int | None
+    evaluations: int
+    refused: Mapping[str, str]  # technique -> why it is not tried here
+    ceiling: Preserves  # the loosest class that was allowed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """Where the seconds of one optimizer step go, as means over the steps that were looked at."""
+
+    arm: str  # "plain" or "planned"
+    data_wait: float
+    transfer: float  # to the device
+    forward: float  # with the loss
+    backward: float
+    optimizer: float  # clipping, the finite check and the update
+    python: float  # what is left: the loop, logging, the gaps between operations
+    evaluation: float  # seconds of one evaluation of the whole, not of a step
+    steps: int  # that were looked at
+
+    @property
+    def step(self) -> float:
+        return self.data_wait + self.transfer + self.forward + self.backward + self.optimizer + self.python
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """What the planned run takes under one plan, in seconds, and the most memory in bytes."""
+
+    one_off: float  # building the job, the first batch, compiling, caches: all before the second step, once
+    step: float
+    turn: float  # the wait for the first batch of every epoch after the first
+    evaluation: float
+    total: float  # of the whole planned run, by this arm's own median window
+    peak_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Noise:
+    """The plain job against itself in a second process: what no difference looks like here."""
+
+    speedup: Speedup
+    window_steps: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """One choice beside the plan without it.
+
+    verdict: "faster", "no difference", "slower", "failed" or "skipped"; the reason says why in a sentence.
+    speedup: of the seconds to finish the planned run; None where nothing was measured.
+    """
+
+    choice: Choice
+    on: tuple[Choice, ...]  # the plan that it was added to
+    verdict: str
+    reason: str
+    speedup: Speedup | None = None
+    costs: Costs | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proven:
+    """Whether one choice preserves what it claims, on this job. gradient_error is in multiples of the plain job's."""
+
+    choice: Choice
+    passes: bool
+    reason: str
+    gradient_error: float | None = None
+    bound: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Earned:
+    """What a choice of the whole plan is worth: the plan without it takes so many times as long."""
+
+    choice: Choice
+    speedup: Speedup
+    kept: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confirmed:
+    """A whole plan beside the untouched job on windows of their own, and beside itself without each of its choices."""
+
+    choices: tuple[Choice, ...]
+    speedup: Speedup
+    noise: Speedup
+    plain: Costs
+    planned: Costs
+    earned: tuple[Earned, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One step of the way from the plain job to the plan: the seconds of the planned run once the choice is added."""
+
+    choice: Choice | None  # None for the plain job
+    total: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Losses of both arms from the same seeds: one curve a seed, one value an optimizer step."""
+
+    seeds: tuple[int, ...]
+    plain: tuple[Numbers, ...]
+    planned: tuple[Numbers, ...]
+    verdict: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """Learning rate and momentum of the planned run, at these steps."""
+
+    steps: tuple[int, ...]
+    rates: Numbers
+    momenta: Numbers  # empty where the optimizer has none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Bytes held at the end of each window, in the order they ran."""
+
+    arm: str
+    bytes: tuple[int, ...]
+
+
+Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory
+RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
+LONGEST_LINE = 1 << 26
+
+
+def line_of(record: Record) -> str:
+    """The record as one line of JSON, without its end."""
+    return json.dumps({"record": type(record).__name__, **asdict(record)}, ensure_ascii=True, allow_nan=False)
+
+
+def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
+    """The records that lines state. A last line without its end was cut short by a crash, and is left out.
+
+    Raises PlanError, with the line, for any other that is no record.
+    """
+    found: list[Record] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            table = json.loads(line)
+            found.append(_built(RECORDS[table.pop("record")], table))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
+            raise PlanError(
+                what, where=f"{where}:{number}", fix="move the file away, and run the trials again"
+            ) from None
+    return found
+
+
+def _built(kind: Any, value: Any) -> Any:
+    """The value as its annotation says, checked all the way down. Raises ValueError or TypeError where it cannot be."""
+    if is_dataclass(cast("object", kind)):
+        hints = get_type_hints(kind)
+        unknown = value.keys() - {each.name for each in fields(kind)}
+        if unknown:
+            raise ValueError(f"there is no {min(unknown)} in such a record")
+        return kind(**{name: _built(hints[name], item) for name, item in value.items()})
+    if kind == Value:
+        return _plain_value(value)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and types.NoneType in inner:
+            return None
+        return _built(next(each for each in inner if each is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_built(inner[0], item) for item in _of(list, value))
+    if origin is not None:  # a mapping
+        return {_of(str, key): _built(inner[1], item) for key, item in _of(dict, value).items()}
+    if kind is float:
+        return float(_of((int, float), value))
+    if kind is Preserves:
+        return Preserves(_of(int, value))
+    return _of(kind, value)
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{str(value)[:60]} is {type(value).__name__}")
+    return value
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_scalar(item) for item in cast("list[Any]", value)]
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: Any) -> Any:
+    return value if isinstance(value, bool) else _of((str, int, float), value)

@@ -1,0 +1,68 @@
+"""What every technique says of a built job: what it would try, or why it is of no use here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.techniques import ALL, No
+from hasten.tune.trial import Trial
+
+
+def survey(trial: Trial) -> dict[str, Any]:
+    """proposed: choices as tables; refused: technique -> why not; and what the planned run is.
+
+    total_steps, total_epochs: None where the data does not tell; evaluations: of the whole run; fingerprint, machine:
+    what a plan that is proven here says of them.
+    """
+    run = trial.run
+    proposed, refused = list[dict[str, Any]](), dict[str, str]()
+    for technique in ALL:
+        answer = technique.applies(run.setup, run.setup.machine)
+        if isinstance(answer, No):
+            refused[technique.name] = answer.reason
+        else:
+            proposed += [as_table(choice) for choice in technique.candidates(run.setup, run.setup.machine)]
+    return {
+        "proposed": proposed,
+        "refused": refused,
+        "treats": {technique.name: technique.treats.name for technique in ALL},
+        "preserves": {name: claim.value for name, claim in _claims(trial).items()},
+        "total_steps": run.total_steps,
+        "total_epochs": run.total_epochs,
+        "evaluations": evaluations(trial),
+        "device": str(run.device),
+        "fingerprint": asdict(run.built.fingerprint),
+        "proven_on": asdict(run.built.proven_on),
+    }
+
+
+def evaluations(trial: Trial) -> int:
+    """How often the planned run evaluates, its last evaluation included."""
+    run, job = trial.run, trial.job
+    if job.valid is None:
+        return 0
+    if job.evaluate_every is not None and run.total_steps is not None:
+        return -(-run.total_steps // job.evaluate_every)
+    return run.total_epochs or 1
+
+
+def as_table(choice: Choice) -> dict[str, Any]:
+    preserves = None if choice.preserves is None else choice.preserves.value
+    return {
+        "technique": choice.technique,
+        "value": choice.value,
+        "preserves": preserves,
+        "options": dict(choice.options),
+    }
+
+
+def choice_of(table: dict[str, Any]) -> Choice:
+    preserves = None if table["preserves"] is None else Preserves(table["preserves"])
+    return Choice(technique=table["technique"], value=table["value"], preserves=preserves, options=table["options"])
+
+
+def _claims(trial: Trial) -> dict[str, Preserves]:
+    choices = (item.choice for item in trial.run.built.plan.choices)
+    return {choice.technique: choice.preserves for choice in choices if choice.preserves is not None}
