@@ -17,7 +17,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -73,11 +73,25 @@ def write_record(record: Record, folder: Path = RECORDS, machine: Machine | None
     """Write the four files into a new folder below `folder`, and return it. An earlier record is never overwritten."""
     machine = machine or read_machine()
     surroundings = environment(machine, (*PACKAGES, *record.packages))
-    home = _new_folder(folder, f"{datetime.now(UTC):%Y-%m-%d}_{record.what}_{hardware(machine)}")
-    (home / "result.json").write_text(_json(result(record)), encoding="utf-8")
+    page = readme(record, machine, surroundings)
+    return write_folder(record.what, folder, machine, surroundings, result(record), samples(record), page)
+
+
+def write_folder(
+    what: str,
+    folder: Path,
+    machine: Machine,
+    surroundings: Mapping[str, Any],
+    found: Mapping[str, Any],
+    lines: Iterable[Mapping[str, Any]],
+    page: str,
+) -> Path:
+    """The four files of any record, also of one that is of no speed."""
+    home = _new_folder(folder, f"{datetime.now(UTC):%Y-%m-%d}_{what}_{hardware(machine)}")
+    (home / "result.json").write_text(_json(found), encoding="utf-8")
     (home / "environment.json").write_text(_json(surroundings), encoding="utf-8")
-    (home / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in samples(record)), encoding="utf-8")
-    (home / "README.md").write_text(readme(record, machine, surroundings), encoding="utf-8")
+    (home / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    (home / "README.md").write_text(page, encoding="utf-8")
     return home
 
 
@@ -170,14 +184,21 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         *_table(record),
     ]
     if record.targets:
-        lines += ["", "| target, fixed before the run | bound | measured | outcome |", "|---|---|---|---|"]
-        lines += [
-            f"| {target.name} | {'≤' if target.at_most else '≥'} {target.bound:g} "
-            f"| {target.value:.3g} ({target.low:.3g} to {target.high:.3g}) | {target.outcome} |"
-            for target in record.targets
-        ]
+        lines += ["", *target_table(record.targets)]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
     return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
+
+
+def target_table(targets: Sequence[Target]) -> list[str]:
+    return [
+        "| target, fixed before the run | bound | measured | outcome |",
+        "|---|---|---|---|",
+        *(
+            f"| {target.name} | {'≤' if target.at_most else '≥'} {target.bound:g} "
+            f"| {target.value:.3g} ({target.low:.3g} to {target.high:.3g}) | {target.outcome} |"
+            for target in targets
+        ),
+    ]
 
 
 def _bound(protocol: Protocol) -> str:

@@ -1,104 +1,74 @@
-"""The digits job trained twice, plainly and by a plan, and what that made of it: `make demo`.
+"""`make demo`: the digits job tuned, trained as it is and by the plan that came of it, and what the plan had said.
 
-Each training is watched once, in turn, so the table compares epochs of two single runs: the median epoch, and the range
-of all. A speed-up with an interval needs interleaved windows; `python -m bench.before_after` takes the half hour.
+Each command is shown as a person would type it. The table at the end sets what the plan predicts beside what two single
+runs took, one after the other: a prediction has an interval, a single run has none.
 """
 
 from __future__ import annotations
 
-import statistics
+import json
+import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import hasten
-from hasten.facts.events import Evaluated, Event, Started, Trained
-from hasten.report.terminal import Progress, show
+from hasten.facts.plan_file import read_plan
+from hasten.report.terminal import show
 from hasten.report.text import duration, table
 
 EXAMPLES = Path(__file__).resolve().parent
-PLAN = EXAMPLES / "plans" / "digits.toml"
+JOB = "examples/digits.py:job"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Watched:
-    """One training: seconds of each epoch without its evaluation, the last accuracy, and the machine."""
+class Trained:
+    """One training, as its log says: seconds from its first step to its last evaluation, and the last accuracy."""
 
-    epoch_seconds: Sequence[float]
-    total_seconds: float
+    seconds: float
     accuracy: float
-    machine: str
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.epoch_seconds)
 
 
-class Epochs:
-    """A receiver that keeps when epochs ended, on the run's own clock."""
-
-    def __init__(self) -> None:
-        self.machine = ""
-        self.seconds: list[float] = []
-        self._latest = self._begin = 0.0
-
-    def log(self, event: Event) -> None:
-        if isinstance(event, Started):
-            self.machine = event.machine
-        elif isinstance(event, Trained):
-            self._latest = event.seconds
-        elif isinstance(event, Evaluated):
-            self.seconds.append(self._latest - self._begin)
-            self._begin = self._latest + event.seconds
-
-    def close(self) -> None:
-        pass
+def run(*arguments: str) -> None:
+    """A hasten command, shown and run from the folder above the examples."""
+    print(f"\n$ hasten {' '.join(arguments)}\n", flush=True)
+    done = subprocess.run([sys.executable, "-m", "hasten", *arguments], cwd=EXAMPLES.parent, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
 
 
-def watch(job: hasten.Job, plan: Path | None, run_dir: Path) -> Watched:
-    epochs = Epochs()
-    result = hasten.train(job, plan, run_dir=run_dir, receivers=[Progress(), epochs], name="examples/digits.py:job")
-    return Watched(
-        epoch_seconds=epochs.seconds,
-        total_seconds=result.seconds,
-        accuracy=result.results["accuracy"],
-        machine=epochs.machine,
-    )
+def trained(folder: Path) -> Trained:
+    lines: list[Mapping[str, Any]] = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return Trained(seconds=lines[-1]["seconds"], accuracy=lines[-1]["results"]["accuracy"])
 
 
-def compared(name: str, run: Watched, baseline: Watched) -> list[str]:
-    """A row of the table. The range of the ratio is that of the slowest over the fastest epoch, either way round."""
-    fastest, slowest = min(run.epoch_seconds), max(run.epoch_seconds)
-    low, high = min(baseline.epoch_seconds) / slowest, max(baseline.epoch_seconds) / fastest
-    ratio = "baseline" if run is baseline else f"{baseline.median / run.median:.2f}× ({low:.2f}–{high:.2f})"
-    epoch = f"{duration(run.median)} ({duration(fastest)}–{duration(slowest)})"
-    return [name, duration(run.total_seconds), epoch, ratio, f"{run.accuracy:.4f}"]
+def row(name: str, run: Trained, predicted: float) -> list[str]:
+    apart = f"{run.seconds / predicted - 1:+.0%}".replace("%", " %")
+    return [name, duration(predicted), duration(run.seconds), apart, f"{run.accuracy:.4f}"]
 
 
 def main() -> None:
-    sys.path.insert(0, str(EXAMPLES))
-    from digits import job
-
+    os.environ.setdefault("COLUMNS", "120")  # where the output is no terminal
     folder = Path(tempfile.mkdtemp(prefix="hasten-demo-"))
-    print("\n1 of 2: the job as it is, in float32\n")
-    plain = watch(job(), None, folder / "plain")
-    print("\n2 of 2: the same job by examples/plans/digits.toml\n")
-    planned = watch(job(), PLAN, folder / "planned")
+    plan, report = folder / "plan.toml", folder / "report.html"
+    run("tune", JOB, "--output", str(plan))
+    run("train", JOB, "--run-dir", str(folder / "plain"))
+    run("train", JOB, "--plan", str(plan), "--run-dir", str(folder / "planned"))
+    run("report", str(plan), "--output", str(report))
 
-    header = ["digits", "whole run", "an epoch (range)", "faster (range)", "accuracy"]
-    rows = [compared("plain float32", plain, plain), compared("with the plan", planned, plain)]
-    print("\n" + "\n".join(f"  {line}" for line in table(header, rows)) + "\n")
-    show(
-        "",
-        [
-            ("machine", plain.machine),
-            ("spread", f"of the {len(plain.epoch_seconds)} epochs of one run each, one run after the other"),
-            ("kept", str(folder)),
-            ("next", "hasten explain precision"),
-        ],
-    )
+    total = read_plan(plan).total
+    lines = [("plan", str(plan)), ("report", str(report)), ("next", "hasten explain precision")]
+    if total is not None:
+        header = ["digits", "predicted", "took", "apart", "accuracy"]
+        rows = [
+            row("as it is", trained(folder / "plain"), total.baseline_seconds),
+            row("by the plan", trained(folder / "planned"), total.planned_seconds),
+        ]
+        print("\n" + "\n".join(f"  {line}" for line in table(header, rows)))
+    show("", lines)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ more fall behind its technique than a docstring can.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def page_of_commands() -> str:
     """Every command with its arguments, options and examples, as its --help has them."""
     program: Any = get_command(app)
     lines = ["<!-- Written by `make docs` from src/hasten/cli; change that instead. -->", "", "# Commands"]
-    for name, command in program.commands.items():
+    for name, command in _each_command(program):
         text, _, examples = command.help.partition("\n\n\b\n")
         lines += ["", f"## hasten {name}", "", text]
         if command.params:
@@ -85,6 +86,14 @@ def page_of_commands() -> str:
         commands = [line.strip() for line in examples.splitlines() if line.startswith(" ")]
         lines += ["", "```console", *(f"$ {line}" for line in commands), "```"]
     return "\n".join([*lines, ""])
+
+
+def _each_command(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """(name, command) of every command, of one that has commands of its own first itself."""
+    for name, command in group.commands.items():
+        yield before + name, command
+        if hasattr(command, "commands"):
+            yield from _each_command(command, f"{before}{name} ")
 
 
 def parameter_row(parameter: Any) -> str:

@@ -80,6 +80,9 @@ def test_commands_and_options_change_only_on_purpose():
         "schedule": ["job", "--plan", "--png", "--range-test"],
         "profile": ["job", "--plan", "--microbatch"],
         "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
+        "report": ["source", "--output", "-o"],
+        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--json"],
+        "prove": [],
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -168,12 +168,18 @@ class _Account:
 def reading_frames(stacks: str) -> list[Frame] | None:
     """From faulthandler's text, the frames of the thread that reads a batch, innermost first, without those around the
     reading; None when no thread reads."""
-    for thread in _THREAD.finditer(stacks):
-        frames = [Frame(file, int(line), function) for file, line, function in _FRAME.findall(thread[1])]
+    for frames in threads_of(stacks):
         for depth, frame in enumerate(frames):
             if (frame.file.replace("\\", "/").rpartition("/")[2], frame.function) == _OUR_READING:
                 return frames[:depth] or [frame]
     return None
+
+
+def threads_of(stacks: str) -> Iterator[list[Frame]]:
+    """From faulthandler's text, the frames of each thread that has any, innermost first; the main thread comes last."""
+    for thread in _THREAD.finditer(stacks):
+        if frames := [Frame(file, int(line), function) for file, line, function in _FRAME.findall(thread[1])]:
+            yield frames
 
 
 def _held(worker: Worker) -> str:

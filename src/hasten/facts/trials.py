@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from hasten.errors import PlanError
@@ -35,6 +35,7 @@ class Surveyed:
     total_epochs: int | None
     evaluations: int
     refused: Mapping[str, str]  # technique -> why it is not tried here
+    seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
 
 
@@ -168,24 +169,35 @@ RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Rec
 LONGEST_LINE = 1 << 26
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doing:
+    """What a search is at; no record of the file. ratios: of the arms that run, so far, by the name of their choice."""
+
+    what: str
+    done: int = 0
+    whole: int = 0
+    ratios: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
 def line_of(record: Record) -> str:
     """The record as one line of JSON, without its end."""
     return json.dumps({"record": type(record).__name__, **asdict(record)}, ensure_ascii=True, allow_nan=False)
 
 
 def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
-    """The records that lines state. A last line without its end was cut short by a crash, and is left out.
+    """The records that lines state. A line that is no JSON was cut short by a crash, and is left out.
 
     Raises PlanError, with the line, for any other that is no record.
     """
     found: list[Record] = []
     for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):
-            break
         try:
             table = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        try:
             found.append(_built(RECORDS[table.pop("record")], table))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
             raise PlanError(
                 what, where=f"{where}:{number}", fix="move the file away, and run the trials again"

@@ -26,30 +26,48 @@ of tiny gradients is still judged. Where the plain job has none right (the bias 
 whose true gradient is 0), there is nothing to keep, and one error in the channel's mean is in every term: the unit is
 the typical norm with the worst growth of a sum, n in place of √n.
 
-What was given up: a parameter like that is only proven to stay that small; its noise cannot be right or wrong. And a
-plain job in a narrow format has large errors of its own, behind which smaller ones hide: prove in float32.
+A gradient can also jump. An activation that is 0 but for rounding is on one side of a ReLU here and on the other side
+there, and one such flip changes every gradient before it by far more than rounding: at random, and in an honest plan as
+often as in the plain job. How far it jumps is found by looking: the plain job takes the step again from weights that
+are moved as far as rounding would. Its mean error there is honest, so it is a floor of the unit too. Parameters behind
+the last kink have no part in it, and a wrong scale is found there to the last digit.
+
+Where flips are rare, the plan may have one and all neighbours none. So whoever looks nearby can also spare the plan the
+worst step of each parameter, unless a tenth of that step's gradient is wrong, which no flip explains.
+
+What was given up: a parameter of noise is only proven to stay that small; it cannot be right or wrong. A plain job in a
+narrow format has large errors of its own, behind which smaller ones hide: prove in float32. Before a kink, an error of
+less than about a hundredth of one parameter's gradient can pass for flips.
+
+An optimizer is judged apart from the gradient that it is given: Adam's first update is little more than the gradient's
+sign, and the sign of a gradient near 0 is luck. So the truth is what the job's own optimizer makes, in float64, of the
+very gradient that this arm's optimizer was given, and of the same weights. A weight is rounded when it is stored, and
+its change in every operation of the formula:
+
+    unit = max(plain error, u of the weight's format · (norm of the weights + 8 · norm of their change))
+
+What was given up: of a change that is small beside its weight, only what the weight's format can hold is judged.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.loss import Loss
 from hasten.facts.plan import Proof
+from hasten.measure.reference import dense, rounding
 
 BOUND = 2.0
 WHOLE = "all parameters together"
+FLIP = 0.1  # the most that one flip of an activation changes of a gradient
+FEWEST_TO_SPARE = 4  # steps
+ROUNDINGS = 8  # of an update's formula, one after the other
 
 Gradients = Mapping[str, Tensor]
 
@@ -64,21 +82,22 @@ class StepGradients:
 
     plain: Gradients
     plan: Gradients
-    reference: Gradients  # float64, of every parameter that is trained; see reference_gradients
+    reference: Gradients  # float64, of every parameter that is trained; see reference.py
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GradientVerdict:
-    """How a plan's gradient stands at its worst parameter. Errors and norms are L2, pooled over the steps."""
+class Verdict:
+    """How a plan's gradient or update stands at its worst parameter. Errors and norms are L2, pooled over the steps."""
 
     worst: str  # a parameter's name, or WHOLE
     plain_error: float
     plan_error: float
     unit: float  # what the plan's error is measured in: the plain error, or the floor of rounding where that is more
-    reference_norm: float
+    reference_norm: float  # of the gradient, or of the weights' change
     multiple: float  # plan_error / unit; infinite where there is a fault
     bound: float
     steps: int
+    of: str = "gradient"
     fault: str = ""  # what no error can be computed of: a gradient that is missing, misshapen or not finite
 
     @property
@@ -93,40 +112,83 @@ class GradientVerdict:
         if self.fault:
             return self.fault
         side = "within" if self.passes else "beyond"
-        return f"the gradient error is {self.multiple:.3g} × rounding in {self.worst}, {side} {self.bound:g} ×"
+        return f"the {self.of}'s error is {self.multiple:.3g} × rounding in {self.worst}, {side} {self.bound:g} ×"
 
 
-def judge_gradients(steps: Sequence[StepGradients], *, terms: int, bound: float = BOUND) -> GradientVerdict:
+def judge_gradients(steps: Sequence[StepGradients], *, terms: int, bound: float = BOUND) -> Verdict:
     """Judge a plan's gradients by those of the plain job; steps: eight are enough; with fewer, luck can
     fail a plan that is right.
 
-    terms: how many terms the longest sum behind one number of a gradient has: samples × positions per sample.
+    terms: how many terms the longest sum behind one number of a gradient has; see longest_sum.
 
     What is wrong with the plan's gradients is in the verdict. Raises InvalidMeasurement for what leaves nothing to
     judge it by: no step, a reference of zeros, or a plain gradient that is missing, misshapen or not finite.
     """
-    if not steps or terms < 1 or not 0 < bound < math.inf:
-        raise InvalidMeasurement(
-            f"{len(steps)} steps, {terms} terms and a bound of {bound} judge nothing",
-            fix="give at least one of each, and a finite bound",
-        )
-    sums = {name: _Sums() for name in steps[0].reference}
-    for position, step in enumerate(steps):
-        fault = _add(step, f"step {position}", sums)
-        if fault is not None:
-            name, what = fault
-            nothing = _Sums()
-            return _verdict(name, nothing, math.inf, bound, len(steps), f"step {position}: {what}")
-    whole = _Sums()
-    for each in sums.values():
-        whole.include(each)
-    if whole.reference == 0:
-        raise InvalidMeasurement("every reference gradient is zero", fix="use batches that the model learns from")
-    typical = whole.reference / whole.numbers
-    units = {name: _unit(each, typical, terms) for name, each in {**sums, WHOLE: whole}.items()}
-    multiples = {name: _multiple(math.sqrt(_of(name, sums, whole).plan), unit) for name, unit in units.items()}
-    worst = max(multiples, key=multiples.__getitem__)
-    return _verdict(worst, _of(worst, sums, whole), units[worst], bound, len(steps))
+    judge = GradientJudge(terms=terms, bound=bound)
+    for step in steps:
+        judge.add(step)
+    return judge.verdict()
+
+
+class GradientJudge:
+    """judge_gradients for steps that do not fit into memory together: add() each, then verdict()."""
+
+    def __init__(
+        self, *, terms: int, bound: float = BOUND, nearby: Mapping[str, float] | None = None, spares: bool = False
+    ) -> None:
+        """nearby: parameter name -> squared error of the plain job from nearby weights, summed over the steps.
+        spares: whether the worst of four steps or more can be luck."""
+        if terms < 1 or not 0 < bound < math.inf:
+            raise InvalidMeasurement(
+                f"{terms} terms and a bound of {bound} judge nothing", fix="give one term or more, and a finite bound"
+            )
+        self._terms, self._bound, self._steps = terms, bound, 0
+        self._nearby, self._spares = nearby or {}, spares
+        self._sums: dict[str, _Sums] = {}
+        self._fault: tuple[str, str] | None = None
+
+    def add(self, step: StepGradients) -> None:
+        where = f"step {self._steps}"
+        if not self._steps:
+            self._sums = {name: _Sums() for name in step.reference}
+        if self._fault is None and (fault := _add(step, where, self._sums)) is not None:
+            self._fault = fault[0], f"{where}: {fault[1]}"
+        self._steps += 1
+
+    def verdict(self) -> Verdict:
+        if self._fault is not None:
+            name, what = self._fault
+            return _verdict(name, _Sums(), math.inf, self._bound, self._steps, what)
+        whole = self._whole()
+        typical = whole.reference / whole.numbers
+        sums = {**{name: copy(each) for name, each in self._sums.items()}, WHOLE: whole}
+        nearby = {**self._nearby, WHOLE: sum(self._nearby.values())}
+        units = {
+            name: max(_unit(each, typical, self._terms), math.sqrt(nearby.get(name, 0))) for name, each in sums.items()
+        }
+        if self._spares and self._steps >= FEWEST_TO_SPARE:
+            for each in sums.values():
+                each.plan = max(each.plan - each.spared, 0.0)
+        multiples = {name: _multiple(math.sqrt(sums[name].plan), unit) for name, unit in units.items()}
+        worst = max(multiples, key=multiples.__getitem__)
+        return _verdict(worst, sums[worst], units[worst], self._bound, self._steps)
+
+    @property
+    def plain_share(self) -> float:
+        """The plain job's error over the norm of the truth: 1e-6 is rounding, 0.1 is another gradient."""
+        whole = self._whole()
+        return math.sqrt(whole.plain / whole.reference)
+
+    def _whole(self) -> _Sums:
+        whole = _Sums()
+        for each in self._sums.values():
+            whole.include(each)
+        whole.spared = sum(each.spared for each in self._sums.values())
+        if not self._steps:
+            raise InvalidMeasurement("0 steps judge nothing", fix="give at least one")
+        if whole.reference == 0:
+            raise InvalidMeasurement("every reference gradient is zero", fix="use batches that the model learns from")
+        return whole
 
 
 @dataclass(slots=True)
@@ -136,6 +198,7 @@ class _Sums:
     plain: float = 0.0
     plan: float = 0.0
     reference: float = 0.0
+    spared: float = 0.0  # the plan's worst step, where a flip can explain it
     numbers: int = 0
     formats: frozenset[torch.dtype] = frozenset()  # of the plain job's gradients
 
@@ -143,17 +206,14 @@ class _Sums:
         self.plain += other.plain
         self.plan += other.plan
         self.reference += other.reference
+        self.spared = max(self.spared, other.spared)
         self.numbers += other.numbers
         self.formats |= other.formats
 
 
-def _of(name: str, sums: Mapping[str, _Sums], whole: _Sums) -> _Sums:
-    return whole if name == WHOLE else sums[name]
-
-
-def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, fault: str = "") -> GradientVerdict:
+def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, fault: str = "") -> Verdict:
     error = math.sqrt(sums.plan)
-    return GradientVerdict(
+    return Verdict(
         worst=name,
         plain_error=math.sqrt(sums.plain),
         plan_error=error,
@@ -186,12 +246,13 @@ def _unit(sums: _Sums, typical: float, terms: int) -> float:
 
 
 def _rounding(formats: Iterable[torch.dtype], growth: float) -> float:
-    """The relative rounding of a number that is summed, then stored; growth: of the sum's error over that of one term.
-    Libraries sum 16-bit numbers in float32. Of several formats the finest counts: none lends its floor to others."""
-    return min(
-        torch.finfo(dtype).eps / 2 + torch.finfo(torch.promote_types(dtype, torch.float32)).eps / 2 * growth
-        for dtype in formats
-    )
+    """Of several formats the finest counts: none lends its floor to others."""
+    return min(rounding(dtype, growth) for dtype in formats)
+
+
+def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
+    """Parameter name -> squared distance, of those that have both."""
+    return {name: _squared(dense(each) - dense(truth[name])) for name, each in found.items() if name in truth}
 
 
 def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, str] | None:
@@ -204,13 +265,15 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
     for name in sorted(step.plan.keys() - step.reference.keys()):
         return name, f"the plan has a gradient of {name}, which the plain job does not train"
     for name, total in sums.items():
-        truth = _dense(step.reference[name])
+        truth = dense(step.reference[name])
         plain, plan = step.plain.get(name), step.plan.get(name)
-        if not truth.isfinite().all():
+        norm = _squared(truth)
+        if not math.isfinite(norm):
             raise InvalidMeasurement(f"the reference gradient of {name} is not finite", where=where)
-        if plain is None and truth.any():
+        if plain is None and norm:
             raise InvalidMeasurement(f"the plain job has no gradient of {name}, but the reference has", where=where)
-        if plain is not None and (what := _wrong(plain, truth)):
+        error, what = (0.0, "") if plain is None else _error(plain, truth)
+        if what:
             raise InvalidMeasurement(f"the plain job's gradient of {name} {what}", where=where)
         if (plain is None) != (plan is None):
             who, other = ("plan", "plain job") if plan is None else ("plain job", "plan")
@@ -218,13 +281,15 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
         if plain is None or plan is None:
             total.numbers += truth.numel()
             continue
-        if what := _wrong(plan, truth):
+        error_of_plan, what = _error(plan, truth)
+        if what:
             return name, f"the plan's gradient of {name} {what}"
         total.include(
             _Sums(
-                plain=_squared(_dense(plain) - truth),
-                plan=_squared(_dense(plan) - truth),
-                reference=_squared(truth),
+                plain=error,
+                plan=error_of_plan,
+                reference=norm,
+                spared=error_of_plan if error_of_plan <= FLIP**2 * norm else 0.0,
                 numbers=truth.numel(),
                 formats=frozenset({plain.dtype}),
             )
@@ -232,102 +297,84 @@ def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, 
     return None
 
 
-def _wrong(gradient: Tensor, truth: Tensor) -> str:
+def _error(gradient: Tensor, truth: Tensor) -> tuple[float, str]:
+    """The squared distance, and what there is that has none."""
     if gradient.shape != truth.shape:
-        return f"has shape {list(gradient.shape)}, not {list(truth.shape)}"
-    broken = int((~_dense(gradient).isfinite()).sum())
-    return f"has {broken} of {truth.numel()} numbers that are NaN or infinite" if broken else ""
+        return math.inf, f"has shape {list(gradient.shape)}, not {list(truth.shape)}"
+    error = _squared(dense(gradient) - truth)
+    broken = 0 if math.isfinite(error) else int((~dense(gradient).isfinite()).sum())
+    return error, f"has {broken} of {truth.numel()} numbers that are NaN or infinite" if broken else ""
 
 
 def _squared(tensor: Tensor) -> float:
-    return float(tensor.square().sum())
+    return float(tensor.flatten().dot(tensor.flatten()))
 
 
-def _dense(gradient: Tensor) -> Tensor:
-    gradient = gradient.detach()
-    return (gradient if gradient.layout == torch.strided else gradient.to_dense()).to("cpu", torch.float64)
+# ── the update ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── the reference ───────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateError:
+    """Of one parameter's updates, squared and summed over its numbers and the steps: of one arm."""
+
+    error: float = 0.0
+    weights: float = 0.0
+    change: float = 0.0
+    rounding: float = 0.0  # u of the weight's format
+
+    def __add__(self, other: UpdateError) -> UpdateError:
+        return UpdateError(
+            error=self.error + other.error,
+            weights=self.weights + other.weights,
+            change=self.change + other.change,
+            rounding=max(self.rounding, other.rounding),
+        )
+
+    @property
+    def floor(self) -> float:
+        return self.rounding * (math.sqrt(self.weights) + ROUNDINGS * math.sqrt(self.change))
 
 
-def reference_gradients(
-    model: nn.Module, loss: Callable[[nn.Module, Any], Loss | Tensor], batches: Sequence[Any]
-) -> dict[str, Tensor]:
-    """Parameter name -> gradient of the mean loss over all batches together; float64, dense, on the CPU.
+def update_error(before: Tensor, after: Tensor, truth: Tensor) -> UpdateError:
+    """before, after: a parameter as an optimizer found and left it; truth: float64, where it should have left it."""
+    own = torch.finfo(after.dtype).eps / 2
+    before, after, truth = dense(before), dense(after), dense(truth)
+    return UpdateError(
+        error=_squared(after - truth), weights=_squared(truth), change=_squared(truth - before), rounding=own
+    )
 
-    The model is copied, in the mode that it is in; nothing of it, nor any random state of the process, changes. A loss
-    that returns a mean is weighted by the length of the batch's first tensor. Batch norm sees one batch at a time, so a
-    model with it is given its full batch as one. Dropout draws its own numbers here: switch it off on every side. What
-    raises in the job's own code passes through. Raises InvalidMeasurement for a loss that is not float64: something in
-    it casts, and would round the truth.
+
+def judge_updates(
+    plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateError], *, steps: int, bound: float = BOUND
+) -> Verdict:
+    """Judge how a plan's optimizers move the weights: parameter name -> its error, in both arms, over these steps.
+
+    A parameter that the plan does not have is not judged. What the plan moves and the plain job does not is a fault.
     """
-    copied = _in_float64(model)
-    total = count = auxiliary = samples = 0
-    with _undisturbed():
-        for position, batch in enumerate(batches):
-            batch = _batch_in_float64(batch)
-            returned, size = loss(copied, batch), _length(batch)
-            if isinstance(returned, Tensor):
-                returned = Loss(returned * size, size)
-            if returned.total.dtype != torch.float64:
-                raise InvalidMeasurement(
-                    f"the loss of a float64 model is {returned.total.dtype}",
-                    where=f"batch {position}",
-                    fix="let the loss keep the dtype that the model gives it",
-                )
-            total, count, samples = total + returned.total, count + returned.count, samples + size
-            auxiliary = auxiliary if returned.auxiliary is None else auxiliary + returned.auxiliary * size
-        if not isinstance(total, Tensor) or float(count) == 0:
-            raise InvalidMeasurement("the batches hold nothing to sum over", fix="give at least one item")
-        objective = total / count + auxiliary / max(samples, 1)
-        objective.backward()
-    trained = ((name, each) for name, each in copied.named_parameters() if each.requires_grad)
-    return {name: torch.zeros_like(each) if each.grad is None else _dense(each.grad) for name, each in trained}
+    for name in sorted(plan.keys() - plain.keys()):
+        return _of_update(name, UpdateError(), UpdateError(), steps, bound, f"the plain job does not move {name}")
+    multiples = {name: _update_multiple(plain[name], each) for name, each in plan.items()}
+    if not multiples:
+        raise InvalidMeasurement("no parameter was moved", fix="give at least one")
+    worst = max(multiples, key=multiples.__getitem__)
+    return _of_update(worst, plain[worst], plan[worst], steps, bound)
 
 
-def _in_float64(model: nn.Module) -> nn.Module:
-    """A copy on the CPU. Tensors are converted one by one on the way: an accelerator never holds a second model."""
-    memo: dict[int, Any] = {id(each): _tensor_in_float64(each) for each in model.buffers()}
-    for each in model.parameters():
-        memo[id(each)] = nn.Parameter(_tensor_in_float64(each), requires_grad=each.requires_grad)
-    return copy.deepcopy(model, memo)
+def _update_multiple(plain: UpdateError, plan: UpdateError) -> float:
+    error = math.sqrt(plan.error) if math.isfinite(plan.error) else math.inf
+    return _multiple(error, max(math.sqrt(plain.error), plan.floor))
 
 
-def _tensor_in_float64(tensor: Tensor) -> Tensor:
-    dtype = torch.float64 if tensor.is_floating_point() else tensor.dtype
-    return tensor.detach().to("cpu", dtype, copy=True)
-
-
-def _batch_in_float64(batch: Any) -> Any:
-    if isinstance(batch, Tensor):
-        return _tensor_in_float64(batch)
-    if isinstance(batch, Mapping):
-        return {key: _batch_in_float64(value) for key, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        items = [_batch_in_float64(item) for item in batch]
-        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
-    return batch
-
-
-def _length(batch: Any) -> int:
-    """Of the first dimension of the first tensor; 1 where there is none."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 1
-    items = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else ()
-    return next((_length(item) for item in items if isinstance(item, Tensor | Mapping | tuple | list)), 1)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """float64 for tensors that the job makes itself, and gradients on; both, and every random state, put back."""
-    dtype, python, of_numpy = torch.get_default_dtype(), random.getstate(), np.random.get_state()
-    try:
-        # fork_rng() without devices covers the CPU and every accelerator that has been used.
-        with torch.random.fork_rng(), torch.enable_grad():  # autocast leaves float64
-            torch.set_default_dtype(torch.float64)
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        random.setstate(python)
-        np.random.set_state(of_numpy)
+def _of_update(name: str, plain: UpdateError, plan: UpdateError, steps: int, bound: float, fault: str = "") -> Verdict:
+    return Verdict(
+        worst=name,
+        plain_error=math.sqrt(plain.error),
+        plan_error=math.sqrt(plan.error),
+        unit=max(math.sqrt(plain.error), plan.floor),
+        reference_norm=math.sqrt(plan.change),
+        multiple=math.inf if fault else _update_multiple(plain, plan),
+        bound=bound,
+        steps=steps,
+        of="update",
+        fault=fault,
+    )

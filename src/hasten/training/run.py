@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -201,7 +201,7 @@ class Run:
 
     # ── moving ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Generator[Any]:
         """All microbatches that are left of the planned run, on the device."""
         while not self.finished:
             for batch in self.epoch_batches():
@@ -209,7 +209,7 @@ class Run:
                 if self.window_closed and self.finished:
                     break
 
-    def epoch_batches(self) -> Iterator[Any]:
+    def epoch_batches(self) -> Generator[Any]:
         """The microbatches that are left of the present epoch, on the device; the epoch is over when they are. A window
         that was left in its middle begins anew."""
         self._step.abandon_window()

@@ -17,25 +17,25 @@ def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     innermost such place is named, because that is where a mistake can be mended.
     """
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError) and error.filename is not None and _is_users(error.filename):
+    if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename):
         shown = f"{type(error).__name__}: {error.msg}"
-        return UserCodeFailed(shown, where=f"{_short(error.filename)}:{error.lineno}", fix="mend this line")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+        return UserCodeFailed(shown, where=f"{short(error.filename)}:{error.lineno}", fix="mend this line")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     if not frames:
         return None
     place = frames[-1]
-    where = f"{_short(place.filename)}:{place.lineno}, in {place.name}"
+    where = f"{short(place.filename)}:{place.lineno}, in {place.name}"
     return UserCodeFailed(what, where=where, fix=f"mend this line: {place.line}" if place.line else "mend this line")
 
 
 def users_traceback(error: BaseException) -> str:
     """The traceback from the user's first frame on, as Python prints one; empty when no frame is theirs."""
     frames = traceback.extract_tb(error.__traceback__)
-    first = next((index for index, frame in enumerate(frames) if _is_users(frame.filename)), None)
+    first = next((index for index, frame in enumerate(frames) if is_users(frame.filename)), None)
     return "" if first is None else "".join(traceback.format_list(frames[first:]))
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
     if filename.startswith("<"):  # code without a file: frozen modules, generated code
         return False
     path = Path(os.path.abspath(filename))
@@ -48,7 +48,7 @@ _OTHERS = tuple(
 )
 
 
-def _short(filename: str) -> str:
+def short(filename: str) -> str:
     """From here, where that is shorter."""
     try:
         return min(os.path.relpath(filename), filename, key=len)

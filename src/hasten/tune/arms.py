@@ -1,164 +1,219 @@
 """Arms of a trial: processes that each hold the job under one plan, of which one runs while all others are stopped.
 
-Every arm is a copy of one process that has loaded torch and hasten and nothing of the user's, so that it begins at once
-and inherits neither data nor settings. It has a session of its own, is stopped with all that it started when its window
-is over, and is killed with all of it at the end, also when this process is killed (guard.py).
+Every arm is a copy of one process that has loaded torch and hasten and nothing of the user's (keeper.py), so that it
+begins at once and inherits neither data nor settings. It is stopped with all that it started when its window is over,
+and is killed with all of it at the end, also when this process is killed.
 
-Nothing that an arm does ends the search: it fails alone, as an ArmFailed with its class (fate.py).
+Nothing that an arm does ends the search: it fails alone, as an ArmFailed with its class (fate.py), and is ended at
+once, so that what it held is free for the others. This process starts no thread, touches no signal and keeps nothing
+open of an arm that has ended.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from tempfile import TemporaryDirectory
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired import Window
+from hasten.tune.copied import Copied, NotBegun
 from hasten.tune.fate import ArmFailed, Fate
-from hasten.tune.guard import guarded, signal_group
 from hasten.tune.libraries import libraries_of
-from hasten.tune.serve import serve
+from hasten.tune.limits import Limits as Limits
+from hasten.tune.limits import Watch, room_for
+from hasten.tune.line import Closed, Garbled
+from hasten.tune.nursery import Nursery, how_it_ended, nursery
 
-KEPT_OUTPUT = 1 << 16  # bytes of what an arm has printed last
-LONGEST_ANSWER = 1 << 26  # bytes
-END_SECONDS = 10.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """Seconds that an arm may take: to be built, and for one request, such as a window."""
-
-    build_seconds: float = 300.0
-    window_seconds: float = 120.0
+LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
 
 
 class Arm:
     """One process with the job under one plan. Made by Arms.start; stopped outside of its own calls.
 
-    turns: seconds of every wait for an epoch's first batch but the run's first, which is first_turn.
-    peak_bytes: the most memory held, as its last window said.
+    build_seconds: as the arm itself has timed it. turns: seconds of every wait for an epoch's first batch but the run's
+    first, which is first_turn. peak_bytes: the most memory held, as its last window said.
     """
 
-    def __init__(self, name: str, process: BaseProcess, line: Connection, limits: Limits, tail: Tail) -> None:
-        self.name, self._process, self._line, self._limits, self._tail = name, process, line, limits, tail
-        self.turns, self.first_turn, self.losses, self.peak_bytes = list[float](), None, list[float](), 0
-        self.build_seconds: float = self._answer(limits.build_seconds)["seconds"]
-        self._signal(signal.SIGSTOP)
+    def __init__(self, name: str, copied: Copied, limits: Limits) -> None:
+        self.name, self._copied, self._limits = name, copied, limits
+        self._watch, self._look_at = Watch(copied.keeper, copied.folder, limits), 0.0
+        self._killed_before, self._failure = killed_for_memory(), None
+        self.turns, self.losses, self.peak_bytes, self.build_seconds = list[float](), list[float](), 0, 0.0
+        self.first_turn: float | None = None
+
+    def build(self, job: str, plan: Plan) -> None:
+        """Raises ArmFailed."""
+        first = {"job": job, "plan": plan_to_toml(plan), "environment": environment_within(self._copied.folder)}
+        first |= {"path": sys.path, "arguments": sys.argv, "folder": _here()}
+        with self._failing_alone(), _understood():
+            try:
+                self.build_seconds = float(self._answer_to(first, self._limits.build_seconds)["seconds"])
+            finally:
+                self._copied.stop()
 
     def window(self, steps: int) -> Window:
         """Raises ArmFailed for whatever keeps it from a window, and for one without a step (trap 48)."""
         found = self.ask("window", steps=steps)
-        if not found["steps"]:
-            raise ArmFailed(self.name, Fate.NOTHING_RAN, "not one optimizer step was taken")
-        for epoch, seconds in found["turns"]:
-            if epoch:
-                self.turns.append(seconds)
-            elif self.first_turn is None:
-                self.first_turn: float | None = seconds
-        self.losses += found["losses"]
-        self.peak_bytes = found["peak_bytes"]
-        return Window(arm=self.name, steps=found["steps"], seconds=found["seconds"])
+        with self._failing_alone(), _understood():
+            if not found["steps"]:
+                raise ArmFailed(self.name, Fate.NOTHING_RAN, "not one optimizer step was taken")
+            for epoch, seconds in found["turns"]:
+                if epoch:
+                    self.turns.append(seconds)
+                elif self.first_turn is None:
+                    self.first_turn = seconds
+            self.losses += found["losses"]
+            self.peak_bytes = found["peak_bytes"]
+            return Window(arm=self.name, steps=found["steps"], seconds=found["seconds"])
 
     def ask(self, do: str, limit_seconds: float | None = None, **fields: Any) -> dict[str, Any]:
-        """The answer to one of serve.REQUESTS. Raises ArmFailed for whatever keeps it from one."""
-        self._signal(signal.SIGCONT)
-        try:
-            self._line.send_bytes(json.dumps({"do": do, **fields}).encode())
-            return self._answer(limit_seconds or self._limits.window_seconds)
-        except BrokenPipeError:
-            raise self._died() from None
-        finally:
-            self._signal(signal.SIGSTOP)
+        """The answer to one of serve.REQUESTS. Raises ArmFailed for whatever keeps it from one, and once it has failed,
+        always."""
+        if self._failure is not None:
+            raise self._failure
+        with self._failing_alone():
+            if not self._copied.line.is_empty:
+                raise ArmFailed(self.name, Fate.CRASHED, "it sent what nobody had asked it for")
+            self._copied.go_on()
+            try:
+                seconds = self._limits.window_seconds if limit_seconds is None else limit_seconds
+                return self._answer_to({"do": do, **fields}, seconds)
+            finally:
+                self._copied.stop()
+
+    def end(self) -> None:
+        """Kill it and all that it started; what it held is free afterwards. Nothing where it has ended."""
+        self._copied.end()
 
     @property
     def printed(self) -> str:
         """The end of what it has printed."""
-        return self._tail.text()
+        return self._copied.printed
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        if not self._line.poll(seconds):
-            raise ArmFailed(self.name, Fate.HUNG, f"no answer within {seconds:.0f} s")
+    @property
+    def held_bytes(self) -> int:
+        """The most memory that it and its processes were seen to hold, pages that they share counted in each."""
+        return self._watch.most_bytes
+
+    @contextmanager
+    def _failing_alone(self) -> Iterator[None]:
+        """Whatever goes wrong becomes an ArmFailed, and ends the arm: a failed one may hold memory, or a device."""
         try:
-            answer = json.loads(self._line.recv_bytes(LONGEST_ANSWER))
-        except (EOFError, OSError):
-            raise self._died() from None
+            yield
+        except ArmFailed as failure:
+            self._failure = failure
+        except Closed:
+            self._failure = self._died()
+        except Garbled as garbled:
+            self._failure = ArmFailed(self.name, Fate.CRASHED, f"it sent what is no answer: {garbled}")
+        if self._failure is not None:
+            self.end()
+            raise self._failure
+
+    def _answer_to(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Meanwhile what it prints is read, and what it holds is looked at."""
+        self._copied.line.send(request, seconds)
+        until = time.monotonic() + seconds
+        while (answer := self._copied.line.take()) is None:
+            if self._copied.is_lost:
+                raise self._died()
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ArmFailed(self.name, Fate.HUNG, f"no answer within {seconds:g} s; {self._copied.standing()}")
+            self._copied.listen(min(left, LOOK_SECONDS))
+            if time.monotonic() >= self._look_at:  # of windows shorter than that, one in several is looked at
+                self._look()
         if "failed" in answer:
-            raise ArmFailed(self.name, Fate(answer["failed"]), answer["message"])
+            with _understood():
+                raise ArmFailed(self.name, Fate(answer["failed"]), str(answer["message"]))
         return answer
 
-    def _died(self) -> ArmFailed:
-        self._process.join(END_SECONDS)
-        code = self._process.exitcode or 0
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return ArmFailed(self.name, Fate.CRASHED, how)
+    def _look(self) -> None:
+        if too_much := self._watch.look():
+            raise ArmFailed(self.name, *too_much)
+        self._look_at = time.monotonic() + LOOK_SECONDS
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process.pid is not None and self._process.is_alive():
-            signal_group(self._process.pid, number)
+    def _died(self) -> ArmFailed:
+        code = self._copied.exit_code_of_lost()
+        if code is None:
+            killed = "it was killed, with the process that keeps it"
+            what = killed if self._copied.keeper_was_killed else "it lives, but has closed the line that it answers on"
+            return ArmFailed(self.name, Fate.CRASHED, what)
+        killed, before = killed_for_memory(), self._killed_before
+        if code == -signal.SIGKILL and killed is not None and before is not None and killed > before:
+            return ArmFailed(self.name, Fate.OUT_OF_MEMORY, "the system has killed it, as memory was full")
+        return ArmFailed(self.name, Fate.CRASHED, f"it {how_it_ended(code)}")
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """An answer that lacks what it should say is garbled."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise Garbled(f"{type(error).__name__}: {error}") from None
 
 
 class Arms:
-    """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself."""
+    """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself.
+
+    The process that they are copied from ends with this object, or with the block of `with Arms(…) as arms:`.
+    """
 
     def __init__(self, job: str, limits: Limits | None = None) -> None:
         self._job, self._limits = job, limits or Limits()
-        self._context = multiprocessing.get_context("forkserver")
-        # What torch and hasten load when a run is built is loaded once, for all arms.
-        self._context.set_forkserver_preload(["hasten.tune.serve", "torch._dynamo", *libraries_of(job)])
+        self._libraries: Sequence[str] = libraries_of(job)
+        self._nursery: Nursery | None = None
+
+    def __enter__(self) -> Arms:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._nursery = None
 
     @contextmanager
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails."""
-        line, theirs = self._context.Pipe()
-        reading, writing = self._context.Pipe(duplex=False)
-        # Caches and compiled code are made in a folder of its own: no arm finds another's, or leaves one (trap 49).
-        with TemporaryDirectory(prefix="hasten-arm-", ignore_cleanup_errors=True) as folder:
-            given = (theirs, writing, self._job, plan_to_toml(plan), environment_within(folder))
-            process = self._context.Process(target=serve, args=given, daemon=False)
-            process.start()
-            theirs.close()
-            writing.close()
-            assert process.pid is not None
+        copied = self._copy(name)
+        try:
+            arm = Arm(name, copied, self._limits)
+            arm.build(self._job, plan)
+            yield arm
+        finally:
+            copied.end()
+
+    def _copy(self, name: str) -> Copied:
+        """The nursery may have been killed since the last one: then there is another. One that ends again ends by what
+        it loads beforehand: then each arm loads for itself."""
+        for libraries in (self._libraries, self._libraries, ()):
+            self._libraries, self._nursery = libraries, nursery()
             try:
-                with guarded(process.pid):
-                    yield Arm(name, process, line, self._limits, Tail(reading))
-            finally:
-                process.kill()  # where it had no group yet
-                process.join(END_SECONDS)
-                line.close()
+                return Copied(self._nursery, libraries, self._limits.build_seconds)
+            except NotBegun as error:
+                reason = error
+        raise ArmFailed(name, Fate.CRASHED, f"it was not begun: {reason}")
+
+    def room(self, bytes_of_one: int) -> int:
+        """How many arms that hold so many bytes (Arm.held_bytes) fit into the memory that is free now."""
+        return room_for(bytes_of_one, free_memory())
 
 
 def environment_within(folder: str) -> dict[str, str]:
-    """This process's environment, with every place for caches and temporary files inside a folder."""
+    """This process's environment, with every place for caches and temporary files inside a folder: no arm finds what
+    another has made, or leaves something (trap 49). Nor does it write beside the user's files what Python compiled."""
     ours = ("HASTEN_CACHE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    return {**os.environ, **dict.fromkeys(ours, folder)}
+    return {**os.environ, **dict.fromkeys(ours, folder), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-class Tail:
-    """Keeps the end of what comes out of a pipe, read by a thread until its other ends are closed."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe, self._kept, self._lock = pipe, b"", threading.Lock()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def text(self) -> str:
-        with self._lock:
-            return self._kept.decode("utf-8", "replace")
-
-    def _read(self) -> None:
-        with self._pipe:
-            while found := os.read(self._pipe.fileno(), KEPT_OUTPUT):
-                with self._lock:
-                    self._kept = (self._kept + found)[-KEPT_OUTPUT:]
+def _here() -> str | None:
+    with suppress(OSError):  # it was deleted
+        return os.getcwd()
+    return None

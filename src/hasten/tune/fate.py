@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+
+from hasten.errors import (
+    DataFailed,
+    Hang,
+    HastenError,
+    Misconfigured,
+    NonFinite,
+    OutOfMemory,
+    StorageFailed,
+    UserCodeFailed,
+)
 
 
 class Fate(Enum):
     OUT_OF_MEMORY = "out of memory"
+    DISK_FULL = "out of disk space"
     CRASHED = "crashed"
     HUNG = "hung"
     NON_FINITE = "not finite"
@@ -23,3 +36,18 @@ class ArmFailed(Exception):
 
     def __str__(self) -> str:
         return f'arm "{self.arm}" {self.fate.value}: {self.what}'
+
+    def as_error(self) -> HastenError:
+        """As the failure of the job itself, where there is no arm to go on without."""
+        return _ERRORS[self.fate](self.what, where=self.arm)
+
+
+_ERRORS: Mapping[Fate, type[HastenError]] = {
+    Fate.OUT_OF_MEMORY: OutOfMemory,
+    Fate.DISK_FULL: StorageFailed,
+    Fate.CRASHED: UserCodeFailed,
+    Fate.HUNG: Hang,
+    Fate.NON_FINITE: NonFinite,
+    Fate.REFUSED: Misconfigured,
+    Fate.NOTHING_RAN: DataFailed,
+}

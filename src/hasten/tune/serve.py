@@ -6,53 +6,72 @@ taken for an answer. What an arm can be asked stands in REQUESTS: a function of 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from hasten.errors import Misconfigured, NonFinite, OutOfMemory
 from hasten.facts.plan_file import plan_from_toml
 from hasten.training.failures import is_out_of_memory
 from hasten.training.locate import load_job
+from hasten.tune.curve import planned_run, train, train_on
 from hasten.tune.fate import Fate
+from hasten.tune.gradients import judge_gradients_of, keep_references
+from hasten.tune.rates import rates
+from hasten.tune.spending import spending
 from hasten.tune.survey import survey
 from hasten.tune.trial import Trial
 
 LONGEST_MESSAGE = 10_000  # characters of an error's words
+_NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "window": lambda trial, asked: trial.window(asked["steps"]),
     "turn": lambda trial, asked: trial.turn(),
     "evaluate": lambda trial, asked: trial.evaluate(),
     "survey": lambda trial, asked: survey(trial),
+    "rates": lambda trial, asked: rates(trial),
+    "planned run": lambda trial, asked: planned_run(trial),
+    "train": train,
+    "train on": train_on,
+    "references": lambda trial, asked: keep_references(trial, asked["folder"], asked["first"], asked["steps"]),
+    "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
+    "budget": lambda trial, asked: spending(trial, asked["steps"]),
 }
 
 
-def serve(line: Connection, output: Connection, name: str, plan: str, environment: dict[str, str]) -> None:
-    """line: requests and answers; output: takes what the job prints; plan: TOML."""
-    os.setsid()
-    os.environ.clear()  # it is that of the process copied from, as it was when that one began
-    os.environ.update(environment)
-    for descriptor in (1, 2):
-        os.dup2(output.fileno(), descriptor)
+class Line(Protocol):
+    """A file of both directions."""
+
+    def readline(self) -> bytes: ...
+    def write(self, text: bytes, /) -> int: ...
+    def flush(self) -> None: ...
+
+
+def serve(line: Line, name: str, plan: str) -> None:
+    """line: requests and answers; plan: TOML."""
+    me = os.getpid()
     try:
         begin = time.perf_counter()
         trial = Trial(load_job(name), plan_from_toml(plan), name)
-        _answer(line, seconds=time.perf_counter() - begin)
-        while True:
-            asked = json.loads(line.recv_bytes())
-            _answer(line, **REQUESTS[asked["do"]](trial, asked))
-    except EOFError:
-        return  # nobody asks any more
+        fields: dict[str, Any] = {"seconds": time.perf_counter() - begin}
+        while os.getpid() == me:  # and no copy that the job has made of the arm: that was asked nothing
+            _answer(line, **fields)
+            if not (text := line.readline()):
+                return  # nobody asks any more
+            asked = json.loads(text)
+            fields = REQUESTS[asked["do"]](trial, asked)
     except BaseException as error:
-        _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE])
+        if os.getpid() == me:
+            _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE])
 
 
-def _answer(line: Connection, **fields: Any) -> None:
-    line.send_bytes(json.dumps(fields).encode())
+def _answer(line: Line, **fields: Any) -> None:
+    line.write(json.dumps(fields).encode() + b"\n")
+    line.flush()
 
 
 def _fate_of(error: BaseException) -> Fate:
@@ -60,4 +79,15 @@ def _fate_of(error: BaseException) -> Fate:
         return Fate.OUT_OF_MEMORY
     if isinstance(error, NonFinite):
         return Fate.NON_FINITE
+    if any(isinstance(one, OSError) and one.errno in _NO_SPACE for one in _chain(error)):
+        return Fate.DISK_FULL
     return Fate.REFUSED if isinstance(error, Misconfigured) else Fate.CRASHED
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, and so on."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # `raise error from error` is its own cause
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -29,10 +29,12 @@ def survey(trial: Trial) -> dict[str, Any]:
         "refused": refused,
         "treats": {technique.name: technique.treats.name for technique in ALL},
         "preserves": {name: claim.value for name, claim in _claims(trial).items()},
+        "seed": trial.job.seed,
         "total_steps": run.total_steps,
         "total_epochs": run.total_epochs,
         "evaluations": evaluations(trial),
         "device": str(run.device),
+        "machine": run.setup.machine.summary,
         "fingerprint": asdict(run.built.fingerprint),
         "proven_on": asdict(run.built.proven_on),
     }

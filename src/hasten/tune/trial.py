@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +32,13 @@ class Trial:
     """Use it in the process of an arm; close() it."""
 
     def __init__(self, job: Job, plan: Plan, name: str) -> None:
-        self.job, self.plan, self.name = replace(job, stop=None), plan, name
+        self.job, self.stop, self.plan, self.name = replace(job, stop=None), job.stop, plan, name
         self._begin()
 
     def _begin(self) -> None:
         self.run = Run(self.job, self.plan, name=self.name)
-        self._batches: Iterator[Any] = self.run.batches()
+        self._batches: Generator[Any] = self.run.batches()
+        self._turned = False
         self._peak_memory = peak_memory(self.run.device)
 
     def close(self) -> None:
@@ -45,6 +46,7 @@ class Trial:
 
     def begin_anew(self) -> None:
         self.close()
+        del self.run, self._batches  # before the new one takes its memory
         self._begin()
 
     def window(self, steps: int) -> dict[str, Any]:
@@ -53,25 +55,28 @@ class Trial:
         steps: taken; seconds: of all, without the turns; turns: [epoch, seconds] of every turn among them; losses: the
         mean of every step; peak_bytes: of memory, up to now. Raises NonFinite for a loss that is not finite.
         """
-        if self.run.steps and not self._has_room_for(steps):
+        self.make_room(steps)
+        return self._timed(steps)
+
+    def make_room(self, steps: int) -> None:
+        """See to it that the next window of so many steps need not begin the run anew."""
+        if self._turned or (self.run.steps and not self._has_room_for(steps)):
             self.begin_anew()
             if self._has_room_for(steps + WARM_UP_STEPS):
                 self._timed(WARM_UP_STEPS)
-        return self._timed(steps)
 
     def turn(self) -> dict[str, Any]:
-        """Wait for the first batch of the next epoch, without training on it; its seconds, None in a run of one epoch.
+        """Wait for the first batch of the next epoch, without training on it: the seconds. For a run that has trained.
 
-        The run is begun anew afterwards."""
-        seconds = None
-        if self.run.total_epochs is None or self.run.total_epochs > 1:
-            next(self._batches, None)
-            self.run.epoch += 1
-            batches = self.run.epoch_batches()
-            begin = time.perf_counter()
-            next(batches, None)
-            seconds = time.perf_counter() - begin
-        self.begin_anew()
+        The next window begins the run anew."""
+        self._batches.close()
+        self.run.epoch += 1
+        batches = self.run.epoch_batches()
+        begin = time.perf_counter()
+        next(batches, None)
+        seconds = time.perf_counter() - begin
+        batches.close()
+        self._turned = True
         return {"seconds": seconds}
 
     def evaluate(self) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""Whether a search keeps a choice that does nothing, or one that makes steps slower.
+
+    python -m bench.tuner --aa 100
+
+The job of tuner_jobs.busy computes matrix products and no denormal number, so flush_denormals can change nothing in it:
+what a search sees of that choice is the noise of real processes. The same choice, seen from inside, makes other jobs 5,
+10 and 30 % slower. Each search is a whole one, with the proofs and the end; only what it may try is that one choice.
+
+Every search is written down as soon as it is over, and a later run goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.judge import share_interval
+from bench.record import PACKAGES, Target, environment, target_table, write_folder
+
+from hasten.facts.machine import read_machine
+from hasten.facts.trials import Record, Tried
+from hasten.report.waiting import Waiting
+from hasten.tune.arms import Arms
+from hasten.tune.ledger import Options
+from hasten.tune.search import Search
+
+JOBS = Path(__file__).resolve().with_name("tuner_jobs.py")
+CHOICE = "flush_denormals"
+NOTHING, HARMS = "nothing", ("slower_by_5", "slower_by_10", "slower_by_30")
+MOST_KEPT = 0.05  # share of the searches among what does nothing
+HARMFUL_SEARCHES = 20  # in all, shared out among the harms
+Line = dict[str, Any]
+
+
+def search_once(function: str) -> Line:
+    """One search: what it has kept, and what it saw of the choice."""
+    job, records, began = f"{JOBS}:{function}", list[Record](), time.monotonic()
+    with Arms(job) as arms:
+        options = Options(only=(CHOICE,))
+        found = Search(arms, job, options, keep=records.append, tell=lambda _: None, earlier=lambda _: [])()
+    tried = [record for record in records if isinstance(record, Tried)]
+    return {
+        "job": function,
+        "kept": [] if found.proven is None else [str(choice) for choice in found.proven.choices],
+        "tried": [{"verdict": each.verdict, "reason": each.reason} for each in tried],
+        "seen": [None if each.speedup is None else asdict(each.speedup) for each in tried],
+        "records": [type(record).__name__ for record in records],
+        "seconds": time.monotonic() - began,
+    }
+
+
+def search_nothing(folder: Path, searches: int, records: Path | None) -> None:
+    """Search until there are so many among what does nothing and HARMFUL_SEARCHES among what harms; write a record,
+    but for a quick run (None)."""
+    lines = searched(folder, wanted(searches, HARMFUL_SEARCHES if records is not None else len(HARMS)))
+    found = targets(lines)
+    for target in found:
+        print(f"{target.name}: {target.value:g}, {target.outcome}", flush=True)
+    print(interval(lines), flush=True)
+    if records is None:
+        print("--quick judges nothing: no record was written", flush=True)
+        return
+    print(f"written: {written(lines, found, searches, records)}", flush=True)
+
+
+def wanted(searches: int, harmful: int) -> list[str]:
+    """The job of every search; harms in turns."""
+    return [NOTHING] * searches + [HARMS[number % len(HARMS)] for number in range(harmful)]
+
+
+def searched(folder: Path, jobs: Sequence[str]) -> list[Line]:
+    """One line for each job, those that the folder holds already first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "searches.jsonl"
+    known = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    lines = list[Line]()
+    waiting = Waiting(f"{len(jobs)} searches")
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            for number, job in enumerate(jobs):
+                line = next((each for each in known if each["job"] == job), None)
+                if line is None:
+                    line = search_once(job)
+                    file.write(f"{json.dumps(line)}\n")
+                    file.flush()
+                else:
+                    known.remove(line)
+                lines.append(line)
+                waiting(number + 1, len(jobs))
+    finally:
+        waiting.close()
+    return lines
+
+
+def targets(lines: Sequence[Line]) -> list[Target]:
+    """Counts, so they have no spread; how sure they are is said by `interval`."""
+    found = list[Target]()
+    for job in (NOTHING, *HARMS):
+        mine = [line for line in lines if line["job"] == job]
+        kept = sum(bool(line["kept"]) for line in mine)
+        bound = MOST_KEPT * len(mine) if job == NOTHING else 0
+        name = f"{job}: searches of {len(mine)} that kept it"
+        if mine:
+            found.append(Target(name=name, bound=bound, at_most=True, low=kept, value=kept, high=kept))
+    return found
+
+
+def interval(lines: Sequence[Line]) -> str:
+    mine = [line for line in lines if line["job"] == NOTHING]
+    kept = sum(bool(line["kept"]) for line in mine)
+    if not mine:
+        return "no search among what does nothing"
+    low, high = share_interval(kept, len(mine))
+    first = sum(any(tried["verdict"] == "faster" for tried in line["tried"]) for line in mine)
+    return (
+        f"{kept} of {len(mine)} searches kept what does nothing: {kept / len(mine):.1%} ({low:.1%} to {high:.1%}, the "
+        f"exact 95 % interval); in {first} it had looked faster before it was confirmed"
+    )
+
+
+def written(lines: Sequence[Line], found: Sequence[Target], searches: int, folder: Path) -> Path:
+    machine = read_machine()
+    surroundings = environment(machine, PACKAGES)
+    claim = "Whole searches among a choice that does nothing, and one that makes steps slower by 5, 10 and 30 %"
+    command = f"python -m bench.tuner --aa {searches}"
+    seconds = sorted(line["seconds"] for line in lines)
+    page = [
+        f"# {claim}",
+        "",
+        f"* Machine: {machine.summary}",
+        f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
+        f"* Commit: {surroundings['commit'] or 'unknown'}",
+        f"* Jobs: `bench/tuner_jobs.py`; the choice is {CHOICE}",
+        f"* A search took {seconds[len(seconds) // 2]:.1f} s ({seconds[0]:.1f} to {seconds[-1]:.1f})",
+        f"* Repeat: `{command}`",
+        "",
+        *target_table(found),
+        "",
+        f"{interval(lines)}.",
+        "",
+    ]
+    result = {
+        "claim": claim,
+        "command": command,
+        "targets": [asdict(target) | {"outcome": target.outcome} for target in found],
+    }
+    return write_folder("tuner-on-nothing", folder, machine, surroundings, result, lines, "\n".join(page))

@@ -1,0 +1,161 @@
+"""`hasten tune`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hasten.cli.shared import INTERRUPTED, JobName, app, command, ending_in_one_block
+
+if TYPE_CHECKING:
+    from hasten.checkpoint.files import GrowingFile
+    from hasten.facts.plan import Plan
+    from hasten.facts.trials import Record, Surveyed
+    from hasten.tune.search import Found
+
+ALLOWED = ("bits", "rounding", "statistics", "training")
+
+
+@app.command()
+@ending_in_one_block
+def tune(
+    job: JobName,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The plan to write.")] = Path(
+        "plan.toml"
+    ),
+    allow: Annotated[
+        str,
+        typer.Option(metavar="CLASS", help="What a choice may change at most: bits, rounding, statistics, training."),
+    ] = "statistics",
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=1, help="About how long to look. Trials of compiling come on top.")
+    ] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+) -> None:
+    """Try every technique, and write what is proven as a plan. Interrupted, it goes on where it was.
+
+    \b
+    Examples:
+      hasten tune digits.py:job
+      hasten tune digits.py:job --seconds 300 --output night.toml
+      hasten tune digits.py:job --allow rounding
+    """
+    from hasten.checkpoint.plans import write_plan
+    from hasten.report.terminal import show
+    from hasten.report.tuning import Tuning, sentence
+    from hasten.training.locate import split_name
+
+    split_name(job)
+    trials = Trials(output)
+    screen = Tuning(seconds)
+    try:
+        found = _searched(job, seconds, allow, trials, screen)
+    finally:
+        screen.close()
+        trials.close()
+    plan = _plan(found)
+    if not found.interrupted or found.proven is not None:
+        write_plan(plan, output)
+    told = sentence(found.proven, found.look.run_seconds)
+    if as_json:
+        typer.echo(json.dumps(_answer(found, plan, output, told)))
+    else:
+        lines = [("", told), ("plan", str(output))] if found.proven or not found.interrupted else []
+        if found.interrupted and found.proven is None:
+            lines = [("", "interrupted before a plan was proven; the same command goes on where it was")]
+        next_command = command("train", job, output) if found.proven else shlex.join(["hasten", "tune", job])
+        show("", [*lines, ("next", next_command)])
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+class Trials:
+    """The file of trials beside a plan: made, or gone on with, once the job is known."""
+
+    def __init__(self, plan: Path) -> None:
+        self._plan, self._path = plan, plan.with_suffix(".trials.jsonl")
+        self._file: GrowingFile | None = None
+        self._records: list[Record] = []
+        if self._path.exists():
+            from hasten.facts.trials import records_of
+
+            with self._path.open(encoding="utf-8") as lines:
+                self._records = records_of(lines, str(self._path))
+        elif plan.exists():
+            from hasten.errors import Misconfigured
+
+            raise Misconfigured(
+                "is there already, and no search has written it",
+                where=str(plan),
+                fix="choose another name with --output, or move it away",
+            )
+
+    def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
+        """What a search of the same key has found out; a file of another one is begun anew."""
+        from hasten.checkpoint.files import open_for_append, write_atomically
+        from hasten.facts.trials import Surveyed
+
+        keys = [record.key for record in self._records if isinstance(record, Surveyed)]
+        same = bool(keys) and keys[-1] == surveyed.key
+        if not same:
+            write_atomically(self._path, b"")
+        self._file = open_for_append(self._path)
+        return self._records if same else []
+
+    def keep(self, record: Record) -> None:
+        from hasten.facts.trials import line_of
+
+        assert self._file is not None
+        self._file.add_line(line_of(record).encode())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any) -> Found:
+    from hasten.errors import Misconfigured
+    from hasten.facts.choice import Preserves
+    from hasten.tune.arms import Arms
+    from hasten.tune.fate import ArmFailed
+    from hasten.tune.ledger import Options
+    from hasten.tune.search import Search
+
+    if allow not in ALLOWED:
+        raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
+    options = Options(seconds=seconds, ceiling=Preserves[allow.upper()])
+
+    def keep(record: Record) -> None:
+        trials.keep(record)
+        screen.record(record)
+
+    search = Search(Arms(job), job, options, keep=keep, tell=screen.doing, earlier=trials.earlier)
+    try:
+        return search()
+    except ArmFailed as failure:
+        raise failure.as_error() from failure
+
+
+def _plan(found: Found) -> Plan:
+    from hasten.tune.result import plan_found
+
+    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+
+
+def _answer(found: Found, plan: Plan, output: Path, told: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "sentence": told,
+        "interrupted": found.interrupted,
+        "plan": str(output),
+        "total": None if plan.total is None else asdict(plan.total),
+        "speedup": None if found.proven is None else asdict(found.proven.speedup),
+        "choices": [asdict(each.choice) for each in plan.choices],
+        "rejected": [asdict(each) for each in plan.rejected],
+    }

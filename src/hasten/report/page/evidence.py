@@ -1,0 +1,162 @@
+"""What is known of a plan: the plan itself, and the records of its trials in the order they can be told.
+
+The file of trials is written while a search goes on, and a search can be interrupted, go on, and be run again. So the
+latest of what can be there once counts, and all records belong to the last job and machine that were surveyed: what was
+found before the job changed is left out, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hasten.errors import PlanError, StorageFailed
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import read_plan
+from hasten.facts.trials import (
+    LONGEST_LINE,
+    Budget,
+    Confirmed,
+    Curves,
+    Memory,
+    Noise,
+    Proven,
+    Rates,
+    Record,
+    Step,
+    Surveyed,
+    Tried,
+    records_of,
+)
+
+Kind = TypeVar("Kind")
+MOST_CHARACTERS = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """None and empty stand for what the file of trials does not have."""
+
+    plan: Plan
+    path: str  # of the plan, as it was named
+    surveyed: Surveyed | None = None
+    noise: Noise | None = None
+    confirmed: Confirmed | None = None
+    curves: Curves | None = None
+    rates: Rates | None = None
+    budgets: Mapping[str, Budget]  # by arm, as are the others
+    memory: Mapping[str, Memory]
+    tried: tuple[Tried, ...] = ()
+    proven: tuple[Proven, ...] = ()
+    way: tuple[Step, ...] = ()  # from the plain job
+    outdated: int = 0  # records of another job or machine
+
+    @property
+    def job(self) -> str:
+        if self.surveyed is not None:
+            return self.surveyed.job
+        return self.plan.job.source if self.plan.job is not None else ""
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return tuple(item.choice for item in self.plan.choices)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the plan has choices, and others than were confirmed. Without any, none was proven."""
+        return self.confirmed is not None and bool(self.choices) and not _same(self.choices, self.confirmed.choices)
+
+
+def trials_beside(plan: Path) -> Path:
+    """Where the records of a plan's trials lie: plan.trials.jsonl for plan.toml."""
+    return plan.with_suffix(".trials.jsonl")
+
+
+def read_evidence(plan: Path) -> Evidence:
+    """All that is known of the plan in this file; of a search that has not come to a plan yet, what it has found.
+
+    Raises PlanError when the plan or a record is wrong, StorageFailed when one cannot be read.
+    """
+    trials = trials_beside(plan)
+    found = trials.is_file()
+    stated = Plan() if found and not plan.exists() else read_plan(plan)
+    return gathered(stated, str(plan), records_of(_lines(trials), str(trials)) if found else [])
+
+
+def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
+    ours = _of_the_last_job(records)
+    return Evidence(
+        plan=plan,
+        path=path,
+        surveyed=_last(ours, Surveyed),
+        noise=_last(ours, Noise),
+        confirmed=_confirmed(plan, ours),
+        curves=_last(ours, Curves),
+        rates=_last(ours, Rates),
+        budgets={record.arm: record for record in _all(ours, Budget)},
+        memory={record.arm: record for record in _all(ours, Memory)},
+        tried=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Tried)}.values()),
+        proven=tuple({identity(record.choice): record for record in _all(ours, Proven)}.values()),
+        way=_last_way(_all(ours, Step)),
+        outdated=len(records) - len(ours),
+    )
+
+
+def identity(choice: Choice) -> str:
+    """Equal for choices that do the same, whatever they claim to preserve."""
+    return json.dumps([choice.technique, choice.value, dict(choice.options)], sort_keys=True)
+
+
+def _of_the_last_job(records: Sequence[Record]) -> list[Record]:
+    last = _last(records, Surveyed)
+    found, key = list[Record](), None
+    for record in records:
+        key = record.key if isinstance(record, Surveyed) else key
+        if last is None or key == last.key:
+            found.append(record)
+    return found
+
+
+def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
+    """The last that was confirmed with the plan's own choices; where there is none, the last."""
+    found = _all(records, Confirmed)
+    choices = [item.choice for item in plan.choices]
+    return next((record for record in reversed(found) if _same(record.choices, choices)), found[-1] if found else None)
+
+
+def _same(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
+    return sorted(map(identity, some)) == sorted(map(identity, others))
+
+
+def _last_way(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """From the last one that starts at the plain job."""
+    starts = [position for position, step in enumerate(steps) if step.choice is None]
+    return tuple(steps[starts[-1] :]) if starts else ()
+
+
+def _all(records: Sequence[Record], kind: type[Kind]) -> list[Kind]:
+    return [record for record in records if isinstance(record, kind)]
+
+
+def _last(records: Sequence[Record], kind: type[Kind]) -> Kind | None:
+    return next((record for record in reversed(records) if isinstance(record, kind)), None)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The file's lines; what is no UTF-8 becomes a mark that no record has."""
+    left = MOST_CHARACTERS
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                left -= len(line)
+                if len(line) > LONGEST_LINE or left < 0:
+                    what = "is larger than a file of trials can be"
+                    raise PlanError(what, where=str(path), fix="move the file away, and run the trials again")
+                yield line
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error

@@ -1,0 +1,157 @@
+"""The most that each technique can gain in time, so that what cannot be seen is not tried, and what may gain most is
+tried first.
+
+A technique is given the parts of the planned run that it can make shorter, and is bounded by their seconds
+(measure/budget.py). The table errs on the loose side, for a part too many costs one trial and a part too few loses a
+gain without a word:
+
+* One that the table does not know reaches everything: it is never skipped.
+* Settings of the whole process reach everything: memory and compute threads are used by all parts.
+* Where loader workers read beside the step, they take cores and memory bandwidth from it. What makes reading cheaper,
+  or moves it, can then make every part shorter, whatever the wait for data is.
+* What makes the model cheaper cannot make the wait for data shorter: a batch that takes longer to read than the model
+  to compute is waited for all the same, and a core that the model leaves saves no more than the model took. What splits
+  the step up or moves threads can, so it reaches the wait as well.
+* On an accelerator a fused update no longer makes the host wait for the device, and metrics that stay there neither:
+  the host then runs ahead of the device, and hides reading, copying and launching behind it.
+* Evaluation reads, copies and computes by the same plan, so it is in reach of whatever makes one of these faster.
+
+A bound belongs to the budget of one plan: with another plan, the interactions above are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hasten.facts.choice import Choice
+from hasten.facts.trials import Budget
+from hasten.measure.budget import EVERYTHING, STEP, Part, Parts, PlannedRun, most_gain, reason, share
+
+NOTHING: Parts = frozenset()
+LOADING: Parts = frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.EVALUATION, Part.TURN})
+COMPUTING: Parts = frozenset({Part.FORWARD, Part.BACKWARD, Part.PYTHON, Part.EVALUATION})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Around:
+    """What else decides how far a technique reaches, under the plan whose budget it is."""
+
+    on_cpu: bool
+    reads_beside: bool  # loader workers, processes or threads, read while the step computes
+    memory_full: bool  # of the device
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """Parts that a technique can make shorter: always, and in addition where something around is so."""
+
+    always: Parts
+    reading_beside: Parts = NOTHING
+    off_cpu: Parts = NOTHING
+    memory_full: Parts = NOTHING
+
+
+_READING = Reach(always=LOADING, reading_beside=EVERYTHING)
+_TRAINING = Reach(always=NOTHING)  # they change what is learned, not how fast a step is
+
+REACH: Mapping[str, Reach] = {
+    "accumulation": Reach(always=STEP),
+    "activation_checkpointing": Reach(always=NOTHING, memory_full=STEP),  # it buys memory with time
+    "allocator": Reach(always=EVERYTHING),
+    "cache": _READING,
+    "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are laid out on their way to the device
+    "clipping": _TRAINING,
+    "compile": Reach(always=COMPUTING),
+    "conv_bn_bias": Reach(always=COMPUTING | {Part.OPTIMIZER}),  # there are fewer tensors to update
+    "cudnn_autotune": Reach(always=COMPUTING),
+    "device_metrics": Reach(always=frozenset({Part.PYTHON}), off_cpu=STEP),
+    "device_prefetch": _READING,
+    "device_transform": _READING,
+    "evaluation_batch": Reach(always=frozenset({Part.EVALUATION})),
+    "flush_denormals": Reach(always=EVERYTHING),
+    "fused_optimizer": Reach(always=frozenset({Part.OPTIMIZER}), off_cpu=STEP),
+    "in_memory": _READING,
+    "learning_rate": _TRAINING,
+    "loader_workers": _READING,
+    "microbatch": Reach(always=STEP),
+    # It keeps workers over the turn of an epoch. Those that start anew are slow in their first batches; and while they
+    # are copies of the training process, that must copy what it writes to: what is updated.
+    "persistent_workers": Reach(always=frozenset({Part.DATA_WAIT, Part.OPTIMIZER, Part.TURN})),
+    "pin_memory": _READING,
+    # tf32 is a setting of the process, for products in an optimizer or a device transform as well.
+    "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
+    "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later
+    "schedule": _TRAINING,
+    "threads": Reach(always=EVERYTHING),
+}
+
+REMEDIED: Mapping[str, Parts] = {
+    "SLOW_MATRIX_PRODUCT": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
+    "SLOW_CONVOLUTION": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
+    "MANY_SMALL_OPERATIONS": frozenset({Part.FORWARD, Part.BACKWARD, Part.OPTIMIZER, Part.PYTHON}),
+    "SLOW_OPTIMIZER": frozenset({Part.OPTIMIZER}),
+    "MEMORY_FULL": frozenset({Part.FORWARD, Part.BACKWARD}),
+    "SLOW_LOADING": frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.TURN}),
+    "DEVICE_IDLE": frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.PYTHON}),
+    "SLOW_ALLOCATION": frozenset({Part.FORWARD, Part.BACKWARD}),
+    "SLOW_CONVERGENCE": NOTHING,
+    "UNSTABLE_TRAINING": NOTHING,
+    "SLOW_EVALUATION": frozenset({Part.EVALUATION}),
+}
+"""Symptom -> the parts in which it shows. It orders what is tried, and keeps nothing from being tried."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """most_gain: on the time to finish the planned run, 1 or more; an upper bound, infinite where there is none.
+
+    promise: share of the planned run, 0 to 1, in which what the technique is a remedy for shows.
+    reason: a sentence for the candidate that is skipped because its bound is too small to be seen.
+    """
+
+    most_gain: float
+    promise: float
+    reason: str
+
+
+def parts_of(technique: str, around: Around) -> Parts:
+    """What a technique can make shorter; everything for one that the table does not know."""
+    reach = REACH.get(technique)
+    if reach is None:
+        return EVERYTHING
+    parts = reach.always
+    parts |= reach.reading_beside if around.reads_beside else NOTHING
+    parts |= NOTHING if around.on_cpu else reach.off_cpu
+    return parts | (reach.memory_full if around.memory_full else NOTHING)
+
+
+def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[str, str]) -> dict[str, Bound]:
+    """The bound of every technique, by its name. treats: technique -> the name of its symptom, as the survey says.
+
+    Raises InvalidMeasurement for a budget that cannot be believed.
+    """
+    found = dict[str, Bound]()
+    for technique, symptom in treats.items():
+        parts = parts_of(technique, around)
+        shows = REMEDIED.get(symptom, EVERYTHING) & parts
+        found[technique] = Bound(
+            most_gain=most_gain(budget, run, parts),
+            promise=share(budget, run, shows),
+            reason=reason(budget, run, parts),
+        )
+    return found
+
+
+def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
+    """The same candidates, most promising first; those of one technique, and of equal promise, stay in their order.
+
+    By promise and not by bound: a loose bound, such as a setting of the whole process has, says that much may be gained
+    and not that anything is likely to be.
+    """
+    return sorted(candidates, key=lambda choice: -_promise(choice, bounds))
+
+
+def _promise(choice: Choice, bounds: Mapping[str, Bound]) -> float:
+    bound = bounds.get(choice.technique)
+    return 1.0 if bound is None else bound.promise

@@ -1,0 +1,124 @@
+"""The proof of a whole plan's speed: beside the untouched job, and beside itself without each of its choices.
+
+All arms are new processes on windows of their own. A search looks at many choices and keeps the luckiest; here luck has
+to come twice, and against the plain job once more in a second process, which says how far equal arms lie apart now. A
+plan whose interval does not lie beyond that of equal arms is no plan.
+
+What a choice is worth is what the plan loses without it. One whose absence changes nothing earns nothing, and goes; so
+does one that only looked good before another was there. When several go, the rest is measured again, as two choices can
+stand in for each other: either alone can go, and both together not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hasten.facts.choice import Choice, Speedup
+from hasten.facts.trials import Confirmed, Earned
+from hasten.tune.arms import Arms
+from hasten.tune.candidates import plan_of, without
+from hasten.tune.heat import Entry, Outcome, Pace, Watch, run_heat
+from hasten.tune.objective import Length, Seen, costs, is_gain, speedup
+
+PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Final:
+    """confirmed: of the plan that is left, which may have no choice; outcome: of its last heat."""
+
+    confirmed: Confirmed
+    outcome: Outcome
+
+
+def confirm(
+    arms: Arms,
+    choices: Sequence[Choice],
+    pace: Pace,
+    length: Length,
+    watch: Watch,
+    proven: Callable[[Confirmed], None],
+) -> Final:
+    """Confirm a plan, and take out what earns nothing until all that is left earns. Raises ArmFailed when the plain job
+    or the whole plan fails.
+
+    proven: is told every plan that is beyond noise, so that an interruption loses none.
+    """
+    while True:
+        found = _measured(arms, choices, pace, length, watch)
+        confirmed = found.confirmed
+        idle = [earned.choice for earned in confirmed.earned if not earned.kept]
+        if is_proven(confirmed) and len(idle) < 2:
+            proven(confirmed)
+        if not confirmed.choices or not idle:
+            return found
+        left = tuple(choice for choice in choices if not any(choice is other for other in idle))
+        if len(idle) == 1 and (shorter := _with_measured(found, idle[0], length)) is not None:
+            if is_proven(shorter.confirmed):
+                proven(shorter.confirmed)
+            return shorter
+        if not left:
+            plain = _confirmed((), found.outcome.base, found.outcome, (), length)
+            return Final(confirmed=plain, outcome=found.outcome)
+        choices = left
+
+
+def is_proven(confirmed: Confirmed) -> bool:
+    """Whether the plan is faster than the job by more than the job is faster, or slower, than itself."""
+    noise = max(confirmed.noise.high, 1 / confirmed.noise.low) if confirmed.noise.low > 0 else 1.0
+    apart = confirmed.noise.low > 1 or confirmed.noise.high < 1
+    return is_gain(confirmed.speedup) and confirmed.speedup.low > (noise if apart else 1.0)
+
+
+def _measured(arms: Arms, choices: Sequence[Choice], pace: Pace, length: Length, watch: Watch) -> Final:
+    entries = [Entry(name=AGAIN, plan=plan_of([]), stays=True)]
+    if choices:
+        entries.append(Entry(name=WHOLE, plan=plan_of(choices), stays=True))
+    shorter = {f"without {choice}": choice for choice in choices} if len(choices) > 1 else {}
+    entries += [Entry(name=name, plan=plan_of(without(choices, left)), stays=True) for name, left in shorter.items()]
+    plain = Entry(name=PLAIN, plan=plan_of([]))
+    outcome = run_heat(arms, plain, entries, pace, length, watch)
+    for name in (AGAIN, WHOLE) if choices else (AGAIN,):
+        if name in outcome.failed:
+            raise outcome.failed[name]
+    whole = outcome.seen[WHOLE] if choices else outcome.base
+    earned = [_earned(name, left, whole, outcome, length) for name, left in shorter.items()]
+    return Final(confirmed=_confirmed(choices, whole, outcome, earned, length), outcome=outcome)
+
+
+def _confirmed(
+    choices: Sequence[Choice], whole: Seen, outcome: Outcome, earned: Sequence[Earned], length: Length
+) -> Confirmed:
+    noise = speedup(outcome.base, outcome.seen[AGAIN], length)
+    faster = speedup(outcome.base, whole, length) if choices else noise
+    if len(choices) == 1:
+        earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
+    return Confirmed(
+        choices=tuple(choices),
+        speedup=faster,
+        noise=noise,
+        plain=costs(outcome.base, length),
+        planned=costs(whole, length),
+        earned=tuple(earned),
+    )
+
+
+def _earned(name: str, left: Choice, whole: Seen, outcome: Outcome, length: Length) -> Earned:
+    if name in outcome.failed:  # the plan needs it to run at all
+        return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
+    found = speedup(outcome.seen[name], whole, length)
+    return Earned(choice=left, speedup=found, kept=is_gain(found))
+
+
+def _with_measured(found: Final, idle: Choice, length: Length) -> Final | None:
+    """The plan without its one idle choice, as the same heat has measured it; None where that arm failed."""
+    name = f"without {idle}"
+    if name not in found.outcome.seen:
+        return None
+    kept = [earned for earned in found.confirmed.earned if earned.choice is not idle]
+    choices = without(found.confirmed.choices, idle)
+    if len(choices) != len(kept):
+        return None
+    seen = found.outcome.seen[name]
+    return Final(confirmed=_confirmed(choices, seen, found.outcome, kept, length), outcome=found.outcome)

@@ -1,0 +1,66 @@
+"""What a search was asked for, what it has found out, and how much of its time is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Doing, Proven, Record, Tried
+from hasten.tune.candidates import Left, same
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """seconds: that the search may take, beyond which nothing new is tried; ceiling: the loosest class that is tried;
+    only: names of techniques, None for all."""
+
+    seconds: float = 60.0
+    ceiling: Preserves = Preserves.STATISTICS
+    only: tuple[str, ...] | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Ledger:
+    """keep: takes every record as soon as it is known; tell: what the search is at; known: trials of an earlier search
+    on the same job and machine, which need not be repeated."""
+
+    options: Options
+    keep: Callable[[Record], None]
+    tell: Callable[[Doing], None]
+    known: Sequence[Tried] = ()
+    tried: list[Tried] = field(default_factory=list[Tried])
+    proofs: list[Proven] = field(default_factory=list[Proven])
+    heats: int = 0  # that were run, and not remembered
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.options.seconds - (time.monotonic() - self.began)
+
+    def note(self, record: Tried | Proven) -> None:
+        if isinstance(record, Tried):
+            self.tried.append(record)
+        else:
+            self.proofs.append(record)
+        self.keep(record)
+
+    def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:
+        for each in left:
+            self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
+
+    def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
+        """What an earlier search found out about a choice on top of these."""
+        for tried in self.known:
+            on_the_same = len(tried.on) == len(base) and all(map(same, tried.on, base))
+            if on_the_same and same(tried.choice, choice) and tried.verdict != "skipped":
+                return tried
+        return None
+
+    def was_tried(self, choice: Choice) -> bool:
+        return any(same(choice, tried.choice) for tried in self.tried)
+
+    def is_sound(self, choice: Choice) -> bool:
+        """Whether no proof of it has failed."""
+        return all(proof.passes for proof in self.proofs if same(proof.choice, choice))

@@ -1,0 +1,131 @@
+"""A look at the job under a plan before anything is compared: what can be tried, and how long things take."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hasten.errors import JobError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Fingerprint, ProvenOn
+from hasten.facts.trials import Budget, Surveyed
+from hasten.measure.budget import PlannedRun
+from hasten.tune.arms import Arms
+from hasten.tune.bounds import Around, Bound, bounds_of
+from hasten.tune.candidates import plan_of
+from hasten.tune.objective import Length
+from hasten.tune.spending import ask_budget
+from hasten.tune.survey import choice_of
+
+FEW_STEPS, MOST_STEPS = 3, 50
+LOOK_SECONDS = 0.5  # of the steps that are looked into
+WORTH_SEEING = 0.01  # share of the planned run from which its evaluations are looked at in every round
+"""Evaluations below it are taken as they were once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    surveyed: Surveyed
+    proposed: tuple[Choice, ...]
+    treats: dict[str, str]  # technique -> the name of the symptom it is a remedy for
+    length: Length
+    step_seconds: float
+    turn_seconds: float
+    budget: Budget
+    around: Around
+
+    @property
+    def evaluation_seconds(self) -> float:
+        return self.budget.evaluation
+
+    def bounds(self) -> dict[str, Bound]:
+        """Technique -> the most that it can gain under this plan."""
+        run = PlannedRun(
+            steps=self.length.steps,
+            evaluations=self.length.evaluations,
+            turns=self.length.epochs,
+            turn_seconds=self.turn_seconds,
+            step_seconds=self.step_seconds,
+        )
+        return bounds_of(self.budget, run, self.around, self.treats)
+
+    @property
+    def run_seconds(self) -> float:
+        """Of the planned run, roughly."""
+        return self.length.steps * self.step_seconds + self.length.evaluations * self.evaluation_seconds
+
+    @property
+    def evaluations_worth_seeing(self) -> int:
+        """In how many rounds of a heat every arm evaluates."""
+        if not self.length.evaluations:
+            return 0
+        return 4 if self.length.evaluations * self.evaluation_seconds > WORTH_SEEING * self.run_seconds else 1
+
+    def steps_in(self, seconds: float) -> int:
+        """Whole steps of a window of about so many seconds, at most a third of the planned run."""
+        return max(1, min(math.ceil(seconds / self.step_seconds), self.length.steps // 3))
+
+
+def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> Look:
+    """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end."""
+    with arms.start("look", plan_of(base)) as arm:
+        told = arm.ask("survey")
+        arm.window(2)
+        step = median(arm.window(1).seconds for _ in range(FEW_STEPS))
+        steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / step), MOST_STEPS))
+        budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
+        step = median([step, arm.window(steps).seconds_per_step, budget.step])
+        turns = [arm.first_turn or 0.0, *arm.turns]
+    surveyed = _surveyed(job, told, ceiling)
+    if surveyed.total_steps is None:
+        raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
+    return Look(
+        surveyed=surveyed,
+        proposed=tuple(map(choice_of, told["proposed"])),
+        treats=told["treats"],
+        length=Length(steps=surveyed.total_steps, epochs=surveyed.total_epochs or 1, evaluations=surveyed.evaluations),
+        step_seconds=step,
+        turn_seconds=median(turns),
+        budget=budget,
+        around=around,
+    )
+
+
+def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves) -> Surveyed:
+    proven_on = ProvenOn(**told["proven_on"])
+    environment = {"hasten": version("hasten"), "python": platform.python_version(), "torch": proven_on.torch}
+    return Surveyed(
+        key=_key(job, told, environment),
+        job=job,
+        device=told["device"],
+        machine=told["machine"],
+        environment=environment,
+        fingerprint=Fingerprint(**told["fingerprint"]),
+        proven_on=proven_on,
+        total_steps=told["total_steps"],
+        total_epochs=told["total_epochs"],
+        evaluations=told["evaluations"],
+        refused=told["refused"],
+        seed=told["seed"],
+        ceiling=ceiling,
+    )
+
+
+def _key(job: str, told: dict[str, Any], environment: dict[str, str]) -> str:
+    """Digest of all that a trial's result depends on, as far as it can be told: a search that finds the same key in an
+    earlier file goes on from it."""
+    digest = hashlib.sha256()
+    for part in ("fingerprint", "proven_on", "machine", "total_steps", "total_epochs", "evaluations"):
+        digest.update(json.dumps(told[part], sort_keys=True).encode())
+    digest.update(json.dumps(environment, sort_keys=True).encode())
+    path = Path(job.rpartition(":")[0])
+    digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,107 @@
+"""What a plan is judged by: the seconds that the planned run takes to its end, all that is paid once included.
+
+    total = one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
+
+A choice that makes steps faster and starts slowly is worth it from some step on, and not before: the break-even step.
+So a technique is never judged by its steps alone, and the same choice can win in a long run and lose in a short one.
+
+Each window of steps gives one total of its own, with the arm's other costs as they are, so totals are compared as
+windows are: in pairs that ran next to each other. The evaluations of an arm are shared out among its windows, so that
+their spread is in the totals as well. What is paid once was measured once, and nobody knows its spread: a difference
+in it that starting a process can make by itself counts for none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from hasten.facts.choice import Speedup
+from hasten.facts.trials import Costs
+from hasten.measure.paired import Window, compare
+
+WORTH_SEEING = 1.01  # a speed-up below this is no gain, however sure it is
+ONE_OFF_NOISE_SECONDS = 0.5  # by which the start of the same arm differs from one time to the next
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Length:
+    """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations."""
+
+    steps: int
+    epochs: int
+    evaluations: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What was seen of one arm; seconds. one_off: all before its second step, above what steps take."""
+
+    windows: tuple[Window, ...]
+    one_off: float
+    turns: tuple[float, ...] = ()
+    evaluations: tuple[float, ...] = ()
+    peak_bytes: int = 0
+
+
+def totals(seen: Seen, length: Length) -> list[Window]:
+    """The seconds of the whole planned run, by each window, as windows of one step that can be compared."""
+    fixed = seen.one_off + (length.epochs - 1) * _median(seen.turns)
+    found: list[Window] = []
+    for position, window in enumerate(seen.windows):
+        evaluation = seen.evaluations[position % len(seen.evaluations)] if seen.evaluations else 0.0
+        seconds = fixed + length.steps * window.seconds_per_step + length.evaluations * evaluation
+        found.append(Window(arm=window.arm, steps=1, seconds=seconds, start=window.start))
+    return found
+
+
+def costs(seen: Seen, length: Length) -> Costs:
+    return Costs(
+        one_off=seen.one_off,
+        step=_median([window.seconds_per_step for window in seen.windows]),
+        turn=_median(seen.turns),
+        evaluation=_median(seen.evaluations),
+        total=_median([window.seconds for window in totals(seen, length)]),
+        peak_bytes=seen.peak_bytes,
+    )
+
+
+def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
+    """How many times sooner the planned run ends. Raises InvalidMeasurement as measure.paired.compare does."""
+    before, after = paired_totals(plain, planned, length)
+    windows = [window for pair in zip(before, after, strict=True) for window in pair]
+    return compare(windows, baseline=before[0].arm, challenger=after[0].arm).speedup
+
+
+def is_gain(found: Speedup) -> bool:
+    """Whether it is both sure to be faster and worth it."""
+    return found.low > 1 and found.ratio >= WORTH_SEEING
+
+
+def paired_totals(plain: Seen, planned: Seen, length: Length) -> tuple[list[Window], list[Window]]:
+    """The totals of two arms, alike in what is paid once where the difference is no more than noise."""
+    if abs(planned.one_off - plain.one_off) < ONE_OFF_NOISE_SECONDS:
+        planned = replace(planned, one_off=plain.one_off)
+    return totals(plain, length), totals(planned, length)
+
+
+def break_even_step(plain: Costs, planned: Costs) -> int | None:
+    """The first step after which the plan has saved what it costs once; 0 where it costs nothing more, None where it
+    never does."""
+    extra, saved = planned.one_off - plain.one_off, plain.step - planned.step
+    if extra <= 0:
+        return 0
+    return math.ceil(extra / saved) if saved > 0 else None
+
+
+def one_off(build_seconds: float, first_turn: float | None, warm_up: Window, step_seconds: float) -> float:
+    """What was paid before the steps run as they will: building, the first batch, and what the first steps took beyond
+    their own time (compiling, autotuning, the optimizer's state)."""
+    beyond = warm_up.seconds - warm_up.steps * step_seconds
+    return build_seconds + (first_turn or 0.0) + max(beyond, 0.0)
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if values else 0.0

@@ -1,0 +1,71 @@
+"""What a search found, as the plan that it amounts to and the sentence that tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hasten.facts.choice import Choice
+from hasten.facts.plan import Plan, PlannedChoice, Proof, Rejected, Total
+from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
+from hasten.tune.candidates import same
+from hasten.tune.objective import break_even_step
+
+
+def plan_found(surveyed: Surveyed, proven: Confirmed | None, tried: Sequence[Tried], proofs: Sequence[Proven]) -> Plan:
+    """The plan with its evidence, and with the reason for whatever it does not do.
+
+    proven: the plan that was confirmed; None where none was: then the job as it is remains the best that is known.
+    """
+    choices = () if proven is None else proven.choices
+    return Plan(
+        job=surveyed.fingerprint,
+        machine=surveyed.proven_on,
+        total=None if proven is None else _total(proven),
+        choices=tuple(_planned(choice, proven, proofs) for choice in choices),
+        rejected=tuple(_rejected(choices, surveyed.refused, tried, proofs)),
+    )
+
+
+def _total(proven: Confirmed) -> Total:
+    step = break_even_step(proven.plain, proven.planned)
+    return Total(
+        baseline_seconds=round(proven.plain.total, 3),
+        planned_seconds=round(proven.planned.total, 3),
+        one_off_seconds=round(proven.planned.one_off, 3),
+        break_even_step=0 if step is None else step,
+    )
+
+
+def _planned(choice: Choice, proven: Confirmed | None, proofs: Sequence[Proven]) -> PlannedChoice:
+    earned = [each.speedup for each in (proven.earned if proven else ()) if same(each.choice, choice)]
+    shown = [each for each in proofs if same(each.choice, choice) and each.gradient_error is not None]
+    proof = None
+    if shown and shown[-1].gradient_error is not None and shown[-1].bound is not None:
+        proof = Proof(gradient_error=round(shown[-1].gradient_error, 3), bound=shown[-1].bound)
+    return PlannedChoice(choice=choice, speedup=earned[0] if earned and earned[0].pairs else None, proof=proof)
+
+
+def _rejected(
+    kept: Sequence[Choice], refused: Mapping[str, str], tried: Sequence[Tried], proofs: Sequence[Proven]
+) -> Iterable[Rejected]:
+    """What was tried and is not in the plan, by its last trial; then what no technique would try here."""
+    last: list[Tried] = []
+    for each in tried:
+        last = [other for other in last if not same(other.choice, each.choice)] + [each]
+    for each in last:
+        if any(same(each.choice, choice) for choice in kept):
+            continue
+        failed = [proof.reason for proof in proofs if same(proof.choice, each.choice) and not proof.passes]
+        reason = failed[-1] if failed else _why(each, kept)
+        yield Rejected(technique=each.choice.technique, value=each.choice.value, reason=reason)
+    for technique, reason in refused.items():
+        if not any(choice.technique == technique for choice in kept):
+            yield Rejected(technique=technique, reason=reason)
+
+
+def _why(tried: Tried, kept: Sequence[Choice]) -> str:
+    if tried.verdict == "faster":
+        rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
+        better = f"{rival} was better" if rival else "earned nothing in the whole plan"
+        return f"faster alone, {tried.reason}; {better}"
+    return f"{tried.verdict}: {tried.reason}"

@@ -1,0 +1,153 @@
+"""The search: from a job to the plan that is proven to end its planned run soonest.
+
+1. A look at the plain job: what every technique says of it, where its seconds go, how long a step takes.
+2. Waves of heats (waves.py): what is faster beside the plan so far joins it.
+3. Every choice that joined is proven to preserve what it claims (proofs.py); what does not, goes.
+4. The whole plan is confirmed on new windows, and what earns nothing there goes as well (final.py).
+
+Whatever is found out is a record of the file of trials, kept as soon as it is known. A search that is told the records
+of an earlier one on the same job and machine repeats none of its trials, only the proofs and the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hasten.facts.choice import Choice
+from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed, Tried
+from hasten.measure.paired import LEAST_PAIRS
+from hasten.tune.arms import Arms
+from hasten.tune.candidates import plan_of
+from hasten.tune.final import PLAIN, confirm
+from hasten.tune.heat import Entry, Pace, run_heat
+from hasten.tune.ledger import Ledger, Options
+from hasten.tune.look import Look, look_at
+from hasten.tune.objective import costs, speedup
+from hasten.tune.proofs import SEEDS, prove_rounding, prove_statistics
+from hasten.tune.waves import WINDOW_SECONDS, Waves, watching
+
+LONG_WINDOW_SECONDS = 2.0
+SHARE_OF_CURVES = 0.15  # of the search's time, for comparing losses
+
+
+@dataclass(kw_only=True, slots=True)
+class Found:
+    """What a search has come to. proven: the best plan that is proven so far."""
+
+    look: Look
+    ledger: Ledger
+    proven: Confirmed | None = None
+    interrupted: bool = False
+
+
+class Search:
+    """Call it once. keep: takes every record as soon as it is known; tell: what the search is at; earlier: the records
+    of a search of the same key."""
+
+    def __init__(
+        self,
+        arms: Arms,
+        job: str,
+        options: Options,
+        *,
+        keep: Callable[[Record], None],
+        tell: Callable[[Doing], None],
+        earlier: Callable[[Surveyed], Sequence[Record]],
+    ) -> None:
+        self._arms, self._earlier = arms, earlier
+        self._ledger = Ledger(options=options, keep=keep, tell=tell)
+        self._look_at = partial(look_at, arms, job, options.ceiling)
+
+    def __call__(self) -> Found:
+        """Raises ArmFailed when the plain job itself fails. A KeyboardInterrupt ends the search, not what it found."""
+        ledger = self._ledger
+        ledger.tell(Doing(what="looking at the job as it is"))
+        look = self._look_at(())
+        ledger.known = [record for record in self._earlier(look.surveyed) if isinstance(record, Tried)]
+        ledger.keep(look.surveyed)
+        ledger.keep(look.budget)
+        found = Found(look=look, ledger=ledger)
+        try:
+            base = Waves(arms=self._arms, ledger=ledger, look_at=self._look_at).run(look)
+            self._confirm(found, self._prove(found, base))
+            self._show(found)
+        except KeyboardInterrupt:
+            found.interrupted = True
+        return found
+
+    def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        """The choices that preserve what they claim."""
+        for proven in prove_rounding(self._arms, base, self._ledger.tell):
+            self._ledger.note(proven)
+        base = self._sound(base)
+        look, seconds = found.look, self._ledger.options.seconds * SHARE_OF_CURVES
+        steps = min(int(seconds / (2 * SEEDS * look.step_seconds)), look.length.steps)
+        curves, proofs = prove_statistics(
+            self._arms, base, first_seed=look.surveyed.seed, steps=steps, tell=self._ledger.tell
+        )
+        if curves is not None:
+            self._ledger.keep(curves)
+        for proven in proofs:
+            self._ledger.note(proven)
+        return self._sound(base)
+
+    def _sound(self, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        return tuple(choice for choice in base if self._ledger.is_sound(choice))
+
+    def _confirm(self, found: Found, base: tuple[Choice, ...]) -> None:
+        if not base:
+            return
+
+        def proven(confirmed: Confirmed) -> None:
+            found.proven = confirmed
+
+        look, arms = found.look, 3 + (len(base) if len(base) > 1 else 0)
+        seconds = min(max(self._ledger.seconds_left / (LEAST_PAIRS * arms), WINDOW_SECONDS), LONG_WINDOW_SECONDS)
+        pace = Pace(steps=look.steps_in(seconds), evaluations=look.evaluations_worth_seeing, looks=())
+        final = confirm(self._arms, base, pace, look.length, watching(self._ledger, "confirming"), proven)
+        self._ledger.keep(final.confirmed)
+        for name, sizes in final.outcome.memory.items():
+            self._ledger.keep(Memory(arm=name, bytes=sizes))
+
+    # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _show(self, found: Found) -> None:
+        """What nothing is decided by: the plan's own budget, its rates, and the way to it choice by choice."""
+        proven = found.proven
+        if proven is None:
+            return
+        self._ledger.tell(Doing(what="looking at the plan"))
+        self._ledger.keep(self._look_at(proven.choices).budget)
+        with self._arms.start("rates", plan_of(proven.choices)) as arm:
+            traced = arm.ask("rates")
+        columns = {name: tuple(values) for name, values in traced.items()}
+        self._ledger.keep(Rates(**columns))
+        for step in self._way(found.look, proven):
+            self._ledger.keep(step)
+
+    def _way(self, look: Look, proven: Confirmed) -> list[Step]:
+        """The planned run's seconds with one choice more at a time, on windows of their own, for whom each is worth."""
+        plain, whole = proven.plain, proven.planned
+        begin = Step(choice=None, total=plain.total, low=plain.total, high=plain.total)
+        choices = proven.choices
+        if len(choices) == 1:
+            return [begin, _step(choices[0], plain.total, proven.speedup.low, proven.speedup.high, whole.total)]
+        first = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
+        entries = [Entry(name=name, plan=plan_of(some), stays=True) for name, some in first.items()]
+        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_worth_seeing, looks=())
+        base = Entry(name=PLAIN, plan=plan_of([]))
+        outcome = run_heat(self._arms, base, entries, pace, look.length, watching(self._ledger, "showing the way"))
+        if outcome.failed:
+            return []
+        total = costs(outcome.base, look.length).total
+        steps = [Step(choice=None, total=total, low=total, high=total)]
+        for name, some in first.items():
+            ratio = speedup(outcome.base, outcome.seen[name], look.length)
+            steps.append(_step(some[-1], total, ratio.low, ratio.high, total / ratio.ratio))
+        return steps
+
+
+def _step(choice: Choice, plain_total: float, low: float, high: float, total: float) -> Step:
+    return Step(choice=choice, total=total, low=plain_total / high, high=plain_total / low)

@@ -1,0 +1,205 @@
+"""Waves of heats: what joins the plan, one choice at a time.
+
+A wave tries every choice that may gain, each one alone on top of the plan so far, most promising first. The fastest
+value of every technique that was faster joins. The next wave tries on top of that what the change can have turned
+round, and what it has made possible: once a loader is fast, a fast model shows. A wave that adds nothing is the last.
+
+Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
+as long as each is better than the one before. Compiling is tried last and by itself: one trial takes longer than all
+others, and only a run that is long enough to earn it is put to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.trials import Doing, Noise, Tried
+from hasten.measure.paired import LEAST_PAIRS
+from hasten.tune.arms import Arms
+from hasten.tune.candidates import (
+    Left,
+    allowed,
+    first_values,
+    joined,
+    plan_of,
+    tried_again,
+    why_not_compiled,
+    with_choice,
+    worth_trying,
+)
+from hasten.tune.final import AGAIN, PLAIN
+from hasten.tune.heat import Entry, Outcome, Pace, run_heat
+from hasten.tune.ledger import Ledger
+from hasten.tune.look import Look
+from hasten.tune.objective import WORTH_SEEING, costs, is_gain, speedup
+from hasten.tune.sameness import same_losses
+
+IN_A_HEAT = 6  # candidates that share the windows of one base
+WINDOW_SECONDS = 0.25
+MOST_WAVES = 4
+FOR_THE_END = 5  # arms that the end of the search is taken to need at least
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waves:
+    """look_at: a look at the job under a plan of these choices."""
+
+    arms: Arms
+    ledger: Ledger
+    look_at: Callable[[Sequence[Choice]], Look]
+
+    def run(self, look: Look) -> tuple[Choice, ...]:
+        """look: at the plain job. The choices that joined, in that order. Raises ArmFailed when the plain job fails."""
+        base, since = tuple[Choice, ...](), None
+        for _ in range(MOST_WAVES):
+            winners = [choice for choice in _winners(self._wave(look, base, since)) if self.ledger.is_sound(choice)]
+            if not winners:
+                break
+            base, since = joined(base, winners), winners
+            if self.ledger.seconds_left < self._end_seconds(look):
+                break
+            look = self.look_at(base)
+        return base
+
+    def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
+        """since: what joined the base after the last wave; None before the first one."""
+        wave = self._choices(look, base, since)
+        compiled = [choice for choice in wave if choice.technique == "compile"]
+        first, waiting = first_values(choice for choice in wave if choice not in compiled)
+        results = self._heats(look, base, first)
+        while waiting and (onward := _next_values(waiting, results)):
+            waiting = [choice for choice in waiting if choice not in onward]
+            results += self._heats(look, base, onward)
+        reason = "its values before did not get better from one to the next"
+        self.ledger.leave([Left(choice=choice, reason=reason) for choice in waiting], base)
+        reason = why_not_compiled(look.run_seconds)
+        if reason is None:
+            return results + self._heats(look, base, compiled, in_time=False)
+        self.ledger.leave([Left(choice=choice, reason=reason) for choice in compiled], base)
+        return results
+
+    def _choices(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Choice]:
+        only = self.ledger.options.only
+        proposed = [choice for choice in look.proposed if only is None or choice.technique in only]
+        found, refused = allowed(proposed, self.ledger.options.ceiling)
+        found = [choice for choice in found if with_choice(base, choice) is not None and self._is_open(choice, since)]
+        found, hopeless = worth_trying(found, look.bounds())
+        self.ledger.leave(([*refused] if since is None else []) + hopeless, base)
+        return found
+
+    def _is_open(self, choice: Choice, since: Sequence[Choice] | None) -> bool:
+        return since is None or not self.ledger.was_tried(choice) or tried_again(choice.technique, since)
+
+    # ── heats ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _heats(
+        self, look: Look, base: tuple[Choice, ...], choices: Sequence[Choice], *, in_time: bool = True
+    ) -> list[Tried]:
+        results = list[Tried]()
+        for choice in choices:
+            remembered = self.ledger.remembered(choice, base)
+            if remembered is not None:
+                self.ledger.note(remembered)
+                results.append(remembered)
+        new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
+        for heat in _in_groups(new, IN_A_HEAT):
+            if in_time and not self._has_time_for(look, len(heat)):
+                self.ledger.leave([Left(choice=choice, reason="the time was over") for choice in heat], base)
+            else:
+                results += self._heat(look, base, heat)
+        return results
+
+    def _heat(self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice]) -> list[Tried]:
+        """The first heat of a search has the base a second time, to see what no difference looks like."""
+        entries = [Entry(name=str(choice), plan=plan_of(with_choice(base, choice) or base)) for choice in heat]
+        if not self.ledger.heats:
+            entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
+        self.ledger.heats += 1
+        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_worth_seeing)
+        on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
+        outcome = run_heat(
+            self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
+        )
+        if AGAIN in outcome.seen:
+            noise = speedup(outcome.base, outcome.seen[AGAIN], look.length)
+            self.ledger.keep(Noise(speedup=noise, window_steps=pace.steps))
+        results = [_tried(choice, base, outcome, look) for choice in heat]
+        for tried in results:
+            self.ledger.note(tried)
+            if tried.verdict == "faster" and tried.choice.preserves is Preserves.BITS:
+                losses = outcome.losses
+                self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
+        return results
+
+    def _has_time_for(self, look: Look, candidates: int) -> bool:
+        """Whether a heat of so many candidates leaves time for the end; the first heat is always run."""
+        window = max(WINDOW_SECONDS, look.step_seconds)
+        heat = window * (LEAST_PAIRS + candidates * LEAST_PAIRS / 2)
+        return not self.ledger.heats or heat + self._end_seconds(look) < self.ledger.seconds_left
+
+    def _end_seconds(self, look: Look) -> float:
+        return max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS * FOR_THE_END
+
+
+def watching(ledger: Ledger, what: str) -> Callable[[int, int, dict[str, float]], None]:
+    """Tells how a heat goes."""
+
+    def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
+        ledger.tell(Doing(what=what, done=done, whole=whole, ratios=ratios))
+
+    return watch
+
+
+def _tried(choice: Choice, base: tuple[Choice, ...], outcome: Outcome, look: Look) -> Tried:
+    name = str(choice)
+    if name in outcome.failed:
+        failure = outcome.failed[name]
+        return Tried(choice=choice, on=base, verdict="failed", reason=f"{failure.fate.value}: {failure.what}")
+    if name in outcome.dropped:
+        ratios = outcome.dropped[name]
+        reason = f"{min(ratios):.2f} to {max(ratios):.2f} times as fast in {len(ratios)} pairs, and left early"
+        verdict = "slower" if max(ratios) < 1 / WORTH_SEEING else "no difference"
+        return Tried(choice=choice, on=base, verdict=verdict, reason=reason)
+    found, seen = speedup(outcome.base, outcome.seen[name], look.length), costs(outcome.seen[name], look.length)
+    return Tried(choice=choice, on=base, verdict=_verdict(found), reason=f"{found}", speedup=found, costs=seen)
+
+
+def _verdict(found: Speedup) -> str:
+    if is_gain(found):
+        return "faster"
+    return "slower" if found.high < 1 / WORTH_SEEING else "no difference"
+
+
+def _winners(results: Sequence[Tried]) -> list[Choice]:
+    """The fastest choice of every technique that was faster, the fastest technique first."""
+    faster = sorted((tried for tried in results if tried.verdict == "faster"), key=_ratio, reverse=True)
+    best = dict[str, Choice]()
+    for tried in faster:
+        best.setdefault(tried.choice.technique, tried.choice)
+    return list(best.values())
+
+
+def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Choice]:
+    """The next value of every technique whose last value was the best of its values so far."""
+    onward = dict[str, Choice]()
+    for choice in waiting:
+        mine = [tried for tried in results if tried.choice.technique == choice.technique]
+        if mine and mine[-1].verdict == "faster" and mine[-1] is max(mine, key=_ratio):
+            onward.setdefault(choice.technique, choice)
+    return list(onward.values())
+
+
+def _in_groups(choices: Sequence[Choice], most: int) -> Iterator[Sequence[Choice]]:
+    """As few groups as can be, of nearly one size."""
+    groups = math.ceil(len(choices) / most)
+    ends = [len(choices) * group // max(groups, 1) for group in range(groups + 1)]
+    for begin, end in pairwise(ends):
+        yield choices[begin:end]
+
+
+def _ratio(tried: Tried) -> float:
+    return tried.speedup.ratio if tried.speedup is not None else 0.0

@@ -1,0 +1,103 @@
+"""The bench of the judge: what it plants, how it counts, and a sample of what it shows; the whole is a proof."""
+
+from __future__ import annotations
+
+import pytest
+from bench.judge import (
+    EXACT,
+    HARMS,
+    PAIRS,
+    PLAIN,
+    SAME,
+    SHORT_PAIRS,
+    SHORT_STEPS,
+    Kind,
+    share_interval,
+    table,
+    target_of,
+    train_all,
+    whole_tests,
+    written,
+)
+from bench.judge_jobs import TRAIN, job
+
+from hasten.measure.curves import Criterion
+from hasten.tune.loss_proof import EARLY, SHORT_MARGIN, judged
+from hasten.tune.nursery import nursery
+from hasten.tune.pairs import Pair, Trained
+
+
+def named(name: str) -> Kind:
+    return next(kind for kind in (*SAME, *HARMS, *EXACT) if kind.name == name)
+
+
+def values(*losses: float) -> list[Trained]:
+    """Runs whose first losses differ, as those of different seeds do."""
+    return [Trained(losses=(9.0 + n, loss), results={"loss": loss}) for n, loss in enumerate(losses)]
+
+
+def test_six_harms_are_planted():
+    assert len(HARMS) == 6
+    assert all(kind.is_harm for kind in HARMS)
+    assert not any(kind.is_harm for kind in (PLAIN, *SAME, *EXACT))
+
+
+def test_a_tenth_of_the_data_is_dropped_by_the_job_that_drops_it():
+    assert len(job(kept=0.9).train[0]) == 0.9 * TRAIN
+
+
+def test_runs_are_split_into_tests_of_so_many_pairs():
+    plain, other = values(*[2.0, 2.1, 1.9] * 2), values(2.0, 2.1, 1.9, 2.2, 2.31, 2.09)
+    first, second = whole_tests(plain, other, 3)
+    assert (first.verdict, second.verdict) == ("equivalent", "harmed")
+    assert [pair.seed for pair in second.pairs] == [pair.seed + 3 for pair in first.pairs]
+    rows = table({"this": [first, second]})
+    assert rows[-1].startswith("| this | 1 | 0 | 0 | 1 | +5.")
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("accumulation", "missed"), ("rate × 1.3", "met")])
+def test_what_does_no_harm_must_be_called_equivalent_and_a_harm_never(name, outcome):
+    harmed = whole_tests(values(*[2.0, 2.1, 1.9] * 20), values(*[2.2, 2.3, 2.1] * 20), 3)
+    assert target_of(named(name), harmed).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "low", "high"), [(20, 20, 0.8316, 1.0), (0, 10, 0.0, 0.3085), (8, 10, 0.4439, 0.9748)]
+)
+def test_the_interval_of_a_share_is_that_of_clopper_and_pearson(hits, trials, low, high):
+    assert share_interval(hits, trials) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_a_record_tells_every_test_and_every_pair(tmp_path):
+    tests = {"rate × 1.3": whole_tests(values(2.0, 2.1, 1.9), values(2.2, 2.3, 2.1), 3)}
+    targets = [target_of(named("rate × 1.3"), tests["rate × 1.3"])]
+    home = written(tests, tests, targets, {"itself": True}, tmp_path)
+    assert {path.name for path in home.iterdir()} == {"README.md", "result.json", "samples.jsonl", "environment.json"}
+    assert '"plain": [2.0, 2.1, 1.9], "planned": [2.2, 2.3, 2.1]' in (home / "samples.jsonl").read_text()
+    assert "| rate × 1.3 | 0 | 0 | 0 | 1 |" in (home / "README.md").read_text()
+
+
+@pytest.mark.trap(50)
+def test_a_few_steps_of_three_pairs_show_a_gross_harm_and_none_where_there_is_none():
+    kept = nursery()
+    runs = train_all(
+        (PLAIN, named("loss scaling"), named("clip before unscale")), range(SHORT_PAIRS), steps=SHORT_STEPS
+    )
+    assert kept.lives
+    plain = runs.pop(PLAIN.name)
+    assert runs["loss scaling"] == plain
+    found = [
+        Pair(seed=n, plain=a, planned=b)
+        for n, (a, b) in enumerate(zip(plain, runs["clip before unscale"], strict=True))
+    ]
+    assert judged(found, Criterion(metric=EARLY, margin=SHORT_MARGIN), SHORT_PAIRS).verdict == "harmed"
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_the_judge_rejects_all_six_harms_and_passes_what_does_none():
+    runs = train_all((PLAIN, *SAME, *HARMS), range(PAIRS))
+    verdicts = {kind.name: whole_tests(runs["plain"], runs[kind.name], PAIRS)[0].verdict for kind in (*SAME, *HARMS)}
+    assert {verdicts[kind.name] for kind in SAME} == {"equivalent"}
+    assert "equivalent" not in {verdicts[kind.name] for kind in HARMS}

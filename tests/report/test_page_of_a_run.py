@@ -1,0 +1,114 @@
+"""What the page of a run says."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hasten.errors import Misconfigured
+from hasten.facts.events import Finished, Noticed, Trained
+from hasten.report.page.ran import next_command, page_of_run, sentence_of
+from hasten.report.page.run_log import read_run
+from report_samples import sample_run, write_run
+
+from .parsed import Page, faults
+
+
+def shown(folder: Path, events: list[Any] | None = None) -> Page:
+    html = page_of_run(read_run(write_run(folder, events)))
+    assert faults(html) == []
+    return Page(html)
+
+
+def without(kind: type) -> list[Any]:
+    return [event for event in sample_run() if not isinstance(event, kind)]
+
+
+def test_a_finished_run_is_told_in_one_sentence(tmp_path: Path):
+    log = read_run(write_run(tmp_path))
+    assert sentence_of(log) == "Trained 600 steps in 2 min 12 s: loss 0.1134 and accuracy 0.9944"
+    assert next_command(log) == "hasten tune examples/digits.py:job"
+
+
+def test_all_that_was_measured_has_its_section(tmp_path: Path):
+    page = shown(tmp_path)
+    for told in ("Loss", "Evaluations", "Learning rate", "Pace", "Memory over time", "Where this ran", "most memory"):
+        assert told in page.text
+    assert "5 convolution biases that a batch norm cancels were removed" in page.text
+    assert "half lay in" in page.text
+
+
+def test_a_run_that_was_killed_says_where_its_log_ends(tmp_path: Path):
+    log = read_run(write_run(tmp_path, without(Finished)))
+    assert sentence_of(log) == "The log of this run ends at step 600 of 600, after 2 min 12 s"
+    assert "The log has no end" in page_of_run(log)
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_counted(tmp_path: Path):
+    write_run(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "trained", "st')
+    assert "1 line of the log could not be read, and was left out." in page_of_run(read_run(tmp_path))
+
+
+def test_steps_that_were_trained_twice_stand_once_as_they_were_trained_last(tmp_path: Path):
+    events = sample_run()
+    trained = [event for event in events if isinstance(event, Trained)]
+    log = read_run(write_run(tmp_path, [*events, replace(trained[5], loss=0.5)]))
+    assert len(log.trained) == len(trained)
+    assert log.trained[5].loss == 0.5
+
+
+def test_a_loss_that_became_nan_is_told(tmp_path: Path):
+    write_run(tmp_path)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    table = json.loads(lines[9])
+    assert table["event"] == "trained"
+    lines[9] = json.dumps(table | {"loss": "NaN"})
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    log = read_run(tmp_path)
+    assert sum(math.isnan(event.loss) for event in log.trained) == 1
+    assert "training: 1 value of the loss is not finite, and leaves a gap." in page_of_run(log)
+
+
+def test_updates_that_were_skipped_are_told(tmp_path: Path):
+    events = [replace(event, skipped_updates=3) if isinstance(event, Finished) else event for event in sample_run()]
+    assert "3 updates had a gradient that was not finite, and were skipped." in shown(tmp_path, events).text
+
+
+def test_a_run_without_a_step_has_its_page(tmp_path: Path):
+    log = read_run(write_run(tmp_path, [Noticed(text="nothing yet")]))
+    assert sentence_of(log) == "The log of this run has no step"
+    assert faults(page_of_run(log)) == []
+
+
+def test_of_many_evaluations_the_best_is_among_those_shown(tmp_path: Path):
+    events = sample_run(steps=600)
+    log = read_run(write_run(tmp_path, events))
+    evaluated = [replace(event, best=index == 33) for index, event in enumerate(log.evaluated)]
+    page = Page(page_of_run(replace(log, evaluated=tuple(evaluated))))
+    assert "24 of 100 are shown" in page.text
+    assert f"step {evaluated[33].step:,}" in page.text
+    assert "best so far" in page.text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("metrics.jsonl", None, "is no folder of a run"),
+        ("environment.json", "{", "is no JSON"),
+        ("plan.toml", "[[", "TOML"),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, name: str, text: str | None, says: str):
+    write_run(tmp_path)
+    (tmp_path / name).unlink()
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(Misconfigured, match=says):
+        read_run(tmp_path)

@@ -1,0 +1,163 @@
+"""hasten prove loss: what it shows, what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from hasten.cli import app
+from hasten.cli.proving import distances
+from hasten.measure.curves import Criterion
+from hasten.tune.loss_proof import judged
+from hasten.tune.nursery import nursery
+from hasten.tune.pairs import Pair, Trained
+
+CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def torch_loaded_once():
+    """For all commands of these tests, which would each load it."""
+    return nursery()  # it lives as long as somebody holds it
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with jobs and plans, and the present one while the test runs."""
+    shutil.copy(Path(__file__).with_name("tune") / "loss_jobs.py", tmp_path)
+    (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
+    (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of hasten prove loss."""
+    result = CliRunner().invoke(app, ["prove", "loss", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def last_line(shown: str) -> str:
+    return shown.strip().splitlines()[-1].strip()
+
+
+def test_options_change_only_on_purpose():
+    prove = typer.main.get_command(app).commands["prove"]  # type: ignore[attr-defined]
+    options = [option for item in prove.commands["loss"].params for option in item.opts]
+    assert options == ["job", "--plan", "--pairs", "--margin", "--metric", "--steps", "--seeds", "--json"]
+    assert list(prove.commands) == ["loss"]
+
+
+def test_equal_arms_are_shown_pair_by_pair_and_the_plan_is_offered(here: Path):
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3")
+    assert code == 0
+    assert not CONTROL_CODE.search(shown)
+    assert "judged by  loss of the last evaluation, with a margin of 0.50%" in shown
+    rows = [line.split() for line in shown.splitlines() if line.endswith("+0.00%")]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert all(row[1] == row[2] for row in rows)
+    assert "all training losses of both arms are equal to the last bit" in shown
+    assert "loss is equivalent with 3 pairs" in shown
+    assert last_line(shown) == "next      hasten train loss_jobs.py:job --plan nothing.toml"
+
+
+def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: Path):
+    asked = ("--pairs", "3", "--margin", "1")
+    code, shown, _ = ran("loss_jobs.py:another_rate_when_planned", "--plan", "plan.toml", *asked)
+    assert code == 16
+    assert "loss is harmed with 3 pairs" in shown
+    assert "distance between the two arms' training losses" in shown
+    assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
+
+
+@pytest.mark.trap(51)
+def test_a_planned_run_that_becomes_nan_is_a_harm(here: Path):
+    code, shown, _ = ran("loss_jobs.py:never_finite_when_planned", "--plan", "plan.toml")
+    assert code == 16
+    assert "the planned run became not finite" in shown
+    assert re.search(r"^ +0 +\d\.\d+ +not finite +–$", shown, re.MULTILINE)
+
+
+def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
+    asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)
+    assert code == 17
+    assert "loss is inconclusive with 3 pairs" in shown
+    assert "would be called harm less often than 80%" in shown
+    again = r"next +hasten prove loss loss_jobs.py:job --plan plan.toml --pairs \d+ --seeds 7 --margin 0.01 --steps 9"
+    assert re.fullmatch(again, last_line(shown))
+
+
+def test_the_answer_is_one_object_for_a_program(here: Path):
+    asked = ("--pairs", "3", "--metric", "right", "--steps", "9", "--json")
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", *asked)
+    assert code == 0
+    found = json.loads(shown)
+    assert (found["verdict"], found["metric"], found["higher_is_better"]) == ("equivalent", "right", True)
+    assert found["harm"] == found["high"] == 0
+    assert found["unharmed"] is True
+    assert [pair["seed"] for pair in found["pairs"]] == [0, 1, 2]
+    assert all(pair["plain"] == pair["planned"] and pair["plain"]["steps"] == 9 for pair in found["pairs"])
+    assert found["next"] == "hasten train loss_jobs.py:job --plan nothing.toml"
+
+
+def test_an_arm_without_room_ends_with_the_code_of_memory_after_what_was_found(here: Path):
+    code, shown, _ = ran("loss_jobs.py:full_when_planned", "--plan", "plan.toml", "--json")
+    assert code == 12
+    found = json.loads(shown)
+    assert (found["verdict"], found["harm"]) == ("failed", None)
+    assert found["pairs"][0]["planned"]["failed"] == "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--metric", "rigth"], 2, 'did you mean "right"?'),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--metric", "silent"], 2, "whether higher is better"),
+        (["loss_jobs.py:jobb", "--plan", "nothing.toml"], 2, 'there is no function "jobb"'),
+        (["missing.py:job", "--plan", "nothing.toml"], 2, "missing.py: there is no such file"),
+        (["loss_jobs.py:job", "--plan", "plan.tml"], 2, "plan.tml: there is no such file"),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--margin", "0"], 2, "--margin"),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "2"], 2, "--pairs"),
+        (["loss_jobs.py:job"], 2, "--plan"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(here: Path, arguments: list[str], code: int, says: str):
+    ended, shown, error = ran(*arguments)
+    assert (ended, shown) == (code, "")
+    assert says in error
+
+
+@pytest.mark.parametrize(("seed", "says"), [(1, "1 of 9 pairs were trained, too few"), (3, "after 3 of 9 pairs")])
+def test_an_interruption_tells_what_the_finished_pairs_said(
+    here: Path, interruptible, monkeypatch: pytest.MonkeyPatch, seed: int, says: str
+):
+    monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
+    monkeypatch.setenv("HASTEN_TEST_SEED", str(seed))
+    code, shown, _ = ran("loss_jobs.py:interrupting", "--plan", "plan.toml", "--pairs", "9")
+    assert code == 130
+    assert says in shown
+    assert last_line(shown) == "next      hasten prove loss loss_jobs.py:interrupting --plan plan.toml --pairs 9"
+
+
+def test_the_distance_is_taken_pair_by_pair_so_that_signs_do_not_cancel():
+    found = [
+        Pair(seed=0, plain=trained(1.0, 2.0), planned=trained(1.0, 2.2)),
+        Pair(seed=1, plain=trained(2.0, 4.0), planned=trained(2.0, 3.6)),
+    ]
+    assert distances(judged(found, Criterion(), 5)) == pytest.approx([0.0, 10.0])
+    shorter = [*found, Pair(seed=2, plain=trained(1.0), planned=trained(1.0))]
+    assert distances(judged(shorter, Criterion(), 5)) == []
+
+
+def trained(*losses: float) -> Trained:
+    return Trained(losses=losses, results={"loss": losses[-1]})

@@ -1,0 +1,89 @@
+"""`hasten tune`: the plan that it writes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hasten.cli import app
+from hasten.facts.plan_file import read_plan
+from hasten.facts.trials import Confirmed, Surveyed, records_of
+
+CLOCKED = Path(__file__).parent / "tune" / "clocked_jobs.py"
+TRIALS = Path(__file__).parent / "tune" / "trial_jobs.py"
+
+
+def ran(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    result = CliRunner().invoke(app, ["tune", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
+    code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
+    assert code == 0
+    assert "this job would take " in out
+    assert f"hasten train {CLOCKED}:job --plan plan.toml" in out
+    assert "the same job again" in err
+    plan = read_plan(here / "plan.toml")
+    assert plan.value_of("microbatch") == 4
+    assert plan.choices[0].speedup is not None
+    assert plan.choices[0].proof is not None
+    with (here / "plan.trials.jsonl").open() as lines:
+        kinds = {type(record) for record in records_of(lines)}
+    assert {Surveyed, Confirmed} <= kinds
+
+
+def test_a_machine_is_answered_with_one_json_object(here: Path):
+    code, out, _ = ran(f"{CLOCKED}:job", "--allow", "bits", "--json", "--output", "other.toml")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["plan"] == "other.toml"
+    assert answer["choices"] == []
+    assert "nothing that was tried makes it faster" in answer["sentence"]
+    assert read_plan(here / "other.toml").choices == ()
+    assert all(each["reason"] for each in answer["rejected"])
+
+
+def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
+    (here / "plan.toml").write_text("schema = 1\n")
+    code, _, err = ran(f"{CLOCKED}:job")
+    assert code == 2
+    assert "no search has written it" in err
+    assert (here / "plan.toml").read_text() == "schema = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "says"),
+    [
+        ("job_raising", 10, "ZeroDivisionError: in the middle"),
+        ("job_never_finite", 13, "NonFinite"),
+        ("empty", 2, "has 0 samples"),
+        ("not_there", 2, "not_there"),
+    ],
+)
+def test_a_job_that_fails_as_it_is_ends_with_its_own_code_and_leaves_no_plan(
+    here: Path, function: str, code: int, says: str
+):
+    found, _, err = ran(f"{TRIALS}:{function}")
+    assert found == code
+    assert says in err
+    assert list(here.iterdir()) == []
+
+
+def test_a_class_that_there_is_not_is_refused(here: Path):
+    code, _, err = ran(f"{CLOCKED}:job", "--allow", "everything")
+    assert code == 2
+    assert "bits, rounding, statistics, training" in err
+    assert list(here.iterdir()) == []

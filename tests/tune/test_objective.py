@@ -1,0 +1,78 @@
+"""A plan is judged by the seconds to the end of the planned run, with all that is paid once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.errors import InvalidMeasurement
+from hasten.facts.trials import Costs
+from hasten.measure.paired import Window
+from hasten.tune.objective import Length, Seen, break_even_step, costs, one_off, speedup, totals
+
+RUN = Length(steps=100, epochs=5, evaluations=4)
+SECONDS = st.floats(0.001, 1000)
+
+
+def seen(seconds_per_step: float, *, arm: str = "plain", windows: int = 12, **rest: object) -> Seen:
+    made = tuple(Window(arm=arm, steps=2, seconds=2 * seconds_per_step) for _ in range(windows))
+    return Seen(windows=made, **{"one_off": 0.0, **rest})  # type: ignore[arg-type]
+
+
+def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what_is_paid_once():
+    arm = seen(0.5, one_off=7.0, turns=(0.25, 0.75, 0.5), evaluations=(2.0, 4.0))
+    assert [window.seconds for window in totals(arm, RUN)][:2] == [
+        7 + 100 * 0.5 + 4 * 0.5 + 4 * 2.0,
+        7 + 100 * 0.5 + 4 * 0.5 + 4 * 4.0,
+    ]
+    assert costs(arm, RUN).total == pytest.approx(7 + 50 + 2 + 12)
+
+
+def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():
+    plain, compiled = seen(0.5), seen(0.25, arm="compiled", one_off=40.0)
+    assert speedup(plain, compiled, RUN).high < 1
+    assert speedup(plain, compiled, Length(steps=1000, epochs=5, evaluations=4)).low > 1
+
+
+def test_evaluations_alone_can_make_a_run_faster():
+    plain, wide = seen(0.5, evaluations=(5.0,)), seen(0.5, arm="wide", evaluations=(2.5,))
+    assert speedup(plain, wide, RUN).low > 1
+
+
+def test_fewer_than_twelve_pairs_give_no_speedup():
+    with pytest.raises(InvalidMeasurement, match="too few"):
+        speedup(seen(0.5, windows=11), seen(0.5, arm="other", windows=11), RUN)
+
+
+def cost(one_off: float, step: float) -> Costs:
+    return Costs(one_off=one_off, step=step, turn=0, evaluation=0, total=one_off + 100 * step, peak_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("planned", "step"),
+    [
+        (cost(10, 0.25), 40),
+        (cost(10, 0.375), 80),
+        (cost(0, 0.25), 0),
+        (cost(0, 0.75), 0),  # it costs nothing more at the start; that it never saves is not said by this number
+        (cost(10, 0.5), None),
+        (cost(10, 0.75), None),
+    ],
+)
+def test_the_break_even_step_is_where_what_was_paid_is_saved(planned: Costs, step: int | None):
+    assert break_even_step(cost(0, 0.5), planned) == step
+
+
+@given(extra=SECONDS, plain=SECONDS, share=st.floats(0.01, 0.99))
+def test_from_the_break_even_step_on_the_plan_is_ahead_and_not_before(extra: float, plain: float, share: float):
+    planned = plain * share
+    step = break_even_step(cost(0, plain), cost(extra, planned))
+    assert step is not None
+    assert extra + step * planned <= step * plain * (1 + 1e-9)
+    assert extra + (step - 1) * planned >= (step - 1) * plain * (1 - 1e-9)
+
+
+def test_what_is_paid_once_is_the_build_the_first_batch_and_what_first_steps_take_beyond_their_time():
+    assert one_off(3.0, 0.5, Window(arm="a", steps=2, seconds=20.0), 0.25) == 3.0 + 0.5 + 19.5
+    assert one_off(3.0, None, Window(arm="a", steps=2, seconds=0.1), 0.25) == 3.0  # a lucky start saves nothing

@@ -1,0 +1,137 @@
+"""A search finds what was planted, keeps nothing that does nothing, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Preserves
+from hasten.facts.trials import Doing, Record, Surveyed, Tried, line_of, records_of
+from hasten.tune.arms import Arms
+from hasten.tune.fate import ArmFailed
+from hasten.tune.ledger import Options
+from hasten.tune.result import plan_found
+from hasten.tune.search import Found, Search
+
+JOBS = Path(__file__).with_name("clocked_jobs.py")
+
+
+@dataclass
+class Searched:
+    """One search and all that it said."""
+
+    found: Found
+    records: list[Record]
+    doing: list[Doing] = field(default_factory=list[Doing])
+
+    def verdicts(self) -> dict[str, str]:
+        tried = (record for record in self.records if isinstance(record, Tried))
+        return {str(record.choice): record.verdict for record in tried if not record.on}
+
+    def choices(self) -> list[str]:
+        return [str(choice) for choice in self.found.proven.choices] if self.found.proven else []
+
+
+def searched(
+    *only: str,
+    function: str = "job",
+    earlier: Sequence[Record] = (),
+    ceiling: Preserves = Preserves.ROUNDING,
+    tell: Callable[[Doing], None] = lambda doing: None,
+) -> Searched:
+    job, records, doing = f"{JOBS}:{function}", list[Record](), list[Doing]()
+
+    def told(each: Doing) -> None:
+        doing.append(each)
+        tell(each)
+
+    def same_key(surveyed: Surveyed) -> Sequence[Record]:
+        keys = {record.key for record in earlier if isinstance(record, Surveyed)}
+        return earlier if surveyed.key in keys else []
+
+    options = Options(seconds=1000, ceiling=ceiling, only=only)
+    search = Search(Arms(job), job, options, keep=records.append, tell=told, earlier=same_key)
+    return Searched(found=search(), records=records, doing=doing)
+
+
+def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not():
+    search = searched("microbatch", "threads")
+    assert search.choices() == ["microbatch = 4"]
+    assert search.found.proven is not None
+    assert search.found.proven.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert search.verdicts()["microbatch = 4"] == "faster"
+    assert search.verdicts()["threads = 1"] == "slower"
+
+
+def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it():
+    found = searched("microbatch", "threads").found
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    [kept] = plan.choices
+    assert kept.speedup is not None
+    assert kept.speedup.low > 1.5
+    assert plan.total is not None
+    assert plan.total.baseline_seconds == pytest.approx(2 * plan.total.planned_seconds, rel=0.05)
+    reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
+    assert reasons["threads", 1].startswith("slower: ")
+    assert "left early" in reasons["threads", 1]
+    assert all(reasons.values())
+
+
+@pytest.mark.trap(50)
+def test_what_does_nothing_is_not_kept():
+    search = searched("flush_denormals")
+    assert search.found.proven is None
+    assert search.verdicts() == {"flush_denormals = True": "no difference"}
+
+
+def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_reason():
+    search = searched("fused_optimizer")  # the planted clock gives the update no time
+    assert set(search.verdicts().values()) == {"skipped"}
+    reasons = {tried.reason for tried in search.found.ledger.tried}
+    assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
+
+
+def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
+    search = searched("microbatch", "threads", function="failing_in_microbatches")
+    assert search.verdicts()["microbatch = 4"] == "failed"
+    assert search.found.proven is None
+
+
+def test_when_the_job_itself_fails_there_is_nothing_to_search():
+    with pytest.raises(ArmFailed, match="in every arm"):
+        searched("microbatch", function="failing_at_once")
+
+
+def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials():
+    first = searched("microbatch", "threads")
+    read = records_of([line_of(record) + "\n" for record in first.records])
+    again = searched("microbatch", "threads", earlier=read)
+    assert again.choices() == first.choices()
+    assert not [doing for doing in again.doing if doing.what.startswith("trying")]
+    assert [doing for doing in first.doing if doing.what.startswith("trying")]
+
+
+def test_another_job_is_told_nothing_of_an_earlier_search():
+    first = searched("threads")
+    again = searched("threads", function="longer", earlier=first.records)
+    assert [doing for doing in again.doing if doing.what.startswith("trying")]
+
+
+def interrupting(where: str) -> Callable[[Doing], None]:
+    def tell(doing: Doing) -> None:
+        if doing.what.startswith(where) and doing.done == 2:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.parametrize("where", ["trying", "confirming"])
+def test_an_interrupted_search_keeps_what_it_knows_and_claims_nothing_that_is_not_confirmed(where: str):
+    search = searched("microbatch", tell=interrupting(where))
+    assert search.found.interrupted
+    assert search.found.proven is None
+    again = searched("microbatch", earlier=search.records)
+    assert again.choices() == ["microbatch = 4"]

@@ -1,0 +1,3 @@
+"""A library that ends whoever imports it."""
+
+raise SystemExit(4)
