@@ -3,7 +3,7 @@
 
 PY := .venv/bin/python
 
-.PHONY: help demo test proof check bench docs format clean
+.PHONY: help demo test proof check bench look docs format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s%s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,10 @@ check: .venv/.installed  ## format, lint, types and the shape of the code
 bench: .venv/.installed  ## measure a trainer's cost a step beside its peers; minutes, with nothing else running
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@$(PY) -m bench.overhead
+
+look: .venv/.installed  ## look at the report in a real browser, light and dark; it is a download of 200 MB
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,browser]'
+	@$(PY) -m pytest tests/report/test_page_in_browser.py
 
 docs: .venv/.installed  ## write the pages that are generated from the code
 	@$(PY) scripts/build_docs.py

@@ -5,13 +5,13 @@
     python -m bench.tuner --aa 100           # whether a search keeps what does nothing or slows down (aa_tuner.py)
     python -m bench.tuner --quick            # minutes; shows that it works, and judges nothing
 
-Each workload is tuned as a person would, `hasten tune JOB`. Then the oracle is found (tuner_grid.py), and its plan, the
-tuner's and that of random search run side by side on new windows, the oracle's twice, which is the control. At last the
-whole planned run is trained, plain and by the tuner's plan, each time with empty caches, and its seconds are held against
-those that the tuner had predicted.
+Each workload is tuned as a person would, `hasten tune JOB`. Then the oracle is found (tuner_grid.py), and its plan,
+the tuner's and that of random search run side by side on new windows, the oracle's twice, which is the control. At last
+the whole planned run is trained, plain and by the tuner's plan, each time with empty caches, and its seconds are held
+against those that the tuner had predicted.
 
-What was measured is kept in a folder, --work, as soon as it is known. A bench that is stopped goes on there, and a record
-is made of all that the folder holds.
+What was measured is kept in a folder, --work, as soon as it is known. A bench that is stopped goes on there, and a
+record is made of all that the folder holds. Empty it before measuring another state of the code.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The oracle of the tuner's bench: every configuration that a search may try, measured whatever it promises.
 
-A technique gives none of its values or one of its first few. The product of all techniques is raced: each configuration
-beside the plain job for three short windows, the fastest ones again for twelve. Nothing here asks the tuner's own bounds
-and orders, since they are what is judged. The product of many techniques has no end, so it is taken of those whose best
-value alone moved the job furthest, one technique after the other while it stays within a number that was fixed before;
-what is left out was measured alone, and is named.
+A technique gives none of its values or one of its first few. The product of all techniques is raced: each
+configuration beside the plain job for three short windows, the fastest ones again for twelve. Nothing here asks the
+tuner's own bounds and orders, since they are what is judged. The product of many techniques has no end, so it is taken
+of those whose best value alone moved the job furthest, one technique after the other while it stays within a number
+that was fixed before; what is left out was measured alone, and is named.
 
 Random search is played back from the same races: it draws configurations in a random order, pays for each what its race
 took, and reports the best that it has seen when the tuner's own seconds are over.

@@ -17,17 +17,16 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch._dynamo
-
 import hasten
-import hasten.tune.serve
 from hasten.training.locate import load_job
 from hasten.tune.libraries import libraries_of
+
+OURS = ("hasten.tune.serve", "torch._dynamo")  # what the arms of a search have loaded before they begin
 
 
 def timed(name: str, plan: str | None) -> dict[str, float]:
     """seconds: of all; loop_seconds: from the first step on, as the run's own log says."""
-    for library in libraries_of(name):
+    for library in (*OURS, *libraries_of(name)):
         importlib.import_module(library)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()

@@ -19,9 +19,9 @@ MOST_SECONDS, LEAST_OF_ORACLE, LEAST_WORKLOADS, MOST_APART = 60.0, 0.95, 9, 0.10
 STAGES = ("tune", "alone", "product", "finalists", "head_to_head", "realised")
 PEERS = (
     "Peers: random search over the same grid, with the tuner's own seconds. pytorch-autotune 2.0.0 is not measured: it "
-    "asks for bf16 of a CUDA device alone, so on a processor it has fp16 and compiling to try, and it takes a model and "
-    "one batch, not a loader. Lightning's batch size finder is not measured: it looks for the largest batch that fits, "
-    "which is another training with fewer updates, and memory that does not fit here ends the process",
+    "asks for bf16 of a CUDA device alone, so on a processor it has fp16 and compiling to try, and it takes a model "
+    "and one batch, not a loader. Lightning's batch size finder is not measured: it looks for the largest batch that "
+    "fits, which is another training with fewer updates, and memory that does not fit here ends the process",
 )
 Table = dict[str, Any]
 
@@ -33,13 +33,14 @@ def write(work: Path, names: Sequence[str], examples: Sequence[str], records: Pa
     measured = {name: read(work / name) for name in names if is_whole(work / name)}
     missing = [name for name in names if name not in measured]
     targets = judged(measured, examples, len(names))
+    modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
     claim = f"hasten tune on {len(measured)} workloads beside an exhaustive grid, and its predictions beside whole runs"
     page = [
         f"# {claim}",
         "",
         f"* Machine: {machine.summary}",
         f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
-        f"* Commit: {surroundings['commit'] or 'unknown'}{', with uncommitted changes' * surroundings['commit_modified']}",
+        f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
         "* Repeat: `python -m bench.tuner`",
         *([f"* Not in this record: {', '.join(missing)}"] if missing else []),
         "",

@@ -166,12 +166,12 @@ def test_an_arm_that_answers_more_than_it_was_asked_is_not_asked_again():
 
 
 def test_memory_that_grows_beyond_its_limit_ends_the_arm_before_the_machine_is_full():
-    found = failure("job_leaks", steps=40, memory_bytes=700 * MEBIBYTE)
+    found = failure("job_leaks", windows=1000, steps=40, memory_bytes=700 * MEBIBYTE)
     assert (found.fate, found.what.endswith("of memory, and 700 MiB are its limit")) == (Fate.OUT_OF_MEMORY, True)
 
 
 def test_memory_that_grows_in_windows_too_short_to_be_looked_at_is_seen_between_them():
-    assert failure("job_leaks", windows=40, steps=1, memory_bytes=700 * MEBIBYTE).fate is Fate.OUT_OF_MEMORY
+    assert failure("job_leaks", windows=1000, steps=1, memory_bytes=700 * MEBIBYTE).fate is Fate.OUT_OF_MEMORY
 
 
 def test_memory_of_what_an_arm_has_started_is_its_own():
@@ -186,7 +186,7 @@ def test_memory_that_processes_of_an_arm_share_is_counted_once():
 
 
 def test_an_arm_that_fills_its_folder_is_told_to():
-    found = failure("job_fills_its_folder", steps=20, windows=3, disk_bytes=8 * MEBIBYTE)
+    found = failure("job_fills_its_folder", steps=20, windows=1000, disk_bytes=8 * MEBIBYTE)
     assert (found.fate, found.what.endswith("into its folder, and 8.00 MiB are its limit")) == (Fate.DISK_FULL, True)
 
 

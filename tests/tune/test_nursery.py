@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -41,7 +42,8 @@ def test_a_library_that_cannot_be_loaded_beforehand_is_left_to_the_arm(library):
     assert nursery().pid == before
 
 
-def test_a_search_goes_on_where_the_process_that_arms_are_copied_from_is_killed(kept_nursery):
+def test_a_search_goes_on_where_the_process_that_arms_are_copied_from_is_killed(kept_nursery, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # nobody is left to delete the first one's folder
     everything = Arms(JOB)
     with everything.start("first", Plan()) as first:
         os.kill(nursery().pid, signal.SIGKILL)

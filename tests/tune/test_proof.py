@@ -101,7 +101,16 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
 
 @pytest.mark.proof
 @pytest.mark.trap(50)
-@pytest.mark.parametrize(("function", "plan"), [("digits", {"channels_last": True}), ("photos", {"cache": True})])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("function", "plan"),
+    [
+        ("digits", {"channels_last": True}),
+        ("photos", {"cache": True}),
+        ("digits", {"compile": "default"}),
+        ("text", {"compile": "default", "microbatch": 5}),
+    ],
+)
 def test_plans_of_the_examples_pass_as_a_search_asks_for_them(function, plan, tmp_path):
     found = GradientProver(Arms(f"{JOBS}:{function}"), tmp_path).prove(make_plan(**plan))
     assert found.passes, found.reason

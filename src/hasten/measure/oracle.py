@@ -361,8 +361,7 @@ def judge_updates(
 
 
 def _update_multiple(plain: UpdateError, plan: UpdateError) -> float:
-    error = math.sqrt(plan.error) if math.isfinite(plan.error) else math.inf
-    return _multiple(error, max(math.sqrt(plain.error), plan.floor))
+    return _multiple(math.sqrt(plan.error), max(math.sqrt(plain.error), plan.floor))
 
 
 def _of_update(name: str, plain: UpdateError, plan: UpdateError, steps: int, bound: float, fault: str = "") -> Verdict:

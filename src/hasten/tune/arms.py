@@ -99,7 +99,9 @@ class Arm:
 
     @property
     def held_bytes(self) -> int:
-        """The most memory that it and its processes were seen to hold, pages that they share counted in each."""
+        """The most memory that it and its processes were seen to hold, at the latest now; pages that they share are
+        counted in each."""
+        self._watch.look()
         return self._watch.most_bytes
 
     @contextmanager

@@ -20,7 +20,7 @@ Three things are judged, and the worst counts:
   very same gradient and the plain job's rates: momentum and a warm-up that begins at 0 have begun to count by then.
 
 Dropout is off in all arms: every dropout layer drops with a probability of 0. A model that draws random numbers in
-another way has no gradient to compare; it is found out by a second reference under another seed, and said.
+another way has no gradient to compare; it is found out by taking one step under two seeds, and said.
 
 What was given up: what clip_value cuts away is not seen. Buffers other than the plain job's own are not judged. And a
 job of which eight float64 steps take too long gets fewer: a wrong gradient is found all the same, as it is far beyond

@@ -111,7 +111,7 @@ def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, leng
                 for name, found in ratios.items():
                     if not running[name].entry.stays and no_faster(found):
                         dropped[name] = found
-                        del running[name]
+                        running.pop(name).arm.end()
             if not running:
                 break
         everyone = {base.name: first, **running}

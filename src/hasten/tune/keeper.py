@@ -10,10 +10,10 @@ or is gone by whatever way, and ends itself only when none of them is left. Shou
 dies with it and all others fall to the nursery, which ends them.
 
 All of them have sessions of their own: an interrupt from the keyboard reaches who searches, and nobody else. A wish for
-an arm is one line of JSON with four descriptors (see `copied`).
+an arm is one line of JSON with four descriptors (copied.py).
 
 What gets away: what another service starts when asked (a container, a job of the system's own timer), what has changed
-to another user's rights, and the descendants of an arm that has killed both its keeper and the nursery.
+to another user's rights, and the folder and the descendants of an arm that has killed both its keeper and the nursery.
 """
 
 from __future__ import annotations

@@ -1,0 +1,263 @@
+"""The bench of the tuner: its workloads, its grid, what it judges and how it goes on; a sample of each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from bench.aa_tuner import HARMS, NOTHING, interval, searched, targets, wanted
+from bench.tuner import EXAMPLES, EXPECTED, OWN, QUICK, WORKLOADS, Bench
+from bench.tuner_grid import (
+    NEVER,
+    Raced,
+    allowed_values,
+    alone,
+    best,
+    fastest,
+    grid,
+    legal_product,
+    raced_of,
+    random_search,
+)
+from bench.tuner_record import STAGES, errors, judged, read, write
+
+import hasten
+from bench import tuner_jobs
+from hasten.facts.choice import Choice, Preserves
+
+
+def choice(technique: str, value: object, preserves: Preserves | None = Preserves.ROUNDING) -> Choice:
+    return Choice(technique=technique, value=value, preserves=preserves)
+
+
+BF16, FLUSH, COMPILE = choice("precision", "bf16"), choice("flush_denormals", True), choice("compile", "default")
+THREADS = [choice("threads", count) for count in (1, 2, 3, 4)]
+WORKERS, KEPT = choice("loader_workers", 2), choice("persistent_workers", True)
+
+
+def raced(ratio: float, *choices: Choice, seconds: float = 1.0) -> Raced:
+    return Raced(configuration=choices, ratio=ratio, seconds=seconds)
+
+
+# ── workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_there_are_ten_workloads():
+    assert len(WORKLOADS) == 10
+    assert {*EXAMPLES, *OWN} == set(WORKLOADS)
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if name not in ("loader", "transfer")])
+def test_a_workload_learns_and_is_the_same_every_time(name):
+    losses = list[list[float]]()
+    for seed in (1, 2):
+        torch.manual_seed(seed)  # the caller's own numbers are of no account
+        with hasten.prepare(getattr(tuner_jobs, name)()) as run:
+            batch = next(iter(run.batches()))
+            losses.append([float(run.step(batch)) for _ in range(2)])
+    assert losses[0] == losses[1]
+    assert losses[0][0] != losses[0][1]
+
+
+def test_the_pictures_are_the_same_every_time(tmp_path):
+    for part in ("one", "other"):
+        tuner_jobs.write_jpegs(tmp_path / part, 8)
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.jpg"))
+    assert len(files) == 8
+    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
+
+
+def test_the_planted_choice_is_seen_from_inside_and_only_then_costs():
+    tuner_jobs.flushes.cache_clear()
+    assert tuner_jobs.units(0.3) == tuner_jobs.UNITS
+    try:
+        assert torch.set_flush_denormal(True)
+        tuner_jobs.flushes.cache_clear()
+        assert [tuner_jobs.units(slower) / tuner_jobs.UNITS for slower in (0.0, 0.05, 0.1, 0.3)] == [1, 1.05, 1.1, 1.3]
+    finally:
+        torch.set_flush_denormal(False)
+        tuner_jobs.flushes.cache_clear()
+
+
+# ── the grid ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_no_plan_may_hold_is_left_out_with_its_reason():
+    schedule = choice("schedule", "one-cycle", None)
+    values, left = allowed_values([BF16, FLUSH, COMPILE, schedule, *THREADS], Preserves.STATISTICS, [FLUSH])
+    assert values == [[BF16], THREADS[:3]]
+    assert left == [
+        "flush_denormals = True: failed the proof of its claim on this job",
+        f"compile = default: {NEVER['compile']}",
+        "schedule = one-cycle: changes more than a search is allowed to",
+        "threads = 4: beyond the first 3 values",
+    ]
+
+
+def test_the_grid_is_every_legal_way_to_take_none_or_one_of_each():
+    found = legal_product([[BF16], THREADS[:2], [WORKERS], [KEPT]])
+    assert len(found) == 2 * 3 * 3 - 1  # workers that persist need workers
+    assert (KEPT,) not in found
+    assert (BF16, THREADS[0], WORKERS, KEPT) in found
+
+
+def test_what_needs_another_technique_is_raced_with_it():
+    assert alone([[KEPT], [WORKERS]]) == [(WORKERS, KEPT), (WORKERS,)]
+    assert alone([[KEPT]]) == []
+
+
+def test_the_product_is_of_what_moved_the_job_furthest_and_names_what_it_has_no_room_for():
+    singles = [raced(1.01, FLUSH), raced(0.5, THREADS[0]), raced(1.2, THREADS[1]), raced(2.0, BF16)]
+    found, left = grid([[FLUSH], THREADS[:2], [BF16]], singles, 5)
+    assert {frozenset(map(str, each)) for each in found} == {
+        frozenset(each)
+        for each in (
+            ["precision = bf16"],
+            ["threads = 1"],
+            ["threads = 2"],
+            ["precision = bf16", "threads = 1"],
+            ["precision = bf16", "threads = 2"],
+        )
+    }
+    assert left == ["flush_denormals"]
+
+
+def test_what_a_technique_moves_is_counted_beyond_the_one_that_it_needs():
+    singles = [raced(3.0, WORKERS), raced(3.0, WORKERS, KEPT), raced(1.1, FLUSH)]
+    assert grid([[WORKERS], [KEPT], [FLUSH]], singles, 3)[1] == ["persistent_workers"]
+
+
+def test_the_fastest_is_the_plain_job_where_nothing_was_faster():
+    assert best([raced(0.9, BF16), raced(0.0, FLUSH)]) == ()
+    assert best([raced(1.1, BF16), raced(1.3, FLUSH)]) == (FLUSH,)
+
+
+def test_finalists_are_the_fastest_and_none_twice():
+    many = [raced(1.1, BF16), raced(1.3, FLUSH, BF16), raced(1.2, BF16, FLUSH), raced(0.0, COMPILE)]
+    assert fastest(many, 8) == [(FLUSH, BF16), (BF16,)]
+    assert fastest(many, 1) == [(FLUSH, BF16)]
+
+
+def test_random_search_sees_what_its_seconds_pay_for():
+    many = [raced(1 + number / 100, choice("threads", number), seconds=2.0) for number in range(1, 21)]
+    found, seen = random_search(many, 10.0, seed=0)
+    assert seen == 5
+    assert random_search(many, 10.0, seed=0)[0] == found
+    assert random_search(many, 1000.0, seed=0) == ((choice("threads", 20),), 20)
+
+
+def test_what_was_raced_is_read_as_it_was_written():
+    one = Raced(configuration=(BF16, WORKERS), ratio=1.5, seconds=2.5, failed=None)
+    assert raced_of(json.loads(json.dumps(one.as_table()))) == one
+
+
+# ── going on, and the record ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stage_is_measured_once(tmp_path):
+    def bench() -> Bench:
+        found = Bench("rows", tmp_path, QUICK, lambda what: None)
+        found._alone = lambda: {"raced": [], "windows": measured.append(1)}  # type: ignore[method-assign]
+        return found
+
+    measured = list[int]()
+    assert bench().stage("alone")["raced"] == []
+    assert bench().stage("alone")["stage_seconds"] >= 0
+    assert len(measured) == 1
+
+
+def measured_workload(folder, ratio: float, seconds: float, predicted: float = 10.0) -> None:
+    """As the stages leave it."""
+    interval = {"ratio": ratio, "low": ratio - 0.02, "high": ratio + 0.02, "pairs": 12}
+    windows = [{"heat": 0, "arm": "oracle", "steps": 50, "seconds": [1.0]}]
+    run = {"seconds": 10.0, "loop_seconds": 9.9, "steps": 5, "wall_seconds": 13.0}
+    stages = {
+        "tune": {"seconds": seconds, "choices": [], "harmful": [], "compiled": False},
+        "alone": {"raced": [], "left": ["compile = default: too long"], "windows": windows},
+        "product": {"raced": [raced(0.0, BF16).as_table() | {"failed": "crashed: at once"}], "left": ["threads"]},
+        "finalists": {"raced": []},
+        "head_to_head": {
+            "oracle": [],
+            "grid": 3,
+            "random_saw": 2,
+            "tuned_is_the_oracle": False,
+            "window_is_short": False,
+            "windows": windows,
+            **dict.fromkeys(("control", "tuned_over_oracle", "random_over_oracle"), interval),
+        },
+        "realised": {
+            "predicted": {"baseline_seconds": predicted, "planned_seconds": 10.0},
+            "plain": [run, {**run, "seconds": 8.0}],
+            "planned": [run],
+        },
+    }
+    assert set(stages) == set(STAGES) == set(EXPECTED)
+    folder.mkdir(parents=True)
+    for stage, found in stages.items():
+        (folder / f"{stage}.json").write_text(json.dumps(found))
+
+
+def test_the_targets_are_seconds_share_of_the_oracle_and_how_far_predictions_lie_apart(tmp_path):
+    for name, ratio in {"digits": 1.0, "rows": 0.96, "text": 0.8}.items():
+        measured_workload(tmp_path / name, ratio, seconds=61.0 if name == "text" else 30.0, predicted=12.0)
+    measured = {name: read(tmp_path / name) for name in ("digits", "rows", "text")}
+    found = {target.name: target for target in judged(measured, ["digits", "text"], 3)}
+    assert found["digits: seconds of hasten tune"].outcome == "met"
+    assert found["text: seconds of hasten tune"].outcome == "missed"
+    oracle = found["workloads of 3 whose plan is at least 0.95 of the oracle's"]
+    assert (oracle.low, oracle.value, oracle.high) == (1, 2, 2)
+    assert errors(measured["rows"], "plain") == pytest.approx([0.2, 0.5])
+    assert found["rows, plain: share by which the prediction and the whole run lie apart"].outcome == "missed"
+    assert found["rows, planned: share by which the prediction and the whole run lie apart"].outcome == "met"
+    assert not any("oracle" in target.name for target in judged(measured, [], 10))  # a part decides nothing
+
+
+def test_a_record_holds_every_window_and_names_what_was_left_out(tmp_path):
+    measured_workload(tmp_path / "work" / "rows", 0.97, seconds=30.0)
+    (tmp_path / "work" / "memory").mkdir()  # was interrupted
+    home = write(tmp_path / "work", ["rows", "memory"], [], tmp_path / "records")
+    page, result = (home / "README.md").read_text(), json.loads((home / "result.json").read_text())
+    assert "| rows | 30 | plain | plain | 0.970 (0.950–0.990) |" in page
+    assert "left out: compile = default: too long" in page
+    assert "raced alone and not in the product: threads" in page
+    assert "failed: precision = bf16: crashed: at once" in page
+    assert "Not in this record: memory" in page
+    assert result["missing"] == ["memory"]
+    assert (home / "samples.jsonl").read_text().count('"workload": "rows"') == 2
+
+
+# ── choices that do nothing ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def line(job: str, *kept: str, seconds: float = 1.0) -> dict:
+    return {"job": job, "kept": list(kept), "tried": [{"verdict": "faster" if kept else "slower"}], "seconds": seconds}
+
+
+def test_searches_are_counted_with_their_exact_interval():
+    lines = [line(NOTHING)] * 95 + [line(NOTHING, "flush_denormals = True")] * 5 + [line(HARMS[0])] * 7
+    nothing, harmful = targets(lines)
+    assert (nothing.value, nothing.bound, nothing.outcome) == (5, 5, "met")
+    assert (harmful.value, harmful.bound, harmful.outcome) == (0, 0, "met")
+    assert interval(lines).startswith("5 of 100 searches kept what does nothing: 5.0% (1.6% to 11.3%")
+    assert targets([*lines, line(NOTHING, "x"), line(HARMS[1], "x")])[0].outcome == "missed"
+    assert targets([line(HARMS[1], "x")])[0].outcome == "missed"
+
+
+def test_searches_go_on_where_they_were(tmp_path):
+    jobs = wanted(2, 4)
+    assert jobs == [NOTHING, NOTHING, *HARMS, HARMS[0]]
+    done = [line(job, seconds=float(number)) for number, job in enumerate(reversed(jobs))]
+    (tmp_path / "searches.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in done))
+    lines = searched(tmp_path, jobs)
+    assert [each["job"] for each in lines] == jobs
+    assert sorted(each["seconds"] for each in lines) == [0, 1, 2, 3, 4, 5]  # each is counted once
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+def test_a_search_keeps_nothing_of_a_choice_that_makes_steps_slower(tmp_path):
+    [found] = searched(tmp_path, [HARMS[-1]])
+    assert found["kept"] == []
+    assert len(found["tried"]) == 1
+    assert json.loads((tmp_path / "searches.jsonl").read_text()) == found
