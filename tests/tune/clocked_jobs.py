@@ -84,13 +84,17 @@ def failing_always() -> hasten.Job:
     return job(failing)
 
 
-def failing_in_microbatches() -> hasten.Job:
+def failing_in_microbatches(after: float = 2.0) -> hasten.Job:
     def failing(model: nn.Module, batch: Any) -> torch.Tensor:
-        if len(batch[0]) < 8 and CLOCK.now > 5:
+        if len(batch[0]) < 8 and CLOCK.now > after:
             raise ZeroDivisionError("only in microbatches")
         return loss(model, batch)
 
     return job(failing)
+
+
+def failing_late_in_microbatches() -> hasten.Job:
+    return failing_in_microbatches(after=5.0)
 
 
 def failing_at_once() -> hasten.Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hasten.facts.plan import Plan, make_plan
 from hasten.tune.arms import Arms
 from hasten.tune.fate import ArmFailed, Fate
-from hasten.tune.heat import Entry, Outcome, Pace, no_faster, run_heat
+from hasten.tune.heat import Entry, Outcome, Pace, early_speedup, is_known, run_heat
 from hasten.tune.objective import Length, speedup
 
 JOBS = Path(__file__).with_name("clocked_jobs.py")
@@ -32,24 +33,25 @@ def heat(*entries: Entry, function: str = "job", pace: Pace | None = None) -> Ou
 @pytest.mark.trap(50)
 def test_a_planted_gain_is_measured_as_it_is_and_a_planted_slow_down_leaves_at_the_first_look():
     outcome = heat(BF16, ONE_THREAD)
-    assert speedup(outcome.base, outcome.seen["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
-    assert [round(ratio, 1) for ratio in outcome.dropped["one thread"]] == [0.7] * 3
-    assert len(outcome.base.windows) == len(outcome.seen["bf16"].windows) == 12
-    assert "one thread" not in outcome.seen
+    assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
+    assert early_speedup(outcome.early["one thread"]).ratio == pytest.approx(2 / 3, rel=0.05)
+    assert len(outcome.base.windows) == len(outcome.seen["bf16"].windows) == 3
 
 
 def test_a_control_stays_to_the_end_whatever_it_looks_like():
-    outcome = heat(Entry(name="control", plan=make_plan(threads=1), stays=True))
+    outcome = heat(Entry(name="control", plan=make_plan(threads=1), stays=True), pace=Pace(steps=2, looks=()))
     assert len(outcome.seen["control"].windows) == 12
+    assert speedup(outcome.base, outcome.seen["control"], LENGTH).ratio == pytest.approx(2 / 3, rel=0.05)
 
 
-def test_a_heat_is_over_when_nobody_is_left():
-    outcome = heat(ONE_THREAD)
-    assert len(outcome.base.windows) == 3
+def test_a_heat_is_over_when_only_a_control_is_left():
+    outcome = heat(ONE_THREAD, Entry(name="control", plan=Plan(), stays=True))
+    assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
 
 
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
-    outcome = heat(BF16, Entry(name="control", plan=Plan(), stays=True), function="failing_in_bf16")
+    control = Entry(name="control", plan=Plan(), stays=True)
+    outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))
     assert outcome.failed["bf16"].fate is Fate.CRASHED
     assert len(outcome.seen["control"].windows) == 12
 
@@ -66,20 +68,29 @@ def test_when_the_base_fails_the_heat_fails():
 
 
 def test_the_wait_for_a_new_epoch_is_measured_also_where_no_window_met_one():
-    outcome = heat(BF16, pace=Pace(steps=1, rounds=12))
+    outcome = heat(BF16, pace=Pace(steps=1))
     assert len(outcome.base.turns) == len(outcome.seen["bf16"].turns) == 1
 
 
 @pytest.mark.parametrize(
-    ("ratios", "leaves"),
+    ("ratios", "known"),
     [
-        ((0.7, 0.7, 0.7), True),
-        ((0.9, 1.2, 0.9), False),  # too noisy to say after three
-        ((1.3, 1.3, 1.3), False),
-        ((1.0, 1.0, 1.0), True),  # sure to be no faster
-        ((0.9, 1.2, 1.0, 0.9, 1.1), True),  # its middle is no gain
-        ((0.9, 1.2, 1.03, 1.03, 1.1), False),
+        ((0.7, 0.71, 0.7), True),  # slower
+        ((1.3, 1.31, 1.3), True),  # clearly faster
+        ((1.0, 1.001, 1.0), True),  # not worth seeing
+        ((1.04, 1.09, 1.05), False),  # faster, but not clearly
+        ((0.9, 1.3, 1.2), False),  # it may yet be
+        ((0.9, 1.3, 0.8), False),  # three say too little of their own spread
+        ((0.9, 1.2, 0.95, 0.9, 1.1), True),  # out of reach
+        ((0.95, 1.12, 1.07, 1.0, 1.1), False),
     ],
 )
-def test_who_leaves_is_sure_not_to_be_worth_it_or_is_not_faster_at_five(ratios: tuple[float, ...], leaves: bool):
-    assert no_faster(ratios) is leaves
+def test_who_leaves_is_clearly_faster_or_not_worth_it_or_can_no_longer_be(ratios: tuple[float, ...], known: bool):
+    assert is_known(ratios) is known
+
+
+def test_few_pairs_are_told_with_students_interval():
+    found = early_speedup((1.0, 1.1, 1.21))
+    assert (found.ratio, found.pairs) == (pytest.approx(1.1), 3)
+    assert found.high == pytest.approx(1.1 * math.exp(4.303 * math.log(1.1) / math.sqrt(3)))
+    assert found.low == pytest.approx(1.1**2 / found.high)

@@ -75,8 +75,7 @@ def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it():
     assert plan.total is not None
     assert plan.total.baseline_seconds == pytest.approx(2 * plan.total.planned_seconds, rel=0.05)
     reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
-    assert reasons["threads", 1].startswith("slower: ")
-    assert "left early" in reasons["threads", 1]
+    assert reasons["threads", 1].startswith("slower: 0.67× (0.6")
     assert all(reasons.values())
 
 
@@ -97,7 +96,16 @@ def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_
 def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
     search = searched("microbatch", "threads", function="failing_in_microbatches")
     assert search.verdicts()["microbatch = 4"] == "failed"
+    assert search.verdicts()["threads = 1"] == "slower"
     assert search.found.proven is None
+
+
+def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
+    found = searched("microbatch", function="failing_late_in_microbatches").found
+    assert found.proven is None
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
+    assert "failed: crashed: ZeroDivisionError: only in microbatches" in reasons[4]
 
 
 def test_when_the_job_itself_fails_there_is_nothing_to_search():

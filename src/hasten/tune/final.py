@@ -4,9 +4,10 @@ All arms are new processes on windows of their own. A search looks at many choic
 to come twice, and against the plain job once more in a second process, which says how far equal arms lie apart now. A
 plan whose interval does not lie beyond that of equal arms is no plan.
 
-What a choice is worth is what the plan loses without it. One whose absence changes nothing earns nothing, and goes; so
-does one that only looked good before another was there. When several go, the rest is measured again, as two choices can
-stand in for each other: either alone can go, and both together not.
+What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
+here is whether that is still there: one without which the plan is as fast, or faster, earns nothing and goes. Of one
+that stays the interval says how sure this second answer alone would be. When several go, the rest is measured again, as
+two choices can stand in for each other: either alone can go, and both together not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hasten.facts.trials import Confirmed, Earned
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import plan_of, without
 from hasten.tune.heat import Entry, Outcome, Pace, Watch, run_heat
-from hasten.tune.objective import Length, Seen, costs, is_gain, speedup
+from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, speedup
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
 
@@ -108,7 +109,7 @@ def _earned(name: str, left: Choice, whole: Seen, outcome: Outcome, length: Leng
     if name in outcome.failed:  # the plan needs it to run at all
         return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
     found = speedup(outcome.seen[name], whole, length)
-    return Earned(choice=left, speedup=found, kept=is_gain(found))
+    return Earned(choice=left, speedup=found, kept=found.ratio >= WORTH_SEEING)
 
 
 def _with_measured(found: Final, idle: Choice, length: Length) -> Final | None:

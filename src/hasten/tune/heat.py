@@ -1,12 +1,13 @@
 """One heat: several plans beside the plan that they are to beat, all alive at once, window by window in turns.
 
 Every round gives each arm one window, and every other round goes backwards. All are compared with the same windows of
-the base, so it is measured once however many take part. At some rounds the heat is looked at, and an arm that is
-clearly no faster goes: most choices lose, and the time is for the few that may not.
+the base, so it is measured once however many take part. At some rounds the heat is looked at, and an arm goes whose
+result is known: one that is clearly faster, one that is not, and one that can no longer come to be so by the last
+round. The time is for those in between.
 
-Looking early at the losers is safe and at the winners it is not. Whoever leaves can only be missed, so dropping early
-raises no false win; whoever stays is measured to the end, and what it wins here is only a reason to confirm it on
-windows of its own (final.py). So an arm's result is worth something only where it has all its windows.
+Looking early makes false wins likelier, the more so the more often one looks. What is won here is therefore no result:
+it is a reason to measure it once more, on windows of its own that nobody looks at before they are all there
+(final.py). Who leaves as no faster can only be missed.
 
 An arm that fails leaves the heat alone. When the base fails, the heat is over.
 """
@@ -19,17 +20,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 
+from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan
 from hasten.measure.paired import LEAST_PAIRS, Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed
 from hasten.tune.objective import WORTH_SEEING, Length, Seen, one_off, paired_totals
 
-LOOKS = (3, 5, 8)  # rounds after which those that are no faster go
-ENOUGH = 5  # pairs, whose median alone decides whether the next windows are worth their time
+LOOKS = (3, 5, 8)  # rounds after which those whose result is known go
+ENOUGH = 5  # pairs, whose spread can be believed
+CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 WARM_UP_STEPS = 2
-# Student's 97.5 % quantile by the number of pairs at a look.
-_CRITICAL = {3: 4.303, 5: 2.776, 8: 2.365}
+# Student's 97.5 % quantile, by the number of pairs.
+_CRITICAL = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228}
+_AT_THE_END = 2.201  # of LEAST_PAIRS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +81,13 @@ class Runner:
 class Outcome:
     """What a heat gave: the base's windows, and by the name of each entry what was seen of it or how it failed.
 
-    dropped: name -> its ratios so far, for those that left early.
+    early: name -> its ratios, for those that left before the last round; their windows are fewer than the base's.
     """
 
     base: Seen
     seen: dict[str, Seen]
     failed: dict[str, ArmFailed]
-    dropped: dict[str, tuple[float, ...]]
+    early: dict[str, tuple[float, ...]]
     losses: dict[str, tuple[float, ...]]
     memory: dict[str, tuple[int, ...]]
 
@@ -94,7 +98,7 @@ Watch = Callable[[int, int, dict[str, float]], None]
 
 def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, watch: Watch) -> Outcome:
     """Raises ArmFailed when the base fails."""
-    failed, dropped = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
+    failed, early, gone = dict[str, ArmFailed](), dict[str, tuple[float, ...]](), dict[str, Runner]()
     with ExitStack() as alive:
         first = _started(arms, base, alive)
         running: dict[str, Runner] = {}
@@ -103,39 +107,63 @@ def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, leng
                 running[entry.name] = _started(arms, entry, alive)
             except ArmFailed as failure:
                 failed[entry.name] = failure
+        for runner in [first, *running.values()]:
+            _try(runner, first, running, failed, lambda runner: runner.arm.window(pace.steps))  # the last of warming up
         for turn in range(pace.rounds):
             _round(turn, first, running, pace, failed)
             ratios = {name: _ratios(first, runner, length) for name, runner in running.items()}
             watch(turn + 1, pace.rounds, {name: median(found) for name, found in ratios.items()})
             if turn + 1 in pace.looks:
-                for name, found in ratios.items():
-                    if not running[name].entry.stays and no_faster(found):
-                        dropped[name] = found
-                        running.pop(name).arm.end()
-            if not running:
+                known = [name for name, found in ratios.items() if not running[name].entry.stays and is_known(found)]
+                for name in known:
+                    early[name], gone[name] = ratios[name], running.pop(name)
+                    _measure_a_turn(gone[name], length)
+                    gone[name].arm.end()
+            if not running or (pace.looks and all(runner.entry.stays for runner in running.values())):
+                early |= {name: ratios[name] for name in running if turn + 1 < pace.rounds}
                 break
         everyone = {base.name: first, **running}
         for runner in everyone.values():
-            if length.epochs > 1 and not runner.arm.turns:
-                runner.arm.turns.append(runner.arm.ask("turn")["seconds"])
+            _measure_a_turn(runner, length)
+        everyone |= gone
         return Outcome(
             base=first.seen(),
-            seen={name: runner.seen() for name, runner in running.items()},
+            seen={name: runner.seen() for name, runner in everyone.items() if runner is not first},
             failed=failed,
-            dropped=dropped,
+            early=early,
             losses={name: tuple(runner.arm.losses) for name, runner in everyone.items()},
             memory={name: tuple(runner.memory) for name, runner in everyone.items()},
         )
 
 
-def no_faster(ratios: Sequence[float]) -> bool:
-    """Whether a speed-up worth seeing is above the 95 % interval (Student's, of the log-ratios), or, from ENOUGH pairs
-    on, the median is below half of it."""
-    logs = [math.log(ratio) for ratio in ratios]
-    if len(logs) >= ENOUGH and median(logs) < math.log(WORTH_SEEING) / 2:
+def is_known(ratios: Sequence[float]) -> bool:
+    """Whether the last round would say the same: clearly faster, not worth seeing, or out of reach.
+
+    Out of reach is a gain that would not be sure with all pairs, not even if the median rose until then by the standard
+    error of what is still to come (conditional power; Lan, Simon and Halperin 1982).
+    """
+    found, logs = early_speedup(ratios), [math.log(ratio) for ratio in ratios]
+    if found.low > CLEAR or found.high < WORTH_SEEING:
         return True
+    spread, pairs = stdev(logs), len(logs)
+    if pairs < ENOUGH:
+        return False
+    rise = spread * math.sqrt(max(1 / pairs - 1 / LEAST_PAIRS, 0.0))
+    needed = max(_AT_THE_END * spread / math.sqrt(LEAST_PAIRS), math.log(WORTH_SEEING))
+    return median(logs) + rise < needed
+
+
+def early_speedup(ratios: Sequence[float]) -> Speedup:
+    """Of few pairs: the geometric mean and its 95 % interval by Student's t, which takes log-ratios for normal."""
+    logs = [math.log(ratio) for ratio in ratios]
     reach = _CRITICAL[len(logs)] * stdev(logs) / math.sqrt(len(logs))
-    return mean(logs) + reach < math.log(WORTH_SEEING)
+    low, middle, high = (math.exp(mean(logs) + side * reach) for side in (-1, 0, 1))
+    return Speedup(ratio=middle, low=low, high=high, pairs=len(logs))
+
+
+def _measure_a_turn(runner: Runner, length: Length) -> None:
+    if length.epochs > 1 and not runner.arm.turns:
+        runner.arm.turns.append(runner.arm.ask("turn")["seconds"])
 
 
 def _started(arms: Arms, entry: Entry, alive: ExitStack) -> Runner:
@@ -144,19 +172,34 @@ def _started(arms: Arms, entry: Entry, alive: ExitStack) -> Runner:
 
 
 def _round(turn: int, base: Runner, running: dict[str, Runner], pace: Pace, failed: dict[str, ArmFailed]) -> None:
-    """One window for each. A runner that fails leaves; the base's failure is passed on."""
+    """One window for each."""
+
+    def measure(runner: Runner) -> None:
+        runner.windows.append(runner.arm.window(pace.steps))
+        runner.memory.append(runner.arm.peak_bytes)
+        if turn < pace.evaluations:
+            runner.evaluations.append(runner.arm.ask("evaluate")["seconds"])
+
     order = [base, *running.values()]
     for runner in order if turn % 2 == 0 else reversed(order):
-        try:
-            runner.windows.append(runner.arm.window(pace.steps))
-            runner.memory.append(runner.arm.peak_bytes)
-            if turn < pace.evaluations:
-                runner.evaluations.append(runner.arm.ask("evaluate")["seconds"])
-        except ArmFailed as failure:
-            if runner is base:
-                raise
-            failed[runner.entry.name] = failure
-            del running[runner.entry.name]
+        _try(runner, base, running, failed, measure)
+
+
+def _try(
+    runner: Runner,
+    base: Runner,
+    running: dict[str, Runner],
+    failed: dict[str, ArmFailed],
+    do: Callable[[Runner], object],
+) -> None:
+    """A runner that fails leaves; the base's failure is passed on."""
+    try:
+        do(runner)
+    except ArmFailed as failure:
+        if runner is base:
+            raise
+        failed[runner.entry.name] = failure
+        del running[runner.entry.name]
 
 
 def _ratios(base: Runner, runner: Runner, length: Length) -> tuple[float, ...]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
 from hasten.tune.candidates import Left, same
+from hasten.tune.fate import ArmFailed
+
+SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +48,12 @@ class Ledger:
         else:
             self.proofs.append(record)
         self.keep(record)
+
+    def note_failure(self, choices: Sequence[Choice], failure: ArmFailed) -> None:
+        """Choices that went well alone, and whose plan then failed."""
+        for choice in choices:
+            reason = f"the plan with it failed: {failure.fate.value}: {failure.what}"
+            self.note(Proven(choice=choice, passes=False, reason=reason))
 
     def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:
         for each in left:

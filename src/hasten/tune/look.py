@@ -27,8 +27,8 @@ from hasten.tune.survey import choice_of
 
 FEW_STEPS, MOST_STEPS = 3, 50
 LOOK_SECONDS = 0.5  # of the steps that are looked into
-WORTH_SEEING = 0.01  # share of the planned run from which its evaluations are looked at in every round
-"""Evaluations below it are taken as they were once."""
+MUCH = 0.05  # share of the planned run that evaluations take, from which one of each arm is not enough at the end
+LONG_SECONDS = 0.5  # of an evaluation that is not worth repeating
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,11 +63,13 @@ class Look:
         return self.length.steps * self.step_seconds + self.length.evaluations * self.evaluation_seconds
 
     @property
-    def evaluations_worth_seeing(self) -> int:
-        """In how many rounds of a heat every arm evaluates."""
+    def evaluations_at_the_end(self) -> int:
+        """In how many rounds every arm evaluates when a plan is confirmed; in a heat it is only done for those that
+        change nothing else."""
         if not self.length.evaluations:
             return 0
-        return 4 if self.length.evaluations * self.evaluation_seconds > WORTH_SEEING * self.run_seconds else 1
+        much = self.length.evaluations * self.evaluation_seconds > MUCH * self.run_seconds
+        return 3 if much and self.evaluation_seconds < LONG_SECONDS else 1
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
@@ -91,7 +93,12 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         surveyed=surveyed,
         proposed=tuple(map(choice_of, told["proposed"])),
         treats=told["treats"],
-        length=Length(steps=surveyed.total_steps, epochs=surveyed.total_epochs or 1, evaluations=surveyed.evaluations),
+        length=Length(
+            steps=surveyed.total_steps,
+            epochs=surveyed.total_epochs or 1,
+            evaluations=surveyed.evaluations,
+            evaluation_seconds=budget.evaluation,
+        ),
         step_seconds=step,
         turn_seconds=median(turns),
         budget=budget,

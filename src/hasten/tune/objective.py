@@ -28,11 +28,14 @@ ONE_OFF_NOISE_SECONDS = 0.5  # by which the start of the same arm differs from o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Length:
-    """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations."""
+    """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
+
+    evaluation_seconds: of one, for an arm whose own were not measured: it is then taken to be no faster there."""
 
     steps: int
     epochs: int
     evaluations: int
+    evaluation_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,9 +52,10 @@ class Seen:
 def totals(seen: Seen, length: Length) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step that can be compared."""
     fixed = seen.one_off + (length.epochs - 1) * _median(seen.turns)
+    evaluations = seen.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(seen.windows):
-        evaluation = seen.evaluations[position % len(seen.evaluations)] if seen.evaluations else 0.0
+        evaluation = evaluations[position % len(evaluations)]
         seconds = fixed + length.steps * window.seconds_per_step + length.evaluations * evaluation
         found.append(Window(arm=window.arm, steps=1, seconds=seconds, start=window.start))
     return found
@@ -62,7 +66,7 @@ def costs(seen: Seen, length: Length) -> Costs:
         one_off=seen.one_off,
         step=_median([window.seconds_per_step for window in seen.windows]),
         turn=_median(seen.turns),
-        evaluation=_median(seen.evaluations),
+        evaluation=_median(seen.evaluations or (length.evaluation_seconds,)),
         total=_median([window.seconds for window in totals(seen, length)]),
         peak_bytes=seen.peak_bytes,
     )

@@ -24,7 +24,7 @@ from hasten.tune.proof import GradientProver
 
 Tell = Callable[[Doing], None]
 SEEDS = 3
-FEWEST_STEPS = 10
+FEWEST_STEPS = 5
 
 
 def prove_rounding(arms: Arms, choices: Sequence[Choice], tell: Tell) -> list[Proven]:

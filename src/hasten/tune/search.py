@@ -20,16 +20,16 @@ from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, S
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import plan_of
-from hasten.tune.final import PLAIN, confirm
-from hasten.tune.heat import Entry, Pace, run_heat
-from hasten.tune.ledger import Ledger, Options
+from hasten.tune.fate import ArmFailed
+from hasten.tune.final import PLAIN, WHOLE, confirm
+from hasten.tune.heat import WARM_UP_STEPS, Entry, Outcome, Pace, run_heat
+from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
-from hasten.tune.objective import costs, speedup
+from hasten.tune.objective import speedup
 from hasten.tune.proofs import SEEDS, prove_rounding, prove_statistics
-from hasten.tune.waves import WINDOW_SECONDS, Waves, watching
+from hasten.tune.waves import STARTING_SECONDS, WINDOW_SECONDS, Waves, watching
 
 LONG_WINDOW_SECONDS = 2.0
-SHARE_OF_CURVES = 0.15  # of the search's time, for comparing losses
 
 
 @dataclass(kw_only=True, slots=True)
@@ -57,6 +57,7 @@ class Search:
         earlier: Callable[[Surveyed], Sequence[Record]],
     ) -> None:
         self._arms, self._earlier = arms, earlier
+        self._outcome: Outcome | None = None  # of the last heat that confirmed
         self._ledger = Ledger(options=options, keep=keep, tell=tell)
         self._look_at = partial(look_at, arms, job, options.ceiling)
 
@@ -103,13 +104,29 @@ class Search:
         def proven(confirmed: Confirmed) -> None:
             found.proven = confirmed
 
-        look, arms = found.look, 3 + (len(base) if len(base) > 1 else 0)
-        seconds = min(max(self._ledger.seconds_left / (LEAST_PAIRS * arms), WINDOW_SECONDS), LONG_WINDOW_SECONDS)
-        pace = Pace(steps=look.steps_in(seconds), evaluations=look.evaluations_worth_seeing, looks=())
-        final = confirm(self._arms, base, pace, look.length, watching(self._ledger, "confirming"), proven)
+        look = found.look
+        steps, evaluations = look.steps_in(self._window_seconds(look, base)), look.evaluations_at_the_end
+        pace = Pace(steps=steps, evaluations=evaluations, looks=())
+        self._ledger.tell(Doing(what="confirming"))
+        try:
+            final = confirm(self._arms, base, pace, look.length, watching(self._ledger, "confirming"), proven)
+        except ArmFailed as failure:
+            if failure.arm != WHOLE:
+                raise
+            self._ledger.note_failure(base, failure)
+            return
+        self._outcome = final.outcome
         self._ledger.keep(final.confirmed)
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
+
+    def _window_seconds(self, look: Look, base: Sequence[Choice]) -> float:
+        """What is left of the time once all arms have started and evaluated, shared by their windows."""
+        arms = 3 + (len(base) if len(base) > 1 else 0)
+        started = STARTING_SECONDS + (WARM_UP_STEPS + 2) * look.step_seconds
+        evaluated = look.evaluations_at_the_end * look.evaluation_seconds
+        left = self._ledger.seconds_left / arms - started - evaluated
+        return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,26 +145,33 @@ class Search:
             self._ledger.keep(step)
 
     def _way(self, look: Look, proven: Confirmed) -> list[Step]:
-        """The planned run's seconds with one choice more at a time, on windows of their own, for whom each is worth."""
-        plain, whole = proven.plain, proven.planned
-        begin = Step(choice=None, total=plain.total, low=plain.total, high=plain.total)
-        choices = proven.choices
-        if len(choices) == 1:
-            return [begin, _step(choices[0], plain.total, proven.speedup.low, proven.speedup.high, whole.total)]
-        first = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
-        entries = [Entry(name=name, plan=plan_of(some), stays=True) for name, some in first.items()]
-        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_worth_seeing, looks=())
-        base = Entry(name=PLAIN, plan=plan_of([]))
-        outcome = run_heat(self._arms, base, entries, pace, look.length, watching(self._ledger, "showing the way"))
-        if outcome.failed:
-            return []
-        total = costs(outcome.base, look.length).total
+        """The planned run's seconds with one choice more at a time. Nothing where it would take time that is not left.
+
+        Of one or two choices the last heat has measured every step: a plan of two without its second is the first.
+        """
+        choices, outcome = proven.choices, self._outcome
+        assert outcome is not None
+        names = {count: f"first {count}" for count in range(1, len(choices))}
+        if [name for name in outcome.seen if name.startswith("without ")] == [
+            f"without {each}" for each in choices[:2]
+        ]:
+            names = {1: f"without {choices[1]}"}
+        elif len(choices) > 1:
+            if self._ledger.seconds_left < LEAST_PAIRS * len(choices) * max(look.step_seconds, WINDOW_SECONDS):
+                return []
+            entries = [Entry(name=name, plan=plan_of(choices[:count]), stays=True) for count, name in names.items()]
+            pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_at_the_end, looks=())
+            watch = watching(self._ledger, "showing the way")
+            outcome = run_heat(self._arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, watch)
+            if outcome.failed:
+                return []
+        found = {count: speedup(outcome.base, outcome.seen[name], look.length) for count, name in names.items()}
+        found[len(choices)] = proven.speedup
+        total = proven.plain.total
         steps = [Step(choice=None, total=total, low=total, high=total)]
-        for name, some in first.items():
-            ratio = speedup(outcome.base, outcome.seen[name], look.length)
-            steps.append(_step(some[-1], total, ratio.low, ratio.high, total / ratio.ratio))
+        for count, ratio in found.items():
+            step = Step(
+                choice=choices[count - 1], total=total / ratio.ratio, low=total / ratio.high, high=total / ratio.low
+            )
+            steps.append(step)
         return steps
-
-
-def _step(choice: Choice, plain_total: float, low: float, high: float, total: float) -> Step:
-    return Step(choice=choice, total=total, low=plain_total / high, high=plain_total / low)

@@ -5,8 +5,8 @@ value of every technique that was faster joins. The next wave tries on top of th
 round, and what it has made possible: once a loader is fast, a fast model shows. A wave that adds nothing is the last.
 
 Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
-as long as each is better than the one before. Compiling is tried last and by itself: one trial takes longer than all
-others, and only a run that is long enough to earn it is put to it.
+as long as each is better than the one before. Compiling is tried last, on top of all that joined, and by itself: one
+trial takes longer than all others, and only a run that is long enough to earn it is put to it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,22 @@ from hasten.tune.candidates import (
     with_choice,
     worth_trying,
 )
+from hasten.tune.fate import ArmFailed
 from hasten.tune.final import AGAIN, PLAIN
-from hasten.tune.heat import Entry, Outcome, Pace, run_heat
-from hasten.tune.ledger import Ledger
+from hasten.tune.heat import WARM_UP_STEPS, Entry, Outcome, Pace, early_speedup, run_heat
+from hasten.tune.ledger import SHARE_OF_CURVES, Ledger
 from hasten.tune.look import Look
 from hasten.tune.objective import WORTH_SEEING, costs, is_gain, speedup
 from hasten.tune.sameness import same_losses
 
+COMPILE = "compile"
+EVALUATION_ALONE = frozenset({"evaluation_batch"})  # nothing of the steps: they have heats of their own
+STARTING_SECONDS = 0.2  # of an arm, besides its first steps
 IN_A_HEAT = 6  # candidates that share the windows of one base
-WINDOW_SECONDS = 0.25
+WINDOW_SECONDS = 0.2
 MOST_WAVES = 4
-FOR_THE_END = 5  # arms that the end of the search is taken to need at least
+STEPS_OF_PROOFS = 50  # plain steps that proving the gradients takes as long as, in float64 and around
+ARMS_OF_THE_END = 4  # as slow as the plain job, that confirming takes as long as
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,28 +64,35 @@ class Waves:
             winners = [choice for choice in _winners(self._wave(look, base, since)) if self.ledger.is_sound(choice)]
             if not winners:
                 break
-            base, since = joined(base, winners), winners
+            before, base, since = base, joined(base, winners), winners
+            try:
+                look = self.look_at(base)
+            except ArmFailed as failure:
+                self.ledger.note_failure(winners, failure)
+                return before
             if self.ledger.seconds_left < self._end_seconds(look):
                 break
-            look = self.look_at(base)
-        return base
+        return joined(base, _winners(self._compiled(look, base)))
 
     def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
         """since: what joined the base after the last wave; None before the first one."""
         wave = self._choices(look, base, since)
-        compiled = [choice for choice in wave if choice.technique == "compile"]
-        first, waiting = first_values(choice for choice in wave if choice not in compiled)
+        first, waiting = first_values(choice for choice in wave if choice.technique != COMPILE)
         results = self._heats(look, base, first)
         while waiting and (onward := _next_values(waiting, results)):
             waiting = [choice for choice in waiting if choice not in onward]
             results += self._heats(look, base, onward)
         reason = "its values before did not get better from one to the next"
         self.ledger.leave([Left(choice=choice, reason=reason) for choice in waiting], base)
+        return results
+
+    def _compiled(self, look: Look, base: tuple[Choice, ...]) -> list[Tried]:
+        compiled = [choice for choice in self._choices(look, base, base) if choice.technique == COMPILE]
         reason = why_not_compiled(look.run_seconds)
         if reason is None:
-            return results + self._heats(look, base, compiled, in_time=False)
+            return self._heats(look, base, compiled, in_time=False)
         self.ledger.leave([Left(choice=choice, reason=reason) for choice in compiled], base)
-        return results
+        return []
 
     def _choices(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Choice]:
         only = self.ledger.options.only
@@ -106,8 +118,10 @@ class Waves:
                 self.ledger.note(remembered)
                 results.append(remembered)
         new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
-        for heat in _in_groups(new, IN_A_HEAT):
-            if in_time and not self._has_time_for(look, len(heat)):
+        training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
+        evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
+        for heat in (*_in_groups(training, IN_A_HEAT), *_in_groups(evaluating, IN_A_HEAT)):
+            if in_time and not self._has_time_for(look, heat):
                 self.ledger.leave([Left(choice=choice, reason="the time was over") for choice in heat], base)
             else:
                 results += self._heat(look, base, heat)
@@ -119,13 +133,13 @@ class Waves:
         if not self.ledger.heats:
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
         self.ledger.heats += 1
-        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_worth_seeing)
+        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat))
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         outcome = run_heat(
             self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
         )
         if AGAIN in outcome.seen:
-            noise = speedup(outcome.base, outcome.seen[AGAIN], look.length)
+            noise = _speedup_of(AGAIN, outcome, look)
             self.ledger.keep(Noise(speedup=noise, window_steps=pace.steps))
         results = [_tried(choice, base, outcome, look) for choice in heat]
         for tried in results:
@@ -135,14 +149,19 @@ class Waves:
                 self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
         return results
 
-    def _has_time_for(self, look: Look, candidates: int) -> bool:
-        """Whether a heat of so many candidates leaves time for the end; the first heat is always run."""
-        window = max(WINDOW_SECONDS, look.step_seconds)
-        heat = window * (LEAST_PAIRS + candidates * LEAST_PAIRS / 2)
-        return not self.ledger.heats or heat + self._end_seconds(look) < self.ledger.seconds_left
+    def _has_time_for(self, look: Look, heat: Sequence[Choice]) -> bool:
+        """Whether a heat leaves time for the end; the first one is always run."""
+        window, arms = max(WINDOW_SECONDS, look.step_seconds), len(heat) + 1
+        seconds = arms * (STARTING_SECONDS + (WARM_UP_STEPS + 1) * look.step_seconds)
+        seconds += window * (LEAST_PAIRS + len(heat) * LEAST_PAIRS / 2)
+        seconds += arms * _evaluations(heat) * look.evaluation_seconds
+        return not self.ledger.heats or seconds + self._end_seconds(look) < self.ledger.seconds_left
 
     def _end_seconds(self, look: Look) -> float:
-        return max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS * FOR_THE_END
+        """What proofs and confirmation are taken to need."""
+        confirming = max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS * ARMS_OF_THE_END
+        options = self.ledger.options
+        return confirming + look.step_seconds * STEPS_OF_PROOFS + options.seconds * SHARE_OF_CURVES
 
 
 def watching(ledger: Ledger, what: str) -> Callable[[int, int, dict[str, float]], None]:
@@ -159,13 +178,14 @@ def _tried(choice: Choice, base: tuple[Choice, ...], outcome: Outcome, look: Loo
     if name in outcome.failed:
         failure = outcome.failed[name]
         return Tried(choice=choice, on=base, verdict="failed", reason=f"{failure.fate.value}: {failure.what}")
-    if name in outcome.dropped:
-        ratios = outcome.dropped[name]
-        reason = f"{min(ratios):.2f} to {max(ratios):.2f} times as fast in {len(ratios)} pairs, and left early"
-        verdict = "slower" if max(ratios) < 1 / WORTH_SEEING else "no difference"
-        return Tried(choice=choice, on=base, verdict=verdict, reason=reason)
-    found, seen = speedup(outcome.base, outcome.seen[name], look.length), costs(outcome.seen[name], look.length)
+    found, seen = _speedup_of(name, outcome, look), costs(outcome.seen[name], look.length)
     return Tried(choice=choice, on=base, verdict=_verdict(found), reason=f"{found}", speedup=found, costs=seen)
+
+
+def _speedup_of(name: str, outcome: Outcome, look: Look) -> Speedup:
+    if name in outcome.early:
+        return early_speedup(outcome.early[name])
+    return speedup(outcome.base, outcome.seen[name], look.length)
 
 
 def _verdict(found: Speedup) -> str:
@@ -199,6 +219,11 @@ def _in_groups(choices: Sequence[Choice], most: int) -> Iterator[Sequence[Choice
     ends = [len(choices) * group // max(groups, 1) for group in range(groups + 1)]
     for begin, end in pairwise(ends):
         yield choices[begin:end]
+
+
+def _evaluations(heat: Sequence[Choice]) -> int:
+    """In how many rounds every arm of a heat evaluates."""
+    return 2 if any(choice.technique in EVALUATION_ALONE for choice in heat) else 0
 
 
 def _ratio(tried: Tried) -> float:
