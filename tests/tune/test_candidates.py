@@ -82,6 +82,7 @@ def test_without_its_workers_a_plan_has_nothing_that_needs_them():
     base = (workers, choice("prefetch", 4), threads, choice("persistent_workers"))
     assert without(base, workers) == (threads,)
     assert without(base, threads) == tuple(each for each in base if each is not threads)
+    assert without(base, threads, workers) == ()
 
 
 TECHNIQUES = st.sampled_from(

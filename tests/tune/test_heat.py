@@ -49,6 +49,18 @@ def test_a_heat_is_over_when_only_a_control_is_left():
     assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
 
 
+def test_a_control_that_is_left_alone_still_has_three_pairs_to_tell():
+    senseless = Entry(name="senseless", plan=make_plan(precision="fp17"))
+    outcome = heat(senseless, Entry(name="control", plan=Plan(), stays=True))
+    assert outcome.failed["senseless"].fate is Fate.REFUSED
+    assert len(outcome.early["control"]) == 3
+
+
+def test_the_wait_for_a_new_epoch_counts_for_who_leaves_early_as_well():
+    outcome = heat(ONE_THREAD)
+    assert len(outcome.base.turns) == len(outcome.seen["one thread"].turns) == 1
+
+
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))

@@ -36,10 +36,12 @@ def test_searches_share_one_and_it_ends_with_the_last(monkeypatch):
 def test_a_library_that_cannot_be_loaded_beforehand_is_left_to_the_arm(library):
     everything = Arms(JOB)
     everything._libraries = (library,)
-    before = nursery().pid
+    held = nursery()
+    before = held.pid
     with everything.start("plain", Plan()) as arm:
         assert arm.window(2).steps == 2
-    assert nursery().pid == before
+    assert nursery() is held
+    assert held.pid == before
 
 
 def test_a_search_goes_on_where_the_process_that_arms_are_copied_from_is_killed(kept_nursery, tmp_path, monkeypatch):

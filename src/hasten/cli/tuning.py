@@ -68,7 +68,8 @@ def tune(
         lines = [("", told), ("plan", str(output))] if found.proven or not found.interrupted else []
         if found.interrupted and found.proven is None:
             lines = [("", "interrupted before a plan was proven; the same command goes on where it was")]
-        next_command = command("train", job, output) if found.proven else shlex.join(["hasten", "tune", job])
+        again = ["hasten", "tune", job, "--output", str(output), "--allow", allow]
+        next_command = command("train", job, output) if found.proven else shlex.join(again)
         show("", [*lines, ("next", next_command)])
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)

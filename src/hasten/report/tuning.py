@@ -53,7 +53,8 @@ class Tuning:
                 for each in record.earned:
                     verdict = "kept" if each.kept else "earned nothing"
                     self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
-                self._row("the whole plan", _times(record.speedup), "confirmed on new windows")
+                if record.choices:
+                    self._row("the whole plan", _times(record.speedup), "on new windows")
             case _:
                 pass
 
@@ -74,7 +75,7 @@ class Tuning:
 def sentence(proven: Confirmed | None, plain_seconds: float) -> str:
     """What a person wants to know of a search, in one sentence."""
     if proven is None:
-        return f"this job takes {duration(plain_seconds)}; nothing that was tried makes it faster beyond doubt"
+        return f"this job takes about {duration(plain_seconds)}; nothing that was tried is proven to make it faster"
     ratio = proven.speedup
     return (
         f"this job would take {duration(proven.plain.total)}; with this plan {duration(proven.planned.total)} "

@@ -119,10 +119,10 @@ def joined(base: Sequence[Choice], winners: Iterable[Choice]) -> tuple[Choice, .
     return found
 
 
-def without(base: Sequence[Choice], removed: Choice) -> tuple[Choice, ...]:
-    """The base without one choice, and without those that cannot be without it."""
-    found = tuple(choice for choice in base if choice is not removed)
-    return tuple(choice for choice in found if not _needs(choice, removed))
+def without(base: Sequence[Choice], *removed: Choice) -> tuple[Choice, ...]:
+    """The base without these choices, and without those that cannot be without them."""
+    found = tuple(choice for choice in base if not any(choice is other for other in removed))
+    return tuple(choice for choice in found if not any(_needs(choice, other) for other in removed))
 
 
 def _needs(choice: Choice, removed: Choice) -> bool:

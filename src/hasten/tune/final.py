@@ -1,8 +1,8 @@
 """The proof of a whole plan's speed: beside the untouched job, and beside itself without each of its choices.
 
 All arms are new processes on windows of their own. A search looks at many choices and keeps the luckiest; here luck has
-to come twice, and against the plain job once more in a second process, which says how far equal arms lie apart now. A
-plan whose interval does not lie beyond that of equal arms is no plan.
+to come twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process,
+where equal arms lie apart, the plan must lie farther.
 
 What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
 here is whether that is still there: one without which the plan is as fast, or faster, earns nothing and goes. Of one
@@ -54,7 +54,7 @@ def confirm(
             proven(confirmed)
         if not confirmed.choices or not idle:
             return found
-        left = tuple(choice for choice in choices if not any(choice is other for other in idle))
+        left = without(choices, *idle)
         if len(idle) == 1 and (shorter := _with_measured(found, idle[0], length)) is not None:
             if is_proven(shorter.confirmed):
                 proven(shorter.confirmed)

@@ -99,6 +99,11 @@ Watch = Callable[[int, int, dict[str, float]], None]
 def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, watch: Watch) -> Outcome:
     """Raises ArmFailed when the base fails."""
     failed, early, gone = dict[str, ArmFailed](), dict[str, tuple[float, ...]](), dict[str, Runner]()
+
+    def turn_of(runner: Runner) -> None:
+        if length.epochs > 1 and not runner.arm.turns:
+            runner.arm.turns.append(runner.arm.ask("turn")["seconds"])
+
     with ExitStack() as alive:
         first = _started(arms, base, alive)
         running: dict[str, Runner] = {}
@@ -115,17 +120,19 @@ def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, leng
             watch(turn + 1, pace.rounds, {name: median(found) for name, found in ratios.items()})
             if turn + 1 in pace.looks:
                 known = [name for name, found in ratios.items() if not running[name].entry.stays and is_known(found)]
-                for name in known:
-                    early[name], gone[name] = ratios[name], running.pop(name)
-                    _measure_a_turn(gone[name], length)
+                if turn + 1 < pace.rounds and all(name in known or running[name].entry.stays for name in running):
+                    known = [*running]
+                turned = [first, *(running[name] for name in known)] if known else []
+                for runner in turned:
+                    _try(runner, first, running, failed, turn_of)
+                for name in running.keys() & known:
+                    early[name], gone[name] = _ratios(first, running[name], length), running.pop(name)
                     gone[name].arm.end()
-            if not running or (pace.looks and all(runner.entry.stays for runner in running.values())):
-                early |= {name: ratios[name] for name in running if turn + 1 < pace.rounds}
+            if not running:
                 break
-        everyone = {base.name: first, **running}
-        for runner in everyone.values():
-            _measure_a_turn(runner, length)
-        everyone |= gone
+        for runner in [first, *running.values()]:
+            _try(runner, first, running, failed, turn_of)
+        everyone = {base.name: first, **running, **gone}
         return Outcome(
             base=first.seen(),
             seen={name: runner.seen() for name, runner in everyone.items() if runner is not first},
@@ -159,11 +166,6 @@ def early_speedup(ratios: Sequence[float]) -> Speedup:
     reach = _CRITICAL[len(logs)] * stdev(logs) / math.sqrt(len(logs))
     low, middle, high = (math.exp(mean(logs) + side * reach) for side in (-1, 0, 1))
     return Speedup(ratio=middle, low=low, high=high, pairs=len(logs))
-
-
-def _measure_a_turn(runner: Runner, length: Length) -> None:
-    if length.epochs > 1 and not runner.arm.turns:
-        runner.arm.turns.append(runner.arm.ask("turn")["seconds"])
 
 
 def _started(arms: Arms, entry: Entry, alive: ExitStack) -> Runner:

@@ -26,13 +26,13 @@ class Options:
 
 @dataclass(kw_only=True, slots=True)
 class Ledger:
-    """keep: takes every record as soon as it is known; tell: what the search is at; known: trials of an earlier search
-    on the same job and machine, which need not be repeated."""
+    """keep: takes every record as soon as it is known; tell: what the search is at; known: records of an earlier search
+    on the same job and machine, whose trials need not be repeated."""
 
     options: Options
     keep: Callable[[Record], None]
     tell: Callable[[Doing], None]
-    known: Sequence[Tried] = ()
+    known: Sequence[Record] = ()
     tried: list[Tried] = field(default_factory=list[Tried])
     proofs: list[Proven] = field(default_factory=list[Proven])
     heats: int = 0  # that were run, and not remembered
@@ -60,16 +60,35 @@ class Ledger:
             self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
-        """What an earlier search found out about a choice on top of these."""
+        """What an earlier search found out about a choice on top of these. A failure is tried again; so is a gain that
+        claims bits and was not yet compared."""
         for tried in self.known:
+            if not isinstance(tried, Tried) or not same(tried.choice, choice) or tried.verdict in ("skipped", "failed"):
+                continue
             on_the_same = len(tried.on) == len(base) and all(map(same, tried.on, base))
-            if on_the_same and same(tried.choice, choice) and tried.verdict != "skipped":
+            if on_the_same and not (_claims_bits(tried) and self.remembered_proof(choice) is None):
                 return tried
         return None
 
+    def remembered_proof(self, choice: Choice) -> Proven | None:
+        """What an earlier search proved last of a choice."""
+        proofs = [each for each in self.known if isinstance(each, Proven) and same(each.choice, choice)]
+        return proofs[-1] if proofs else None
+
+    def note_remembered(self, tried: Tried) -> None:
+        self.note(tried)
+        proof = self.remembered_proof(tried.choice)
+        if _claims_bits(tried) and proof is not None:
+            self.note(proof)
+
     def was_tried(self, choice: Choice) -> bool:
-        return any(same(choice, tried.choice) for tried in self.tried)
+        """Whether an arm was started for it; what was left out by a rule or a bound may be tried later."""
+        return any(same(choice, tried.choice) and tried.verdict != "skipped" for tried in self.tried)
 
     def is_sound(self, choice: Choice) -> bool:
         """Whether no proof of it has failed."""
         return all(proof.passes for proof in self.proofs if same(proof.choice, choice))
+
+
+def _claims_bits(tried: Tried) -> bool:
+    return tried.verdict == "faster" and tried.choice.preserves is Preserves.BITS

@@ -57,6 +57,8 @@ def _rejected(
             continue
         failed = [proof.reason for proof in proofs if same(proof.choice, each.choice) and not proof.passes]
         reason = failed[-1] if failed else _why(each, kept)
+        options = ", ".join(f"{name} = {value}" for name, value in each.choice.options.items())
+        reason = f"with {options}: {reason}" if options else reason
         yield Rejected(technique=each.choice.technique, value=each.choice.value, reason=reason)
     for technique, reason in refused.items():
         if not any(choice.technique == technique for choice in kept):

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice
-from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed, Tried
+from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
-from hasten.tune.candidates import plan_of
+from hasten.tune.candidates import plan_of, without
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
 from hasten.tune.heat import WARM_UP_STEPS, Entry, Outcome, Pace, run_heat
@@ -66,7 +67,7 @@ class Search:
         ledger = self._ledger
         ledger.tell(Doing(what="looking at the job as it is"))
         look = self._look_at(())
-        ledger.known = [record for record in self._earlier(look.surveyed) if isinstance(record, Tried)]
+        ledger.known = self._earlier(look.surveyed)
         ledger.keep(look.surveyed)
         ledger.keep(look.budget)
         found = Found(look=look, ledger=ledger)
@@ -95,7 +96,7 @@ class Search:
         return self._sound(base)
 
     def _sound(self, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        return tuple(choice for choice in base if self._ledger.is_sound(choice))
+        return without(base, *(choice for choice in base if not self._ledger.is_sound(choice)))
 
     def _confirm(self, found: Found, base: tuple[Choice, ...]) -> None:
         if not base:
@@ -131,10 +132,16 @@ class Search:
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _show(self, found: Found) -> None:
-        """What nothing is decided by: the plan's own budget, its rates, and the way to it choice by choice."""
-        proven = found.proven
-        if proven is None:
+        """What nothing is decided by: the plan's own budget, its rates, and the way to it choice by choice. Where an
+        arm of these fails, the plan stays proven, and the report lacks them."""
+        if found.proven is None:
             return
+        try:
+            self._show_plan(found, found.proven)
+        except (ArmFailed, InvalidMeasurement) as failure:
+            self._ledger.tell(Doing(what=f"a part of the report is missing: {failure}"))
+
+    def _show_plan(self, found: Found, proven: Confirmed) -> None:
         self._ledger.tell(Doing(what="looking at the plan"))
         self._ledger.keep(self._look_at(proven.choices).budget)
         with self._arms.start("rates", plan_of(proven.choices)) as arm:
@@ -150,7 +157,8 @@ class Search:
         Of one or two choices the last heat has measured every step: a plan of two without its second is the first.
         """
         choices, outcome = proven.choices, self._outcome
-        assert outcome is not None
+        if outcome is None:
+            return []
         names = {count: f"first {count}" for count in range(1, len(choices))}
         if [name for name in outcome.seen if name.startswith("without ")] == [
             f"without {each}" for each in choices[:2]

@@ -115,7 +115,7 @@ class Waves:
         for choice in choices:
             remembered = self.ledger.remembered(choice, base)
             if remembered is not None:
-                self.ledger.note(remembered)
+                self.ledger.note_remembered(remembered)
                 results.append(remembered)
         new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]

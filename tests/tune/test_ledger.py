@@ -1,0 +1,51 @@
+"""What a search remembers of an earlier one, and what it takes for tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Proven, Record, Tried
+from hasten.tune.candidates import Left
+from hasten.tune.ledger import Ledger, Options
+
+PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
+BF16 = Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS)
+
+
+def tried(choice: Choice, verdict: str = "faster", on: tuple[Choice, ...] = ()) -> Tried:
+    return Tried(choice=choice, on=on, verdict=verdict, reason="so it was")
+
+
+def ledger(*known: Record) -> tuple[Ledger, Sequence[Record]]:
+    kept: list[Record] = []
+    return Ledger(options=Options(), keep=kept.append, tell=lambda doing: None, known=known), kept
+
+
+def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
+    found, _ = ledger(tried(BF16, on=(PREFETCH,)))
+    assert found.remembered(BF16, (PREFETCH,)) is not None
+    assert found.remembered(BF16, ()) is None
+
+
+def test_what_was_skipped_or_failed_is_tried_again():
+    assert ledger(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) is None
+    assert ledger(tried(BF16, "slower"))[0].remembered(BF16, ()) is not None
+
+
+def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
+    assert ledger(tried(PREFETCH))[0].remembered(PREFETCH, ()) is None
+    found, kept = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=False, reason="step 3 differs"))
+    remembered = found.remembered(PREFETCH, ())
+    assert remembered is not None
+    found.note_remembered(remembered)
+    assert not found.is_sound(PREFETCH)
+    assert [type(record) for record in kept] == [Tried, Proven]
+
+
+def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
+    found, _ = ledger()
+    found.leave([Left(choice=BF16, reason="at most 0.4 % to gain")], ())
+    assert not found.was_tried(BF16)
+    found.note(tried(BF16, "no difference"))
+    assert found.was_tried(BF16)
