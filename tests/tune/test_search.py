@@ -100,6 +100,11 @@ def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
     assert search.found.proven is None
 
 
+def test_what_joined_does_not_bring_up_again_what_it_cannot_change():
+    tried = searched("microbatch", "threads").found.ledger.tried
+    assert len([each for each in tried if each.choice.technique == "threads"]) == 1
+
+
 def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
     found = searched("microbatch", function="failing_late_in_microbatches").found
     assert found.proven is None
