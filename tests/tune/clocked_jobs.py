@@ -44,6 +44,8 @@ def seconds(samples: int) -> float:
         took *= 1.5
     if samples == 4:  # half of the batch: the planted gain that every machine can have
         took *= 0.5
+    if samples == 2:  # and a gain too small to be known early
+        took *= 0.97
     return took * (1 if NOISE == 0 else RANDOM.lognormvariate(0, NOISE))
 
 

@@ -61,6 +61,15 @@ def test_the_wait_for_a_new_epoch_counts_for_who_leaves_early_as_well():
     assert len(outcome.base.turns) == len(outcome.seen["one thread"].turns) == 1
 
 
+def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
+    a_little = Entry(name="a little", plan=make_plan(microbatch=2))
+    broken, whole = heat(ONE_THREAD, a_little), heat(a_little, pace=Pace(steps=2, looks=()))
+    assert "a little" not in broken.early  # so the base went on after somebody had left
+    losses = broken.losses["plain"]
+    assert len(losses) >= 8
+    assert losses == whole.losses["plain"][: len(losses)]
+
+
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))

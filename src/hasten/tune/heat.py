@@ -65,6 +65,7 @@ class Runner:
     windows: list[Window] = field(default_factory=list[Window])
     evaluations: list[float] = field(default_factory=list[float])
     memory: list[int] = field(default_factory=list[int])
+    unbroken: tuple[float, ...] = ()  # losses from its first step on, where its run was begun anew later
 
     def seen(self) -> Seen:
         step = median(window.seconds_per_step for window in self.windows)
@@ -102,6 +103,7 @@ def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, leng
 
     def turn_of(runner: Runner) -> None:
         if length.epochs > 1 and not runner.arm.turns:
+            runner.unbroken = tuple(runner.arm.losses)  # its next window begins the run anew
             runner.arm.turns.append(runner.arm.ask("turn")["seconds"])
 
     with ExitStack() as alive:
@@ -138,7 +140,7 @@ def run_heat(arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, leng
             seen={name: runner.seen() for name, runner in everyone.items() if runner is not first},
             failed=failed,
             early=early,
-            losses={name: tuple(runner.arm.losses) for name, runner in everyone.items()},
+            losses={name: runner.unbroken or tuple(runner.arm.losses) for name, runner in everyone.items()},
             memory={name: tuple(runner.memory) for name, runner in everyone.items()},
         )
 
