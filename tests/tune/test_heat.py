@@ -113,5 +113,6 @@ def test_who_leaves_is_clearly_faster_or_not_worth_it_or_can_no_longer_be(ratios
 def test_few_pairs_are_told_with_students_interval():
     found = early_speedup((1.0, 1.1, 1.21))
     assert (found.ratio, found.pairs) == (pytest.approx(1.1), 3)
-    assert found.high == pytest.approx(1.1 * math.exp(4.303 * math.log(1.1) / math.sqrt(3)))
+    student = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # its 97.5 % quantile with two degrees of freedom, in closed form
+    assert found.high == pytest.approx(1.1 * math.exp(student * math.log(1.1) / math.sqrt(3)))
     assert found.low == pytest.approx(1.1**2 / found.high)

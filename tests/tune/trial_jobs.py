@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +87,3 @@ def __getattr__(name: str) -> Callable[[], hasten.Job]:
 
 def empty() -> hasten.Job:
     return job(rows=0)
-
-
-def serve_no_step(line: Connection) -> None:
-    """As an arm whose job takes no step and does not say why."""
-    os.setsid()
-    for answer in (b'{"seconds": 0.1}', b'{"steps": 0, "seconds": 0.1}'):
-        line.send_bytes(answer)
-        line.recv_bytes()

@@ -166,9 +166,9 @@ def final_values(
 
 
 @cache
-def critical(pairs: int) -> float:
-    """The value that Student's t of so many pairs exceeds with 5 % probability; it has one degree of freedom less."""
-    return _crossing(lambda bound: -_exceeds(pairs, 0, bound), -ERROR_RATE)
+def critical(pairs: int, beyond: float = ERROR_RATE) -> float:
+    """The value that Student's t of so many pairs exceeds with this probability; it has one degree of freedom less."""
+    return _crossing(lambda bound: -_exceeds(pairs, 0, bound), -beyond)
 
 
 @cache

@@ -22,6 +22,7 @@ from statistics import mean, median, stdev
 
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan
+from hasten.measure.curves import critical
 from hasten.measure.paired import LEAST_PAIRS, Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed
@@ -31,9 +32,7 @@ LOOKS = (3, 5, 8)  # rounds after which those whose result is known go
 ENOUGH = 5  # pairs, whose spread can be believed
 CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 WARM_UP_STEPS = 2
-# Student's 97.5 % quantile, by the number of pairs.
-_CRITICAL = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228}
-_AT_THE_END = 2.201  # of LEAST_PAIRS
+TAIL = 0.025  # beyond each end of a 95 % interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,14 +157,14 @@ def is_known(ratios: Sequence[float]) -> bool:
     if pairs < ENOUGH:
         return False
     rise = spread * math.sqrt(max(1 / pairs - 1 / LEAST_PAIRS, 0.0))
-    needed = max(_AT_THE_END * spread / math.sqrt(LEAST_PAIRS), math.log(WORTH_SEEING))
+    needed = max(critical(LEAST_PAIRS, TAIL) * spread / math.sqrt(LEAST_PAIRS), math.log(WORTH_SEEING))
     return median(logs) + rise < needed
 
 
 def early_speedup(ratios: Sequence[float]) -> Speedup:
     """Of few pairs: the geometric mean and its 95 % interval by Student's t, which takes log-ratios for normal."""
     logs = [math.log(ratio) for ratio in ratios]
-    reach = _CRITICAL[len(logs)] * stdev(logs) / math.sqrt(len(logs))
+    reach = critical(len(logs), TAIL) * stdev(logs) / math.sqrt(len(logs))
     low, middle, high = (math.exp(mean(logs) + side * reach) for side in (-1, 0, 1))
     return Speedup(ratio=middle, low=low, high=high, pairs=len(logs))
 

@@ -28,7 +28,6 @@ def survey(trial: Trial) -> dict[str, Any]:
         "proposed": proposed,
         "refused": refused,
         "treats": {technique.name: technique.treats.name for technique in ALL},
-        "preserves": {name: claim.value for name, claim in _claims(trial).items()},
         "seed": trial.job.seed,
         "total_steps": run.total_steps,
         "total_epochs": run.total_epochs,
@@ -63,8 +62,3 @@ def as_table(choice: Choice) -> dict[str, Any]:
 def choice_of(table: dict[str, Any]) -> Choice:
     preserves = None if table["preserves"] is None else Preserves(table["preserves"])
     return Choice(technique=table["technique"], value=table["value"], preserves=preserves, options=table["options"])
-
-
-def _claims(trial: Trial) -> dict[str, Preserves]:
-    choices = (item.choice for item in trial.run.built.plan.choices)
-    return {choice.technique: choice.preserves for choice in choices if choice.preserves is not None}
