@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bench.judge import share_interval
-from bench.record import PACKAGES, Target, environment, target_table, write_folder
+from bench.record import PACKAGES, Target, environment, head, target_table, write_folder
 
+from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
 from hasten.facts.trials import Record, Tried
 from hasten.report.waiting import Waiting
@@ -42,7 +43,7 @@ def search_once(function: str) -> Line:
     with Arms(job) as arms:
         options = Options(only=(CHOICE,))
         found = Search(arms, job, options, keep=records.append, tell=lambda _: None, earlier=lambda _: [])()
-    tried = [record for record in records if isinstance(record, Tried)]
+    tried = trials_of(records)
     return {
         "job": function,
         "kept": [] if found.proven is None else [str(choice) for choice in found.proven.choices],
@@ -51,6 +52,17 @@ def search_once(function: str) -> Line:
         "records": [type(record).__name__ for record in records],
         "seconds": time.monotonic() - began,
     }
+
+
+def trials_of(records: Iterable[Record]) -> list[Tried]:
+    """Raises InvalidMeasurement where the choice was never measured: a search that skips it keeps nothing either."""
+    tried = [record for record in records if isinstance(record, Tried)]
+    if all(each.speedup is None for each in tried):
+        reasons = "; ".join(each.reason for each in tried) or "it was not even proposed"
+        raise InvalidMeasurement(
+            f"the search has not measured {CHOICE}: {reasons}", where=str(JOBS), fix="mend the job, so that it is tried"
+        )
+    return tried
 
 
 def search_nothing(folder: Path, searches: int, records: Path | None) -> None:
@@ -128,16 +140,12 @@ def written(lines: Sequence[Line], found: Sequence[Target], searches: int, folde
     claim = "Whole searches among a choice that does nothing, and one that makes steps slower by 5, 10 and 30 %"
     command = f"python -m bench.tuner --aa {searches}"
     seconds = sorted(line["seconds"] for line in lines)
+    facts = [
+        f"Jobs: `bench/tuner_jobs.py`; the choice is {CHOICE}",
+        f"A search took {seconds[len(seconds) // 2]:.1f} s ({seconds[0]:.1f} to {seconds[-1]:.1f})",
+    ]
     page = [
-        f"# {claim}",
-        "",
-        f"* Machine: {machine.summary}",
-        f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
-        f"* Commit: {surroundings['commit'] or 'unknown'}",
-        f"* Jobs: `bench/tuner_jobs.py`; the choice is {CHOICE}",
-        f"* A search took {seconds[len(seconds) // 2]:.1f} s ({seconds[0]:.1f} to {seconds[-1]:.1f})",
-        f"* Repeat: `{command}`",
-        "",
+        *head(claim, machine, surroundings, facts, command),
         *target_table(found),
         "",
         f"{interval(lines)}.",

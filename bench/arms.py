@@ -24,9 +24,10 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
+from bench.guard import guarded, signal_group
+
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
 from hasten.measure.paired import LEAST_PAIRS, Comparison, Window, compare, interleaved
-from hasten.tune.guard import guarded, signal_group
 
 CHILD = Path(__file__).resolve().with_name("child.py")
 LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them

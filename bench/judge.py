@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.judge_jobs import PARTS
 from bench.options import parser_of
-from bench.record import PACKAGES, Target, environment, target_table, write_folder
+from bench.record import PACKAGES, Target, environment, head, target_table, write_folder
 
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
@@ -187,16 +187,12 @@ def written(
     machine, surroundings = (here := read_machine()), environment(here, PACKAGES)
     claim = f"The judge of losses on six planted harms and on plans that do none: {PAIRS} pairs, margin {MARGIN:.1%}"
     exact = ", ".join(f"{name}: {'yes' if same else 'NO'}" for name, same in equal.items())
+    facts = [
+        f"Job: `bench/judge_jobs.py`; {REPEATS} tests of each arm beside the plain one, each with seeds of its own",
+        f"Equal to the plain job to the last bit, over {PAIRS} seeds: {exact}",
+    ]
     page = [
-        f"# {claim}",
-        "",
-        f"* Machine: {machine.summary}",
-        f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
-        f"* Commit: {surroundings['commit'] or 'unknown'}",
-        f"* Job: `bench/judge_jobs.py`; {REPEATS} tests of each arm beside the plain one, each with seeds of its own",
-        f"* Equal to the plain job to the last bit, over {PAIRS} seeds: {exact}",
-        "* Repeat: `python -m bench.judge`",
-        "",
+        *head(claim, machine, surroundings, facts, "python -m bench.judge"),
         "How often each verdict fell:",
         "",
         *table(tests),

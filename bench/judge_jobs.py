@@ -13,6 +13,7 @@ functions belongs in a process of its own.
 from __future__ import annotations
 
 import sysconfig
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.lr_scheduler import OneCycleLR
 
 import hasten
+from hasten.parallel.replicate import Ranks
+from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from hasten.training.window_sums import WindowSums
 
@@ -100,8 +103,10 @@ def accumulation_not_divided() -> hasten.Job:
     """The gradients of a window's parts are added up, each as if it were the whole."""
     divide = WindowSums.divide_gradients
 
-    def not_divided(self: WindowSums, parameters: Any, reference: float, *others: Any) -> None:
-        divide(self, parameters, reference * PARTS, *others)
+    def not_divided(
+        self: WindowSums, parameters: Sequence[Tensor], reference: float, ranks: Ranks, device: torch.device
+    ) -> None:
+        divide(self, parameters, reference * PARTS, ranks, device)
 
     WindowSums.divide_gradients = not_divided
     return job()
@@ -127,7 +132,10 @@ def loss_scaled() -> hasten.Job:
     """Loss scaling as it should be, in float32, where a power of two changes no bit."""
     make = Step.__init__
 
-    def scaling(self: Step, model: nn.Module, loss: Any, optimizers: Any, options: Any, **others: Any) -> None:
+    def scaling(
+        self: Step, model: nn.Module, loss: Any, optimizers: Any, options: StepOptions | None = None, **others: Any
+    ) -> None:
+        options = options or StepOptions()
         options.scale_gradients = True
         make(self, model, loss, optimizers, options, **others)
 

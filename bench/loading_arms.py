@@ -124,18 +124,19 @@ def _placed(batches: Any) -> Iterator[Batch]:
 
 def webdataset(folder: str, batch_size: int, workers: int) -> Epoch:
     """Its usual pipeline: shards and samples shuffled, Pillow decodes, batches made in the worker."""
-    import webdataset as wds
+    from webdataset.compat import WebDataset, WebLoader
+    from webdataset.shardlists import split_by_node
 
     urls = _write_shards(folder)
     data = (
-        wds.WebDataset(urls, shardshuffle=SHARDS, nodesplitter=wds.split_by_node, empty_check=False)  # pyright: ignore[reportAttributeAccessIssue]
+        WebDataset(urls, shardshuffle=SHARDS, nodesplitter=split_by_node, empty_check=False)
         .shuffle(1000)
         .decode("pilrgb")
         .to_tuple("jpg", "cls")
         .map_tuple(shown, int)
         .batched(batch_size)
     )
-    loader = wds.WebLoader(data, batch_size=None, pin_memory=here().type == "cuda", **_tuned(workers))  # pyright: ignore[reportAttributeAccessIssue]
+    loader = WebLoader(data, batch_size=None, pin_memory=here().type == "cuda", **_tuned(workers))
     return lambda: _placed((pixels, torch.as_tensor(labels)) for pixels, labels in loader)
 
 

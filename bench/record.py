@@ -164,7 +164,6 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
     baseline = record.comparisons[0].baseline
     versions = ", ".join(f"{name} {version}" for name, version in surroundings["packages"].items())
     threads = sorted({str(cost.threads) for cost in record.measured.one_off if cost.threads is not None})
-    modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
     pairs = "windows" if record.protocol.starts == 1 else "processes"
     verdict = (
         "found a difference where there is none; read what follows with doubt" if record.control.differs else "held"
@@ -175,7 +174,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         f"* Machine: {machine.summary}",
         f"* Versions: Python {surroundings['python']}, {versions}",
         f"* Threads inside one operation: {', '.join(threads) or 'none used'}{_bound(record.protocol)}",
-        f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
+        f"* Commit: {_commit(surroundings)}",
         f"* Baseline: {baseline}",
         f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns, all others stopped",
         f"* Control ({record.control.baseline} against itself): {record.control.speedup}: {verdict}",
@@ -189,6 +188,22 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
     return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
 
 
+def head(
+    claim: str, machine: Machine, surroundings: Mapping[str, Any], facts: Sequence[str], command: str
+) -> list[str]:
+    """How the page of a record begins that is of no arms and windows. facts: what else a reader has to know first."""
+    return [
+        f"# {claim}",
+        "",
+        f"* Machine: {machine.summary}",
+        f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
+        f"* Commit: {_commit(surroundings)}",
+        *(f"* {fact}" for fact in facts),
+        f"* Repeat: `{command}`",
+        "",
+    ]
+
+
 def target_table(targets: Sequence[Target]) -> list[str]:
     return [
         "| target, fixed before the run | bound | measured | outcome |",
@@ -199,6 +214,11 @@ def target_table(targets: Sequence[Target]) -> list[str]:
             for target in targets
         ),
     ]
+
+
+def _commit(surroundings: Mapping[str, Any]) -> str:
+    modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
+    return f"{surroundings['commit'] or 'unknown'}{modified}"
 
 
 def _bound(protocol: Protocol) -> str:

@@ -59,18 +59,18 @@ def webdataset_default(pictures: Path, shards: Path, workers: int) -> Epoch:
 
 
 def webdataset_tuned(pictures: Path, shards: Path, workers: int) -> Epoch:
-    import webdataset
+    from webdataset.compat import WebLoader
 
     batches = _pipeline(shards).batched(BATCH, collation_fn=default_collate)
-    loader = webdataset.WebLoader(batches, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+    loader = WebLoader(batches, batch_size=None, num_workers=workers, persistent_workers=workers > 0)
     return lambda: loader
 
 
 def _pipeline(shards: Path) -> Any:
-    import webdataset
+    from webdataset.compat import WebDataset
 
     urls = [str(path) for path in sorted(shards.glob("*.tar"))]
-    data = webdataset.WebDataset(urls, shardshuffle=len(urls), empty_check=False)
+    data = WebDataset(urls, shardshuffle=len(urls), empty_check=False)
     return data.shuffle(BUFFER).decode().to_tuple(*FORM)  # decode() makes numbers of labels and leaves pictures alone
 
 

@@ -88,7 +88,7 @@ def from_hasten(notes: str, folder: str, threads: int) -> Window:
 def from_dataloader(notes: str, folder: str, workers: int) -> Window:
     """A plain loop."""
     device = loading_arms.here()
-    model = resnet_18().to(device, memory_format=torch.channels_last)
+    model = resnet_18().to(device).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimizer = sgd(model.parameters())
     epoch = loading_arms.dataloader(folder, BATCH, workers, SIZE)
     batches = _one_after_another(epoch)

@@ -56,7 +56,7 @@ from bench.tuner_record import write
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan_file import read_plan
-from hasten.facts.trials import Proven, Tried, records_of
+from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.report.text import time_left
 from hasten.tune.arms import Arms
@@ -141,8 +141,7 @@ class Bench:
         began = time.monotonic()
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         seconds = time.monotonic() - began
-        with plan.with_suffix(".trials.jsonl").open(encoding="utf-8") as lines:
-            records = records_of(lines)
+        records = read_trials(trials_beside(plan))
         tried = [record for record in records if isinstance(record, Tried) and record.verdict != "skipped"]
         failed = [record.choice for record in records if isinstance(record, Proven) and not record.passes]
         answer = json.loads(told.stdout)
@@ -201,7 +200,7 @@ class Bench:
             arms.setdefault(names[name], plan)
         look, oracle = self.look, Entry(name=ORACLE, plan=plan_of(self.oracle))
         steps = self._steps_of_a_window()
-        pace = Pace(steps=steps, rounds=LEAST_PAIRS, evaluations=look.evaluations_worth_seeing, looks=())
+        pace = Pace(steps=steps, rounds=LEAST_PAIRS, evaluations=look.evaluations_at_the_end, looks=())
         entries = [Entry(name=name, plan=plan_of(plan), stays=True) for name, plan in arms.items()]
         outcome = run_heat(self._arms, oracle, entries, pace, look.length, lambda *_: None)
         if outcome.failed:

@@ -170,7 +170,7 @@ def race(
 ) -> tuple[list[Raced], list[dict[str, Any]]]:
     """Each beside the plain job, several in a heat; and every window as it ran."""
     found, windows = list[Raced](), list[dict[str, Any]]()
-    evaluations = min(look.evaluations_worth_seeing, rounds)
+    evaluations = min(look.evaluations_at_the_end, rounds)
     pace = Pace(steps=look.steps_in(WINDOW_SECONDS), rounds=rounds, evaluations=evaluations, looks=())
     for begin in range(0, len(configurations), IN_A_HEAT):
         some = {said(each): each for each in configurations[begin : begin + IN_A_HEAT]}

@@ -259,7 +259,7 @@ def busy(slower: float) -> hasten.Job:
 
     def loss(model: nn.Module, batch: Samples) -> Tensor:
         for _ in range(units(slower)):
-            matrix @ matrix
+            torch.matmul(matrix, matrix)
         return functional.mse_loss(model(batch[0]), batch[1])
 
     numbers = torch.rand(4096, 8, generator=generator()) + 1

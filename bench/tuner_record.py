@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.record import PACKAGES, Target, environment, target_table, write_folder
+from bench.record import PACKAGES, Target, environment, head, target_table, write_folder
 from bench.tuner_grid import configuration_of, said
 
 from hasten.facts.machine import read_machine
@@ -33,17 +33,10 @@ def write(work: Path, names: Sequence[str], examples: Sequence[str], records: Pa
     measured = {name: read(work / name) for name in names if is_whole(work / name)}
     missing = [name for name in names if name not in measured]
     targets = judged(measured, examples, len(names))
-    modified = ", with uncommitted changes" if surroundings["commit_modified"] else ""
+    absent = [f"Not in this record: {', '.join(missing)}"] if missing else []
     claim = f"hasten tune on {len(measured)} workloads beside an exhaustive grid, and its predictions beside whole runs"
     page = [
-        f"# {claim}",
-        "",
-        f"* Machine: {machine.summary}",
-        f"* Versions: Python {surroundings['python']}, torch {surroundings['packages']['torch']}",
-        f"* Commit: {surroundings['commit'] or 'unknown'}{modified}",
-        "* Repeat: `python -m bench.tuner`",
-        *([f"* Not in this record: {', '.join(missing)}"] if missing else []),
-        "",
+        *head(claim, machine, surroundings, absent, "python -m bench.tuner"),
         *target_table(targets),
         "",
         *plans_table(measured),

@@ -6,18 +6,28 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from hasten import errors
 from hasten.cli import app
+from hasten.cli.proven_beside import add_losses
 from hasten.cli.proving import distances
+from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN
+from hasten.facts.choice import Preserves
+from hasten.facts.plan_file import read_plan
+from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
 from hasten.measure.curves import Criterion
+from hasten.tune.arms import Arms
+from hasten.tune.look import look_at
 from hasten.tune.loss_proof import judged
 from hasten.tune.nursery import nursery
 from hasten.tune.pairs import Pair, Trained
+from report_samples import sample_records
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -157,6 +167,59 @@ def test_the_distance_is_taken_pair_by_pair_so_that_signs_do_not_cancel():
     assert distances(judged(found, Criterion(), 5)) == pytest.approx([0.0, 10.0])
     shorter = [*found, Pair(seed=2, plain=trained(1.0), planned=trained(1.0))]
     assert distances(judged(shorter, Criterion(), 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "plan", "added"),
+    [
+        ("loss_jobs.py:job", "nothing.toml", True),
+        ("loss_jobs.py:without_valid", "nothing.toml", False),
+        ("loss_jobs.py:job", "other.toml", False),
+    ],
+)
+def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here: Path, of: str, plan: str, added: bool):
+    (here / "other.toml").write_text('[[choice]]\ntechnique = "threads"\nvalue = 1\n')
+    confirmed = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+    choices = tuple(item.choice for item in read_plan(here / "nothing.toml").choices)
+    surveyed = look_at(Arms(of), of, Preserves.BITS).surveyed
+    trials = here / plan.replace(".toml", ".trials.jsonl")
+    written = "".join(f"{line_of(record)}\n" for record in (surveyed, replace(confirmed, choices=choices)))
+    trials.write_text(written)
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", plan, "--pairs", "3", "--steps", "4")
+    assert code in (0, 17)
+    assert (f"hasten report {plan} now shows these losses" in shown) == added
+    if not added:
+        assert trials.read_text() == written
+        return
+    *before, curves = read_trials(trials)
+    assert len(before) == 2
+    assert isinstance(curves, Curves)
+    assert curves.plain == curves.planned
+    assert [len(losses) for losses in curves.plain] == [4, 4, 4]
+    assert curves.verdict == "equivalent"
+
+
+def test_a_file_of_trials_that_is_none_is_left_alone(here: Path):
+    (here / "nothing.trials.jsonl").write_text('{"record": "Tea"}\n')
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3", "--steps", "4")
+    assert code == 0
+    assert "hasten report" not in shown
+    assert (here / "nothing.trials.jsonl").read_text() == '{"record": "Tea"}\n'
+
+
+def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Path):
+    found = [Pair(seed=seed, plain=trained(1.0, 2.0 + seed), planned=trained(1.0, 2.0 + seed)) for seed in range(3)]
+    proof = judged(found, Criterion(), 3)
+    told = add_losses(proof, tmp_path, tmp_path / "plan.toml")
+    assert told == f"the losses are not kept: {tmp_path}: could not be opened: Is a directory"
+    assert add_losses(replace(proof, interrupted=True), tmp_path, tmp_path / "plan.toml") == ""
+
+
+def test_the_help_lists_every_exit_code_that_is_no_error():
+    shown = " ".join(CliRunner().invoke(app, ["prove", "loss", "--help"]).stdout.split())
+    for code in (HARMED, NOT_PROVEN, INTERRUPTED):
+        assert f" {code}, " in shown
+        assert re.search(rf"^\w+ +{code} ", errors.__doc__ or "", re.MULTILINE)
 
 
 def trained(*losses: float) -> Trained:

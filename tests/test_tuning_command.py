@@ -54,6 +54,14 @@ def test_a_machine_is_answered_with_one_json_object(here: Path):
     assert "nothing that was tried is proven to make it faster" in answer["sentence"]
     assert read_plan(here / "other.toml").choices == ()
     assert all(each["reason"] for each in answer["rejected"])
+    again = ("--allow", "bits", "--output", "other.toml")
+    assert ran(f"{CLOCKED}:job", *again)[0] == 0  # a search may replace its own plan
+    with (here / "other.toml").open("a") as plan:
+        plan.write('[[choice]]\ntechnique = "clipping"\nvalue = 1.0\n')
+    code, _, err = ran(f"{CLOCKED}:job", *again)
+    assert code == 2
+    assert "was changed since a search wrote it" in err
+    assert read_plan(here / "other.toml").value_of("clipping") == 1.0
 
 
 def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
@@ -62,6 +70,28 @@ def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
     assert code == 2
     assert "no search has written it" in err
     assert (here / "plan.toml").read_text() == "schema = 1\n"
+    (here / "plan.trials.jsonl").write_text("")  # of an earlier search, whose plan was moved away
+    assert ran(f"{CLOCKED}:job")[0] == 2
+    assert (here / "plan.toml").read_text() == "schema = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "says"),
+    [
+        ("missing/plan.toml", 15, "make the folder first"),
+        (".", 15, "is a folder, and a plan is a file"),
+        ("busy.toml", 15, "busy.trials.jsonl: cannot be read: Is a directory"),
+        ("taken.toml", 2, "taken.trials.jsonl: is there already, and is no file of trials"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path, output: str, code: int, says: str):
+    (here / "busy.trials.jsonl").mkdir()
+    (here / "taken.trials.jsonl").write_text("schema = 1\n")
+    before = sorted(here.iterdir())
+    found, out, err = ran(f"{TRIALS}:job_raising", "--output", output)  # it would end with 10
+    assert (found, out) == (code, "")
+    assert says in err
+    assert sorted(here.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,18 @@ HastenError                1   the base; never raised itself
 ├── Hang                  14   something stopped answering
 └── StorageFailed         15   a file could not be written or read
 
+Codes of what is no error:
+
+HARMED                    16   `hasten prove loss`: the planned run is worse than the margin allows
+NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is no sameness either
+INTERRUPTED              130   of any command, by Ctrl-C
+
 An error says what happened, where, and what to do, in that order and in whole sentences.
 """
 
 from __future__ import annotations
+
+HARMED, NOT_PROVEN, INTERRUPTED = 16, 17, 130  # the last is 128 + SIGINT, as a shell counts it
 
 
 class HastenError(Exception):

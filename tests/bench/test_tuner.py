@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from bench.aa_tuner import HARMS, NOTHING, interval, searched, targets, wanted
+from bench.aa_tuner import HARMS, NOTHING, interval, searched, targets, trials_of, wanted
 from bench.tuner import EXAMPLES, EXPECTED, OWN, QUICK, WORKLOADS, Bench
 from bench.tuner_grid import (
     NEVER,
@@ -24,7 +24,9 @@ from bench.tuner_record import STAGES, errors, judged, read, write
 
 import hasten
 from bench import tuner_jobs
-from hasten.facts.choice import Choice, Preserves
+from hasten.errors import InvalidMeasurement
+from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.trials import Tried
 
 
 def choice(technique: str, value: object, preserves: Preserves | None = Preserves.ROUNDING) -> Choice:
@@ -252,6 +254,19 @@ def test_searches_go_on_where_they_were(tmp_path):
     lines = searched(tmp_path, jobs)
     assert [each["job"] for each in lines] == jobs
     assert sorted(each["seconds"] for each in lines) == [0, 1, 2, 3, 4, 5]  # each is counted once
+
+
+@pytest.mark.trap(48)
+def test_a_search_that_did_not_measure_the_choice_shows_nothing():
+    skipped = Tried(choice=FLUSH, on=(), verdict="skipped", reason="at most 0.1 % to gain")
+    measured = Tried(
+        choice=FLUSH, on=(), verdict="slower", reason="0.9", speedup=Speedup(ratio=0.9, low=0.8, high=0.95, pairs=12)
+    )
+    assert trials_of([measured, skipped]) == [measured, skipped]
+    with pytest.raises(InvalidMeasurement, match=r"not measured flush_denormals: at most 0.1 % to gain"):
+        trials_of([skipped])
+    with pytest.raises(InvalidMeasurement, match="not even proposed"):
+        trials_of([])
 
 
 @pytest.mark.proof

@@ -95,6 +95,14 @@ def test_an_empty_file_is_a_plan_without_choices():
         ("batch_size = 128", "batchsize = 128", 3, '[job] lacks "batch_size"', "add batch_size"),
         ("pairs = 16", "pair = 16", 25, '[speedup] lacks "pairs"', "add pairs"),
         ("bound = 2.0", "bound = 2.0, bond = 1", 26, '"bond" is no key of [proof]', 'did you mean "bound"?'),
+        (
+            ", bound = 2.0",
+            "",
+            26,
+            '"proof" is neither a proof by gradients nor one by losses',
+            "with its bound, or losses",
+        ),
+        ("bound = 2.0", 'bound = 2.0, losses = "…"', 26, '"proof" is neither', "with its bound, or losses"),
         ("cores = 2", 'cores = "2"', 10, "\"cores\" is '2'", "write a whole number"),
         ("cores = 2", "cores = true", 10, '"cores" is True', "write a whole number"),
         ("cores = 2", "cores = 2.0", 10, '"cores" is 2.0', "write a whole number"),
@@ -245,7 +253,9 @@ PLANNED = st.builds(
     PlannedChoice,
     choice=CHOICES,
     speedup=optional(st.builds(Speedup, ratio=NUMBERS, low=NUMBERS, high=NUMBERS, pairs=WHOLE_NUMBERS)),
-    proof=optional(st.builds(Proof, gradient_error=NUMBERS, bound=NUMBERS)),
+    proof=optional(
+        st.builds(Proof, gradient_error=NUMBERS, bound=NUMBERS) | st.builds(Proof, losses=st.text()),
+    ),
 )
 PLANS = st.builds(
     Plan,
@@ -274,7 +284,7 @@ PLANS = st.builds(
             baseline_seconds=NUMBERS,
             planned_seconds=NUMBERS,
             one_off_seconds=NUMBERS,
-            break_even_step=WHOLE_NUMBERS,
+            break_even_step=optional(WHOLE_NUMBERS),
         )
     ),
     choices=st.lists(PLANNED, max_size=3, unique_by=lambda item: item.choice.technique).map(tuple),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.errors import InvalidMeasurement
-from hasten.measure.paired import LEAST_PAIRS, Window, compare, estimate, interleaved
+from hasten.measure.paired import LEAST_PAIRS, Window, compare, early_speedup, estimate, interleaved
 
 DURATIONS = st.lists(st.floats(0.01, 100), min_size=LEAST_PAIRS, max_size=20)
 
@@ -145,3 +145,18 @@ def test_a_start_that_one_arm_lacks_is_an_error():
     ]
     with pytest.raises(InvalidMeasurement, match="ran 12 windows"):
         compare(windows, baseline="a", challenger="b")
+
+
+def test_few_pairs_are_told_with_students_interval():
+    found = early_speedup((1.0, 1.1, 1.21))
+    assert (found.ratio, found.pairs) == (pytest.approx(1.1), 3)
+    student = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # its 97.5 % quantile with two degrees of freedom, in closed form
+    assert found.high == pytest.approx(1.1 * math.exp(student * math.log(1.1) / math.sqrt(3)))
+    assert found.low == pytest.approx(1.1**2 / found.high)
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("ratios", [(1.1,), (1.1, math.nan), (1.1, 0.0), (1.1, math.inf), (1.1, -1.0)])
+def test_few_pairs_that_have_no_spread_or_are_impossible_are_refused(ratios: tuple[float, ...]):
+    with pytest.raises(InvalidMeasurement):
+        early_speedup(ratios)

@@ -12,7 +12,7 @@ import pytest
 
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.plan import Plan, make_plan
+from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
 from hasten.facts.trials import Budget, Confirmed, Curves, Noise, Proven, Record, Step, Surveyed, Tried
 from hasten.report.page.evidence import gathered, read_evidence
 from hasten.report.page.tried import rows_of
@@ -54,9 +54,19 @@ def test_the_page_begins_with_the_sentence_that_the_search_ended_with():
     assert first[1].replace("\xa0", " ") == sentence_of(evidence())
 
 
+def test_where_early_stopping_can_end_the_run_before_every_total_is_told_with_that():
+    told = "all of it where early stopping does not end the run before"
+    assert told in sentence(the(Confirmed), 1.0, stops_early=True)
+    assert told not in sentence(the(Confirmed), 1.0)
+    stopping = page(with_one(Surveyed, lambda record: replace(record, stops_early=True)))
+    assert told in stopping.text.lower()
+    assert told not in page().text.lower()
+
+
 def test_all_that_the_records_hold_has_its_section():
     assert headings(page()) == [
         "The plan",
+        "Time to the target",
         "From the job as it is to the plan",
         "Where the time of the run goes",
         "Where the time of a step goes",
@@ -150,6 +160,17 @@ def test_proofs_are_told_with_their_error_and_bound():
     failing = with_one(Proven, lambda record: replace(record, passes=record.choice != BF16))
     assert "3 of 4" in page(failing).text
     assert "✕ does not hold" in page(failing).text
+
+
+def test_a_choice_that_was_judged_by_its_losses_says_so_and_shows_no_error_and_no_bound():
+    told = "the loss is equivalent with 3 pairs"
+    by_losses = Proven(choice=BF16, passes=True, reason=told, by_losses=True)
+    shown = page(with_one(Proven, lambda record: by_losses if record.choice == BF16 else record)).text
+    assert f"✓ holds by its losses: {told}" in " ".join(shown.split())
+    assert "1.31" not in shown
+    stated = PlannedChoice(choice=BF16, proof=Proof(losses=told))
+    alone = page([], Plan(choices=(stated,))).text
+    assert f"as the plan states by its losses: {told}" in " ".join(alone.split())
 
 
 def test_a_choice_that_the_plan_needs_has_no_ratio():
@@ -250,6 +271,17 @@ def test_a_confirmed_plan_leads_to_training_by_it():
     assert "hasten train examples/digits.py:job --plan plan.toml" in page().text
 
 
+@pytest.mark.parametrize(
+    ("step", "told"), [(61, "from step 61 on."), (0, None), (None, "never pays back what it costs at the start.")]
+)
+def test_when_the_plan_has_paid_back_is_told_and_never_is_never(step: int | None, told: str | None):
+    plan = sample_plan()
+    assert plan.total is not None
+    shown = page(plan=replace(plan, total=replace(plan.total, break_even_step=step))).text
+    assert ("what it costs at the start" in shown) == (told is not None)
+    assert told is None or told in shown
+
+
 def test_the_same_records_give_the_same_page():
     assert page_of_plan(evidence()) == page_of_plan(evidence())
 
@@ -287,7 +319,7 @@ def test_a_file_of_trials_that_cannot_be_read_is_told(tmp_path: Path, monkeypatc
 
 
 def test_a_line_of_trials_without_an_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("hasten.report.page.evidence.LONGEST_LINE", 1000)
+    monkeypatch.setattr("hasten.facts.trials.LONGEST_LINE", 1000)
     path = write_plan(tmp_path, records=[the(Noise)])
     (tmp_path / "plan.trials.jsonl").write_text("x" * 2000)
     with pytest.raises(PlanError, match="larger than a file of trials can be"):

@@ -14,7 +14,7 @@ from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.techniques.setup import StepOptions
-from hasten.training.evaluate import Evaluator
+from hasten.training.evaluate import Evaluator, Part
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.step import Step
 from hasten.training.supervised import supervised
@@ -248,3 +248,43 @@ def test_metrics_without_predictions_are_refused_with_the_remedy():
 def test_a_metric_of_many_numbers_is_refused():
     with pytest.raises(JobError, match="not one number"):
         evaluator(network(), metrics={"accuracy": MulticlassAccuracy(4, average=None)})()
+
+
+class Clock:
+    """Moved by what is evaluated: ten seconds to begin with, then one for every sample."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def batches(self, size):
+        self.now += 10
+        yield from batches_of()(size)
+
+    def loss(self, model, batch):
+        self.now += len(batch[1])
+        return supervised(functional.cross_entropy)(model, batch)
+
+
+@pytest.mark.parametrize("seconds", [0, 3, 100])
+@pytest.mark.parametrize("ahead", [0, 2, 50])
+def test_how_long_an_evaluation_takes_is_told_by_a_part_of_it(seconds, ahead):
+    clock = Clock()
+    timed = evaluator(network(), clock.loss, batches=clock.batches, batch_size=4)
+    told = timed.timed(Part(seconds=seconds, samples=len(TARGET), ahead=ahead), clock, lambda: None)
+    assert told == pytest.approx(10 + len(TARGET))
+    if seconds < 10 and ahead < 3:
+        assert clock.now < 10 + len(TARGET)
+
+
+def test_an_evaluation_that_is_only_timed_leaves_no_trace():
+    model, metric = network(), MulticlassAccuracy(4)
+    timed = evaluator(model, metrics={"accuracy": metric}, batch_size=4)
+    before = timed().results
+    weights, random = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    timed.timed(Part(seconds=0, samples=len(TARGET)), lambda: 0.0, lambda: None)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert model.training
+    assert timed().results == before

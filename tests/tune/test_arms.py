@@ -14,6 +14,7 @@ import pytest
 from hasten.facts.plan import Plan, make_plan
 from hasten.tune.arms import Arms, Limits
 from hasten.tune.fate import ArmFailed, Fate
+from tune.trial_jobs import CACHES
 
 JOBS = Path(__file__).with_name("trial_jobs.py")
 
@@ -106,6 +107,25 @@ def test_an_arm_that_fails_leaves_the_others_as_they_were():
         with pytest.raises(ArmFailed), all_arms.start("senseless", make_plan(precision="fp17")):
             raise AssertionError("it was built")
         assert plain.window(2).steps == 2
+
+
+@pytest.mark.trap(49)
+def test_no_arm_finds_what_another_one_or_the_caller_has_cached(tmp_path, monkeypatch):
+    for name in CACHES:
+        monkeypatch.setenv(name, str(tmp_path))
+    all_arms = arms("finding_no_cache")
+    with all_arms.start("one", Plan()) as one, all_arms.start("beside it", Plan()) as other:
+        assert [arm.window(2).steps for arm in (one, other)] == [2, 2]
+    with all_arms.start("after both", Plan()) as arm:
+        assert arm.window(2).steps == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.trap(49)
+def test_a_run_is_gone_before_the_one_that_takes_its_place_is_built():
+    with arms("one_model_at_a_time").start("plain", Plan()) as arm:
+        assert [arm.window(6).steps for _ in range(3)] == [6, 6, 6]  # of ten steps in all
+        assert arm.printed == "a model\n" * 3
 
 
 def test_what_an_arm_prints_is_never_taken_for_an_answer_and_its_end_is_kept():

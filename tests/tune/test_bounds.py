@@ -73,9 +73,11 @@ def test_whatever_is_around_a_technique_only_adds_to_its_reach(technique):
         ("precision", 40),
         ("microbatch", 20),
         ("activation_checkpointing", 120),
+        ("batch_size", 120),
         ("clipping", 120),
         ("learning_rate", 120),
         ("schedule", 120),
+        ("stop_at", 120),
     ],
 )
 def test_a_technique_is_bounded_by_the_parts_that_it_can_make_shorter(technique, left):

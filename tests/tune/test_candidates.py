@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import ALL
 from hasten.techniques.combinations import conflicts
+from hasten.tune.bounds import Bound
 from hasten.tune.candidates import (
     INTERACTIONS,
     MEMORY_ALONE,
     ONE_OF,
+    RUNS,
     allowed,
     first_values,
     joined,
@@ -20,6 +22,7 @@ from hasten.tune.candidates import (
     why_not_compiled,
     with_choice,
     without,
+    worth_trying,
 )
 
 NAMES = {technique.name for technique in ALL}
@@ -59,6 +62,23 @@ def test_two_techniques_that_say_the_same_are_tried_once():
 def test_further_values_of_a_technique_wait_for_its_first_two():
     sizes = [choice("microbatch", size) for size in (32, 16, 8, 4)]
     assert first_values([*sizes, choice("threads", 1)]) == ([*sizes[:2], choice("threads", 1)], sizes[2:])
+
+
+def test_values_lie_in_a_row_only_with_the_same_options_and_only_where_they_are_numbers():
+    def workers(count: int, kind: str) -> Choice:
+        return Choice(technique="loader_workers", value=count, preserves=Preserves.BITS, options={"kind": kind})
+
+    proposed = [workers(2, "threads"), workers(1, "threads"), *(workers(count, "processes") for count in (2, 1, 4))]
+    words = [choice("precision", word) for word in ("bf16", "tf32", "fp16")]
+    assert first_values([*proposed, *words]) == ([*proposed[:4], *words], proposed[4:])
+
+
+def test_a_trial_that_takes_longer_than_the_plans_runs_could_save_is_not_made():
+    threads = choice("threads", 1)
+    bounds = {"threads": Bound(most_gain=2.0, promise=0.5, reason="")}  # five of ten seconds
+    assert worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS)[0] == [threads]
+    _, [left] = worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS + 1)
+    assert left.reason == "trying it takes 26.0 s, and it could save 5.00 s of a planned run (upper bound)"
 
 
 def test_a_run_too_short_to_earn_it_is_not_put_to_compiling():

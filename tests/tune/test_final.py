@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Costs
-from hasten.tune.final import is_proven
+from hasten.tune.arms import Arms
+from hasten.tune.final import confirm, is_proven
+from hasten.tune.heat import Pace
+from hasten.tune.objective import Length
 
 COSTS = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100, peak_bytes=0)
 
@@ -35,3 +40,26 @@ def test_a_plan_is_proven_where_it_is_surely_faster_and_farther_off_than_equal_a
     speedup: Speedup, noise: Speedup, proven: bool
 ):
     assert is_proven(confirmed(speedup, noise)) is proven
+
+
+def arms_of_room(room: int) -> Arms:
+    """As if memory had no place for more beside each other."""
+    arms = Arms(f"{Path(__file__).with_name('clocked_jobs.py')}:job")
+    arms.room = lambda bytes_of_one: room - 1  # type: ignore[method-assign]
+    return arms
+
+
+HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
+
+
+@pytest.mark.parametrize("room", [1, 3, 10])
+def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
+    told: list[Confirmed] = []
+    length = Length(steps=100, epochs=1, evaluations=0)
+    pace = Pace(steps=2, looks=())
+    with arms_of_room(room) as arms:
+        final = confirm(arms, (HALF, THREADS), pace, length, lambda *_: None, told.append, room=room)
+    assert final.confirmed.choices == (HALF,)
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert [each.choice for each in final.confirmed.earned] == [HALF]
+    assert told[-1] == final.confirmed

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.tune.arms import Arms
+from hasten.measure.paired import early_speedup
+from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed, Fate
-from hasten.tune.heat import Entry, Outcome, Pace, early_speedup, is_known, run_heat
+from hasten.tune.heat import Outcome, Pace, is_known, run_heat
 from hasten.tune.objective import Length, speedup
+from hasten.tune.runner import Entry
 
 JOBS = Path(__file__).with_name("clocked_jobs.py")
 LENGTH = Length(steps=100, epochs=2, evaluations=0)
@@ -20,9 +23,30 @@ BF16 = Entry(name="bf16", plan=make_plan(precision="bf16"))
 ONE_THREAD = Entry(name="one thread", plan=make_plan(threads=1))
 
 
-def heat(*entries: Entry, function: str = "job", pace: Pace | None = None) -> Outcome:
+class CountedArms(Arms):
+    """told: how many are alive whenever one has begun."""
+
+    def __init__(self, job: str, told: Callable[[int], None]) -> None:
+        super().__init__(job)
+        self._told, self._alive = told, 0
+
+    @contextmanager
+    def start(self, name: str, plan: Plan) -> Iterator[Arm]:
+        with super().start(name, plan) as arm:
+            self._alive += 1
+            self._told(self._alive)
+            yield arm
+        self._alive -= 1
+
+
+def heat(
+    *entries: Entry,
+    function: str = "job",
+    pace: Pace | None = None,
+    started: Callable[[int], None] = lambda alive: None,
+) -> Outcome:
     rounds: list[int] = []
-    arms = Arms(f"{JOBS}:{function}")
+    arms = CountedArms(f"{JOBS}:{function}", started)
     outcome = run_heat(
         arms, BASE, entries, pace or Pace(steps=2), LENGTH, lambda done, whole, ratios: rounds.append(done)
     )
@@ -70,11 +94,34 @@ def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
     assert losses == whole.losses["plain"][: len(losses)]
 
 
+def test_where_arms_do_not_fit_beside_each_other_each_is_alone_in_its_turn_and_measured_as_it_is():
+    alive = list[int]()
+    outcome = heat(BF16, pace=Pace(steps=2, looks=(3,), resident=False), started=alive.append)
+    assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
+    assert set(alive) == {1}
+    assert len(alive) == 2 * 3 + 2  # a process for every window, and for every wait for a new epoch
+
+
+def test_what_an_arms_first_evaluation_takes_longer_is_paid_once():
+    outcome = heat(BF16, function="slow_first_evaluation", pace=Pace(steps=2, evaluations=4, looks=(5,)))
+    assert outcome.base.evaluations == pytest.approx([5.0] * 3)
+    assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
+
+
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))
     assert outcome.failed["bf16"].fate is Fate.CRASHED
     assert len(outcome.seen["control"].windows) == 12
+
+
+def test_an_arm_that_fails_in_its_own_turn_leaves_the_heat_alone():
+    halves = Entry(name="halves", plan=make_plan(microbatch=4))
+    outcome = heat(halves, ONE_THREAD, function="failing_in_the_turn_of_microbatches")
+    assert "only at the turn of an epoch" in outcome.failed["halves"].what
+    assert outcome.failed["halves"].fate is Fate.CRASHED
+    assert "halves" not in outcome.early
+    assert len(outcome.base.turns) == len(outcome.seen["one thread"].turns) == 1
 
 
 def test_an_arm_that_cannot_be_built_leaves_the_heat_alone():
@@ -108,11 +155,3 @@ def test_the_wait_for_a_new_epoch_is_measured_also_where_no_window_met_one():
 )
 def test_who_leaves_is_clearly_faster_or_not_worth_it_or_can_no_longer_be(ratios: tuple[float, ...], known: bool):
     assert is_known(ratios) is known
-
-
-def test_few_pairs_are_told_with_students_interval():
-    found = early_speedup((1.0, 1.1, 1.21))
-    assert (found.ratio, found.pairs) == (pytest.approx(1.1), 3)
-    student = 0.95 / math.sqrt(2 * 0.975 * 0.025)  # its 97.5 % quantile with two degrees of freedom, in closed form
-    assert found.high == pytest.approx(1.1 * math.exp(student * math.log(1.1) / math.sqrt(3)))
-    assert found.low == pytest.approx(1.1**2 / found.high)

@@ -87,6 +87,7 @@ def failure(function: str, *, windows: int = 1, steps: int = 2, **limits: float)
 
 
 @pytest.mark.trap(47)
+@pytest.mark.trap(48)
 @pytest.mark.parametrize(
     ("function", "fate", "words"),
     [

@@ -7,9 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.trials import Costs
+from hasten.facts.choice import Choice, Speedup
+from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window
-from hasten.tune.objective import Length, Seen, break_even_step, costs, one_off, speedup, totals
+from hasten.tune.objective import (
+    Length,
+    Seen,
+    break_even_step,
+    costs,
+    one_off,
+    paired_totals,
+    shows_now,
+    speedup,
+    totals,
+)
 
 RUN = Length(steps=100, epochs=5, evaluations=4)
 SECONDS = st.floats(0.001, 1000)
@@ -43,6 +54,39 @@ def test_evaluations_alone_can_make_a_run_faster():
 def test_fewer_than_twelve_pairs_give_no_speedup():
     with pytest.raises(InvalidMeasurement, match="too few"):
         speedup(seen(0.5, windows=11), seen(0.5, arm="other", windows=11), RUN)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "seconds", "shows"),
+    [
+        ("no difference", 1.008, 40.0, True),  # what was 0.8 % of a hundred seconds is 2 % of forty
+        ("no difference", 1.008, 90.0, False),  # not much shorter than it was
+        ("no difference", 1.002, 40.0, False),
+        ("no difference", 0.9, 40.0, False),  # it seemed to cost something
+        ("no difference", 2.0, 40.0, True),  # more than is left
+        ("slower", 0.9, 40.0, False),
+        ("faster", 1.2, 40.0, False),  # it has joined, or a better one has
+    ],
+)
+def test_what_made_no_difference_may_make_one_once_the_run_is_much_shorter(
+    verdict: str, ratio: float, seconds: float, shows: bool
+):
+    found = Speedup(ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, pairs=12)
+    took = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100 / ratio, peak_bytes=0)
+    threads = Choice(technique="threads", value=1)
+    assert (
+        shows_now(Tried(choice=threads, on=(), verdict=verdict, reason="", speedup=found, costs=took), seconds) is shows
+    )
+
+
+@pytest.mark.parametrize(
+    ("plain", "planned", "alike"), [(0.0, 0.09, True), (0.0, 0.2, False), (4.0, 4.4, True), (4.0, 4.6, False)]
+)
+def test_starts_are_told_apart_by_what_starting_a_process_cannot_make_by_itself(
+    plain: float, planned: float, alike: bool
+):
+    before, after = paired_totals(seen(1.0, one_off=plain), seen(1.0, arm="other", one_off=planned), RUN)
+    assert (before[0].seconds == after[0].seconds) is alike
 
 
 def cost(one_off: float, step: float) -> Costs:

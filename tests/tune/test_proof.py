@@ -75,13 +75,15 @@ def test_an_arm_that_fails_while_proving_is_no_proof(tmp_path, monkeypatch):
     monkeypatch.setenv("HASTEN_TEST_HARM", "killed")
     found = prove.prove(Plan())
     assert (found.passes, found.fate, found.error) == (False, Fate.CRASHED, None)
-    assert found.reason == "crashed: it was killed by SIGKILL"
+    assert (found.reason, found.unjudged) == ("crashed: it was killed by SIGKILL", None)
 
 
 def test_a_job_that_cannot_be_judged_says_so_of_every_plan(tmp_path):
     found = prover("drawing", tmp_path).prove(Plan())
-    assert found == GradientProof(passes=False, reason=found.reason)
-    assert found.reason.startswith("no gradient can be judged: its loss draws random numbers")
+    assert found == GradientProof(passes=False, reason=found.reason, unjudged=found.unjudged)
+    assert found.unjudged is not None
+    assert found.reason == f"no gradient can be judged: {found.unjudged}"
+    assert found.unjudged.startswith("its loss draws random numbers")
 
 
 def test_a_plain_job_that_fails_says_so_of_every_plan(tmp_path, monkeypatch):
@@ -91,6 +93,7 @@ def test_a_plain_job_that_fails_says_so_of_every_plan(tmp_path, monkeypatch):
     assert {each.reason for each in found} == {
         "no gradient can be judged: the plain job crashed: it was killed by SIGKILL"
     }
+    assert {each.unjudged for each in found} == {"the plain job crashed: it was killed by SIGKILL"}
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):

@@ -293,9 +293,9 @@ def test_a_model_that_compiles_for_its_evaluation_has_done_so_before_it_is_timed
     trial.run.model.compile(backend="eager")  # translated as ever, without the minutes of making code
     trial.run.compiling = log
 
-    def counting():
+    def counting(seconds):
         before = log.graphs
-        found = evaluate()
+        found = evaluate(seconds)
         added.append(log.graphs - before)
         return found
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from torch import nn
 
 import hasten
 
+CACHES = ("HASTEN_CACHE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 
 
@@ -87,3 +91,31 @@ def __getattr__(name: str) -> Callable[[], hasten.Job]:
 
 def empty() -> hasten.Job:
     return job(rows=0)
+
+
+def finding_no_cache() -> hasten.Job:
+    """Fails where a folder for caches holds what another arm has left there, and leaves something in each."""
+    places = {Path(os.environ[name], "left by an arm") for name in CACHES}
+    found = [str(place) for place in places if place.exists()]
+    if found:
+        raise FileExistsError(f"another arm has been here: {found}")
+    for place in places:
+        place.touch()
+    return job()
+
+
+def one_model_at_a_time() -> hasten.Job:
+    """Fails where a model is made while the one before is still held. What only the collector would find is held: it
+    may come late."""
+    gc.disable()
+    made = list[weakref.ref[nn.Module]]()
+
+    def model() -> nn.Module:
+        if any(each() is not None for each in made):
+            raise MemoryError("there are two models")
+        found = nn.Linear(6, 3)
+        made.append(weakref.ref(found))
+        os.write(1, b"a model\n")
+        return found
+
+    return replace(job(), model=model)

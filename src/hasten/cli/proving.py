@@ -1,12 +1,9 @@
 """`hasten prove`: whether what a plan promises is true of this job.
 
-How `hasten prove loss` ends, for scripts. Only what is proven is a success:
-
-    0    equivalent
-    16   harmed: proven worse than the margin allows, or the planned run alone became NaN or infinite
-    17   not proven: inconclusive; or better, which is no harm, but no sameness either: so shows a lost regulariser
-    130  interrupted, whatever the finished pairs say
-    and the code of the failure (errors.py) where an arm failed in a way that says nothing of the loss
+How `hasten prove loss` ends is for scripts, and stands with all other exit codes in errors.py. Only what is proven is a
+success: a plan that is better than the job as it is has done no harm, but is no sameness either: so shows a lost
+regulariser. Interrupted, it ends as such, whatever the finished pairs say. Where an arm failed in a way that says
+nothing of the loss, the code is that of the failure.
 """
 
 from __future__ import annotations
@@ -24,8 +21,6 @@ from hasten.cli.shared import INTERRUPTED, JobName, app, command, ending_in_one_
 if TYPE_CHECKING:
     from hasten.tune.loss_proof import LossProof
     from hasten.tune.pairs import Trained
-
-HARMED, NOT_PROVEN = 16, 17
 
 prove = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(prove, name="prove")
@@ -66,13 +61,16 @@ def loss(
 ) -> None:
     """Prove that a plan leaves the loss as it is, by pairs of runs. Exit code 0 says that it does.
 
+    Other exit codes: 16, it is worse than the margin allows; 17, nothing is proven, or it is better; 130, interrupted;
+    those of errors where a run fails for another reason.
+
     \b
     Examples:
       hasten prove loss digits.py:job --plan plan.toml
       hasten prove loss digits.py:job --plan plan.toml --pairs 12 --metric accuracy
       hasten prove loss digits.py:job --plan plan.toml --steps 200 --margin 2
     """
-    proof = _proven(
+    proof, report = _proven(
         job,
         plan,
         pairs=pairs,
@@ -83,9 +81,9 @@ def loss(
     )
     next_command = _next(proof, job, plan, margin=margin, metric=metric, steps=steps)
     if as_json:
-        typer.echo(json.dumps(_answer(proof, next_command)))
+        typer.echo(json.dumps(_answer(proof, next_command) | {"report": report or None}))
     else:
-        _show(proof, f"{job} with {plan}", next_command)
+        _show(proof, f"{job} with {plan}", [*([("report", report)] if report else []), ("next", next_command)])
     raise typer.Exit(exit_code(proof))
 
 
@@ -94,10 +92,14 @@ def exit_code(proof: LossProof) -> int:
         return INTERRUPTED
     if proof.failure is not None:
         return proof.failure.as_error().exit_code
+    from hasten.errors import HARMED, NOT_PROVEN
+
     return {"equivalent": 0, "harmed": HARMED}.get(proof.verdict, NOT_PROVEN)
 
 
-def _proven(job: str, plan: Path, **options: Any) -> LossProof:
+def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
+    """And what the report of the plan shows of it."""
+    from hasten.cli.proven_beside import add_losses, trials_of
     from hasten.cli.shared import read
     from hasten.report.waiting import Waiting
     from hasten.training.locate import split_name
@@ -111,11 +113,13 @@ def _proven(job: str, plan: Path, **options: Any) -> LossProof:
     waiting = Waiting(f"training {options['pairs']} pairs")
     try:
         with Arms(job, Limits(build_seconds=LONGEST_SECONDS)) as arms:
-            return prove_loss(arms, planned, watch=waiting, **options)
+            trials = trials_of(arms, plan, planned)
+            proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
     finally:
         waiting.close()
+    return proof, add_losses(proof, trials, plan)
 
 
 def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str, steps: int | None) -> str:
@@ -134,7 +138,7 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
     return shlex.join(["hasten", "prove", "loss", job, "--plan", str(plan), *words])
 
 
-def _show(proof: LossProof, title: str, next_command: str) -> None:
+def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import table
@@ -152,7 +156,7 @@ def _show(proof: LossProof, title: str, next_command: str) -> None:
         typer.echo("\n".join(f"  {line}" for line in chart(apart, height=5)))
     elif apart:
         typer.echo("\n  all training losses of both arms are equal to the last bit")
-    show("", [("verdict", proof.sentence), ("next", next_command)])
+    show("", [("verdict", proof.sentence), *last])
 
 
 def rows(proof: LossProof) -> list[list[str]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
+from hasten.errors import INTERRUPTED as INTERRUPTED
 from hasten.errors import HastenError, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
-
-INTERRUPTED = 130  # 128 + SIGINT, as a shell counts it
 
 app = typer.Typer(
     name="hasten",

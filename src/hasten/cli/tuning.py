@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from hasten.facts.trials import Record, Surveyed
     from hasten.tune.search import Found
 
+ALLOW = (
+    "What a choice may change at most: bits, rounding, statistics, training. "
+    "What changes training is judged by whole runs, which come on top of --seconds."
+)
 ALLOWED = ("bits", "rounding", "statistics", "training")
 
 
@@ -30,7 +36,7 @@ def tune(
     ),
     allow: Annotated[
         str,
-        typer.Option(metavar="CLASS", help="What a choice may change at most: bits, rounding, statistics, training."),
+        typer.Option(metavar="CLASS", help=ALLOW),
     ] = "statistics",
     seconds: Annotated[
         float, typer.Option(metavar="S", min=1, help="About how long to look. Trials of compiling come on top.")
@@ -45,7 +51,14 @@ def tune(
       hasten tune digits.py:job --seconds 300 --output night.toml
       hasten tune digits.py:job --allow rounding
     """
-    from hasten.checkpoint.plans import write_plan
+    began = time.monotonic()
+    from hasten.errors import Misconfigured
+    from hasten.tune.nursery import nursery
+
+    if allow not in ALLOWED:
+        raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
+    loading = nursery()  # which loads torch, as this process does meanwhile
+    from hasten.checkpoint.plans import write_found_plan
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning, sentence
     from hasten.training.locate import split_name
@@ -54,22 +67,24 @@ def tune(
     trials = Trials(output)
     screen = Tuning(seconds)
     try:
-        found = _searched(job, seconds, allow, trials, screen)
+        found = _searched(job, seconds, allow, trials, screen, began)
     finally:
         screen.close()
         trials.close()
+        loading.close()
     plan = _plan(found)
-    if not found.interrupted or found.proven is not None:
-        write_plan(plan, output)
-    told = sentence(found.proven, found.look.run_seconds)
+    if not found.interrupted or found.has_plan:
+        write_found_plan(plan, output)
+    gained, stops_early = found.gained.reached if found.gained else (), found.look.surveyed.stops_early
+    told = sentence(found.proven, found.look.run_seconds, gained, stops_early=stops_early)
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output, told)))
     else:
-        lines = [("", told), ("plan", str(output))] if found.proven or not found.interrupted else []
-        if found.interrupted and found.proven is None:
+        lines = [("", told), ("plan", str(output))] if found.has_plan or not found.interrupted else []
+        if found.interrupted and not found.has_plan:
             lines = [("", "interrupted before a plan was proven; the same command goes on where it was")]
         again = ["hasten", "tune", job, "--output", str(output), "--allow", allow]
-        next_command = command("train", job, output) if found.proven else shlex.join(again)
+        next_command = command("train", job, output) if found.has_plan else shlex.join(again)
         show("", [*lines, ("next", next_command)])
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -79,22 +94,27 @@ class Trials:
     """The file of trials beside a plan: made, or gone on with, once the job is known."""
 
     def __init__(self, plan: Path) -> None:
-        self._plan, self._path = plan, plan.with_suffix(".trials.jsonl")
+        """Raises StorageFailed where a search could not write what it finds, Misconfigured where what is there is not
+        its own: before it begins."""
+        from hasten.checkpoint.files import open_for_append
+        from hasten.checkpoint.plans import check_place
+        from hasten.errors import Misconfigured
+        from hasten.facts.trials import Surveyed, read_trials, trials_beside
+
+        check_place(plan)
+        self._path = trials_beside(plan)
         self._file: GrowingFile | None = None
         self._records: list[Record] = []
-        if self._path.exists():
-            from hasten.facts.trials import records_of
-
-            with self._path.open(encoding="utf-8") as lines:
-                self._records = records_of(lines, str(self._path))
-        elif plan.exists():
-            from hasten.errors import Misconfigured
-
-            raise Misconfigured(
-                "is there already, and no search has written it",
-                where=str(plan),
-                fix="choose another name with --output, or move it away",
+        if not os.path.lexists(self._path):
+            return
+        self._records = read_trials(self._path)
+        if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
+            what, fix = (
+                "is there already, and is no file of trials",
+                "choose another name with --output, or move it away",
             )
+            raise Misconfigured(what, where=str(self._path), fix=fix)
+        open_for_append(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """What a search of the same key has found out; a file of another one is begun anew."""
@@ -119,23 +139,20 @@ class Trials:
             self._file.close()
 
 
-def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any) -> Found:
-    from hasten.errors import Misconfigured
+def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any, began: float) -> Found:
     from hasten.facts.choice import Preserves
     from hasten.tune.arms import Arms
     from hasten.tune.fate import ArmFailed
     from hasten.tune.ledger import Options
     from hasten.tune.search import Search
 
-    if allow not in ALLOWED:
-        raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     options = Options(seconds=seconds, ceiling=Preserves[allow.upper()])
 
     def keep(record: Record) -> None:
         trials.keep(record)
         screen.record(record)
 
-    search = Search(Arms(job), job, options, keep=keep, tell=screen.doing, earlier=trials.earlier)
+    search = Search(Arms(job), job, options, keep=keep, tell=screen.doing, earlier=trials.earlier, began=began)
     try:
         return search()
     except ArmFailed as failure:
@@ -145,7 +162,7 @@ def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any)
 def _plan(found: Found) -> Plan:
     from hasten.tune.result import plan_found
 
-    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
 
 
 def _answer(found: Found, plan: Plan, output: Path, told: str) -> dict[str, Any]:
@@ -157,6 +174,7 @@ def _answer(found: Found, plan: Plan, output: Path, told: str) -> dict[str, Any]
         "plan": str(output),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
+        "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
     }

@@ -46,7 +46,8 @@ class View(Protocol):
     smallest(height, width): height and width that no box of it goes below.
     """
 
-    size: int
+    @property
+    def size(self) -> int: ...
 
     @property
     def draws(self) -> int: ...

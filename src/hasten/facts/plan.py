@@ -31,20 +31,29 @@ class ProvenOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """Seconds of the planned run without and with the plan; one-off: compiling, autotuning, building caches."""
+    """Seconds of the planned run without and with the plan; one-off: compiling, autotuning, building caches.
+
+    break_even_step: from which on shorter steps have paid back what the plan costs once; 0 where it costs nothing more
+        than the job as it is, None where its steps alone never pay it back.
+    """
 
     baseline_seconds: float
     planned_seconds: float
     one_off_seconds: float
-    break_even_step: int
+    break_even_step: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """One-step gradient error against a high-precision reference, in multiples of the plain job's own error."""
+    """How a claim was proven on the job: by gradients, or by losses.
 
-    gradient_error: float
-    bound: float
+    gradient_error: of one step against a high-precision reference, in multiples of the plain job's own error; bound:
+        the most that it may be. losses: what short runs beside the plain job said, in a sentence.
+    """
+
+    gradient_error: float | None = None
+    bound: float | None = None
+    losses: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ counts as "changes training": the weakest claim, since nobody has made a stronge
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tomllib
 from collections.abc import Collection
@@ -104,7 +105,8 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
 def plan_to_toml(plan: Plan) -> str:
     """The plan as TOML, with a comment on top that tells how to edit it.
 
-    Raises PlanError for what no plan file may hold: an infinite or undefined number, or text that is no Unicode.
+    Raises PlanError for what no plan file may hold: an infinite or undefined number, or a choice whose text is no
+    Unicode. In all other texts question marks stand for what is none.
     """
     document = _as_tables(plan)
     _checked(document, None, lambda location: ".".join(["plan", *map(str, location)]))
@@ -115,6 +117,25 @@ def plan_to_toml(plan: Plan) -> str:
         part = ascii(error.object[error.start : error.end])
         raise PlanError(f"text holds {part}, which is no Unicode", where="plan", fix="replace that text") from None
     return text
+
+
+SEAL = "# hasten tune wrote this plan. Digest of all that stands above: "
+
+
+def sealed(text: str) -> str:
+    """A plan's text with a last line, a comment, by which is_sealed knows it again."""
+    text = f"{text.rstrip()}\n"
+    return f"{text}\n{SEAL}{_digest(text)}\n"
+
+
+def is_sealed(text: str) -> bool:
+    """Whether the text is one that a search has written, and that nobody has changed since."""
+    above, mark, digest = text.replace("\r\n", "\n").rpartition(f"\n{SEAL}")
+    return bool(mark) and digest.strip() == _digest(above)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _checked(document: dict[str, Any], known_techniques: Collection[str] | None, place: Place) -> Plan:
@@ -200,7 +221,12 @@ def _choice_table(item: PlannedChoice) -> dict[str, Any]:
 
 
 def _given(record: Fingerprint | ProvenOn | Total | Speedup | Proof | Rejected) -> dict[str, Any]:
-    return {key: value for key, value in asdict(record).items() if value is not None}
+    """None of it is obeyed, so what is no Unicode in its texts, as in the path of a file, becomes question marks."""
+    given = {key: value for key, value in asdict(record).items() if value is not None}
+    return {
+        key: value.encode(errors="replace").decode() if isinstance(value, str) else value
+        for key, value in given.items()
+    }
 
 
 def _written(tables: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from hasten.errors import PlanError
@@ -80,7 +80,7 @@ class TotalTable(_Table):
     baseline_seconds: float
     planned_seconds: float
     one_off_seconds: float
-    break_even_step: int
+    break_even_step: int | None = None
 
 
 class SpeedupTable(_Table):
@@ -91,8 +91,18 @@ class SpeedupTable(_Table):
 
 
 class ProofTable(_Table):
-    gradient_error: float
-    bound: float
+    """By gradients, or by losses."""
+
+    gradient_error: float | None = None
+    bound: float | None = None
+    losses: str | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> ProofTable:
+        if (self.gradient_error is None) != (self.bound is None) or (self.bound is None) == (self.losses is None):
+            fix = "write gradient_error with its bound, or losses"
+            raise PydanticCustomError("proof", "is neither a proof by gradients nor one by losses", {"fix": fix})
+        return self
 
 
 class ChoiceTable(_Table):

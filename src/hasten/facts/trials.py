@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from hasten.errors import PlanError
+from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.plan import Fingerprint, ProvenOn
 
@@ -37,6 +38,7 @@ class Surveyed:
     refused: Mapping[str, str]  # technique -> why it is not tried here
     seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
+    stops_early: bool = False  # early stopping can end the planned run before; all totals are of the whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,13 +98,18 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proven:
-    """Whether one choice preserves what it claims, on this job. gradient_error is in multiples of the plain job's."""
+    """Whether one choice preserves what it claims, on this job, in the plan that it is to be part of.
+
+    gradient_error: in multiples of the plain job's; None where it was not judged by its gradients. by_losses: it was
+    judged by those of short runs beside the plain job, as the reason tells.
+    """
 
     choice: Choice
     passes: bool
     reason: str
     gradient_error: float | None = None
     bound: float | None = None
+    by_losses: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,19 +171,47 @@ class Memory:
     bytes: tuple[int, ...]
 
 
-Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reached:
+    """How long whole runs with one choice, and without it, took to what the job itself comes to: its target.
+
+    Both runs of a seed have the same target: what the plan that was confirmed, or the job where none was, has at its
+    end from that seed. All tuples have one value a seed. Seconds and steps are those up to the first evaluation that
+    was at least as good; None where none was.
+    """
+
+    choice: Choice
+    on: tuple[Choice, ...]  # the plan that it was added to
+    metric: str
+    higher_is_better: bool
+    seeds: tuple[int, ...]
+    targets: Numbers
+    seconds_without: tuple[float | None, ...]
+    steps_without: tuple[int | None, ...]
+    seconds_with: tuple[float | None, ...]
+    steps_with: tuple[int | None, ...]
+    speedup: Speedup | None  # of the seconds; None where it was not reached from every seed, or from one seed alone
+    kept: bool
+    sentence: str
+
+
+Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached
 RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
 LONGEST_LINE = 1 << 26
+MOST_CHARACTERS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doing:
-    """What a search is at; no record of the file. ratios: of the arms that run, so far, by the name of their choice."""
+    """What a search is at; no record of the file. ratios: of the arms that run, so far, by the name of their choice;
+    seconds_left: of what comes on top of the time that the search was given; stays: it is to be read later, too."""
 
     what: str
     done: int = 0
     whole: int = 0
     ratios: Mapping[str, float] = field(default_factory=dict[str, float])
+    seconds_left: float | None = None
+    stays: bool = False
 
 
 def line_of(record: Record) -> str:
@@ -203,6 +238,34 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
                 what, where=f"{where}:{number}", fix="move the file away, and run the trials again"
             ) from None
     return found
+
+
+def trials_beside(plan: Path) -> Path:
+    """Where the records of a plan's trials lie: plan.trials.jsonl for plan.toml. No other plan has the same: for one of
+    another ending, such as plan.v2, they lie in plan.v2-trials.jsonl."""
+    name = plan.name
+    return plan.with_name(f"{name[:-5]}.trials.jsonl" if name.endswith(".toml") else f"{name}-trials.jsonl")
+
+
+def read_trials(path: Path) -> list[Record]:
+    """The records of a file. Raises as records_of does, and StorageFailed when it cannot be read."""
+    return records_of(_lines(path), str(path))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The file's lines; what is no UTF-8 becomes a mark that no record has."""
+    left = MOST_CHARACTERS
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                left -= len(line)
+                if len(line) > LONGEST_LINE or left < 0:
+                    what = "is larger than a file of trials can be"
+                    raise PlanError(what, where=str(path), fix="move the file away, and run the trials again")
+                yield line
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error
 
 
 def _built(kind: Any, value: Any) -> Any:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Sequence
 
 from hasten.facts.sizes import three_digits
+from hasten.facts.texts import printable as printable
 
 UNKNOWN = "–"
-
-
-def printable(text: str) -> str:
-    """The text on one line, without characters that a terminal obeys or that change how others are shown.
-
-    Control characters (Cc), format characters such as those for writing direction (Cf), lone surrogates (Cs) and the
-    line and paragraph separators (Zl, Zp) are left out; a line break or a tab becomes a space.
-    """
-    spaced = "".join(" " if character in "\n\r\t" else character for character in text)
-    return "".join(item for item in spaced if unicodedata.category(item) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
 
 
 def duration(seconds: float) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Record, Surveyed, Tried
+from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
 from hasten.report.text import duration, printable, time_left
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 WIDTHS = (42, 26)  # of the columns for the choice and for how many times as fast it was
-_STYLES = {"faster": "green", "kept": "bold green", "slower": "dim", "failed": "red", "harmful": "red"}
+_STYLES = {"faster": "green", "kept": "bold green", "slower": "dim", "failed": "red", "not proven": "red"}
 
 
 class Tuning:
@@ -48,7 +49,7 @@ class Tuning:
                 reason = "" if record.speedup else record.reason
                 self._row(_added(record), seen, record.verdict, reason)
             case Proven() if not record.passes:
-                self._row(str(record.choice), "", "harmful", record.reason)
+                self._row(str(record.choice), "", "not proven", record.reason)
             case Confirmed():
                 for each in record.earned:
                     verdict = "kept" if each.kept else "earned nothing"
@@ -59,8 +60,14 @@ class Tuning:
                 pass
 
     def doing(self, doing: Doing) -> None:
+        if doing.stays:
+            self._screen.note("time", doing.what)
+            return
+        if doing.seconds_left is not None:
+            self._screen.doing(doing, f"about {time_left(doing.seconds_left)} left")
+            return
         left = max(self._seconds - (self._clock() - self._began), 0.0)
-        self._screen.doing(doing, f"at most {time_left(left)} left" if left else "nearly done")
+        self._screen.doing(doing, f"at most {time_left(left)} left" if left else "longer than asked for")
 
     def close(self) -> None:
         self._screen.end()
@@ -72,8 +79,25 @@ class Tuning:
         self._screen.row(*map(printable, (what, seen, verdict, reason)))
 
 
-def sentence(proven: Confirmed | None, plain_seconds: float) -> str:
-    """What a person wants to know of a search, in one sentence."""
+def sentence(
+    proven: Confirmed | None, plain_seconds: float, gained: Sequence[Reached] = (), *, stops_early: bool = False
+) -> str:
+    """What a person wants to know of a search, in one sentence.
+
+    gained: of every choice that changes training and joined the plan, in that order; stops_early: whether early
+    stopping can end the planned run before.
+    """
+    if stops_early:
+        return f"{sentence(proven, plain_seconds, gained)}; all of it where early stopping does not end the run before"
+    if not gained:
+        return _of_the_planned_run(proven, plain_seconds)
+    if proven is None:
+        told = f"this job takes about {duration(plain_seconds)}, and nothing is proven to make its planned run shorter"
+        return f"{told}; {_of_the_target(gained)}"
+    return f"{_of_the_planned_run(proven, plain_seconds)}; {_of_the_target(gained)}"
+
+
+def _of_the_planned_run(proven: Confirmed | None, plain_seconds: float) -> str:
     if proven is None:
         return f"this job takes about {duration(plain_seconds)}; nothing that was tried is proven to make it faster"
     ratio = proven.speedup
@@ -81,6 +105,22 @@ def sentence(proven: Confirmed | None, plain_seconds: float) -> str:
         f"this job would take {duration(proven.plain.total)}; with this plan {duration(proven.planned.total)} "
         f"({ratio.ratio:.2f}×, 95 % {ratio.low:.2f}–{ratio.high:.2f}, {ratio.pairs} pairs)"
     )
+
+
+def _of_the_target(gained: Sequence[Reached]) -> str:
+    """Which seconds are compared, and that they are those of another training."""
+    named = " and ".join(f"{each.choice} ({_of_seeds(each.speedup)})" for each in gained)
+    after = [seconds for seconds in gained[-1].seconds_with if seconds is not None]
+    before = [seconds for seconds in gained[0].seconds_without if seconds is not None]
+    seconds = f"{duration(median(after))} of training instead of {duration(median(before))}"
+    return (
+        f"whole runs with {named}, which changes what is learned, came to the {gained[0].metric} that the job has at "
+        f"its end in {seconds}, and end there"
+    )
+
+
+def _of_seeds(found: Speedup | None) -> str:
+    return "" if found is None else f"{found.ratio:.2f}×, 95 % {found.low:.2f}–{found.high:.2f}, {found.pairs} seeds"
 
 
 def _added(tried: Tried) -> str:
@@ -140,7 +180,8 @@ class _Drawn:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        rounds = f"{doing.done} of {doing.whole} rounds" if doing.whole else ""
+        unit = "rounds" if doing.seconds_left is None else "steps"
+        rounds = f"{doing.done} of {doing.whole} {unit}" if doing.whole else ""
         row = bar(printable(doing.what), doing.done, max(doing.whole, 1), rounds, left)
         self._live.update(Group("", row, _standing(doing.ratios), ""), refresh=True)
 

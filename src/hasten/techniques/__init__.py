@@ -4,6 +4,7 @@ from hasten.techniques import (
     accumulation,
     activation_checkpointing,
     allocator,
+    batch_size,
     cache,
     channels_last,
     clipping,
@@ -25,6 +26,7 @@ from hasten.techniques import (
     precision,
     prefetch,
     schedule,
+    stop_at,
     threads,
 )
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -35,6 +37,7 @@ ALL: tuple[Technique, ...] = (
     cudnn_autotune.TECHNIQUE,
     flush_denormals.TECHNIQUE,
     threads.TECHNIQUE,
+    batch_size.TECHNIQUE,
     cache.TECHNIQUE,
     in_memory.TECHNIQUE,
     loader_workers.TECHNIQUE,
@@ -56,6 +59,7 @@ ALL: tuple[Technique, ...] = (
     clipping.TECHNIQUE,
     device_metrics.TECHNIQUE,
     evaluation_batch.TECHNIQUE,
+    stop_at.TECHNIQUE,
 )
 
 __all__ = ["ALL", "No", "Setup", "Stage", "Symptom", "Technique", "Yes"]

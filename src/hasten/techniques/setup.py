@@ -68,12 +68,22 @@ class CompileOptions:
     dynamic: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A result of an evaluation that is worth this much or more ends the training."""
+
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
 @dataclass(kw_only=True, slots=True)
 class EvaluationOptions:
     batch_size: int | None = None  # None: the training batch
+    target: Target | None = None
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True, weakref_slot=True)
 class Setup:
     """A job made concrete on one machine, before its first step."""
 

@@ -29,6 +29,7 @@ from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.job import Job, describe
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
+from hasten.facts.texts import printable
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
@@ -83,7 +84,8 @@ def build(
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     setup.batch_size = batch_size = _batch_size(train)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
-    setup.draw_sample = draw = cache(lambda: _first_batch(setup, ordered, train, batch_size))
+    held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
+    setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))
     setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
     fingerprint = _fingerprint(name, setup.model, batch_size, train)
     proven_on = _present(machine)
@@ -96,7 +98,7 @@ def build(
         plan=with_claims(plan, claims),
         train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
-        batch_size=batch_size,
+        batch_size=setup.batch_size,
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
@@ -162,8 +164,8 @@ def _batch_size(train: Source) -> int:
     return train.batch_size
 
 
-def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source, batch_size: int) -> Any:
-    job = setup.job
+def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any:
+    job, batch_size = setup.job, setup.batch_size or _batch_size(train)
     chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]
     workers = chosen[-1].value if chosen else setup.loader.workers
     kind = chosen[-1].options.get("kind", "processes") if chosen else setup.loader.worker_kind
@@ -198,7 +200,7 @@ def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) ->
     for key, tensor in model.state_dict(keep_vars=True).items():
         digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
     return Fingerprint(
-        source=name,
+        source=printable(name),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         shapes=digest.hexdigest()[:16],
         batch_size=batch_size,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from hasten.training.quiet import evaluation_mode, release_inference_tensors
 if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
     from torchmetrics import Metric
 
-Batches = Callable[[int], Iterable[tuple[Any, int]]]
+Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""
 
 
@@ -35,6 +36,19 @@ class Evaluation:
     results: Mapping[str, float]  # "loss" and the job's metrics
     seconds: float
     batch_size: int  # the one that fitted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Of an evaluation, when only its seconds are asked for.
+
+    seconds: after which it may end; samples: in the whole; ahead: batches that its reader may have ready before they
+    are asked for, which say nothing of how fast it reads.
+    """
+
+    seconds: float
+    samples: int
+    ahead: int = 0
 
 
 class Evaluator:
@@ -61,9 +75,44 @@ class Evaluator:
     def __call__(self) -> Evaluation:
         """Raises OutOfMemory when one sample does not fit, DataFailed when nothing was counted."""
         start = time.monotonic()
+        results = self._fitting(self._batches)
+        return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
+
+    def timed(self, part: Part, clock: Callable[[], float], settle: Callable[[], None]) -> float:
+        """The seconds that an evaluation of all samples takes, its results thrown away: as long as it is short by
+        itself, else by its start, its end and a part of its batches.
+
+        clock: now, in seconds; settle: waits for the device. Raises what a call does.
+        """
+        seen = list[tuple[int, float]]()
+
+        def batches(batch_size: int) -> Generator[tuple[Any, int]]:
+            seen.clear()
+            done = done_before = 0
+            begin = 0.0
+            with closing(self._batches(batch_size)) as whole:
+                for number, (batch, samples) in enumerate(whole):
+                    yield batch, samples
+                    done += samples
+                    if number == part.ahead:
+                        settle()
+                        begin, done_before = clock(), done
+                    elif number > part.ahead and clock() - begin >= part.seconds:
+                        settle()
+                        left = max(part.samples - done, 0)
+                        seen.append((left, (clock() - begin) / max(done - done_before, 1)))
+                        return
+
+        start = clock()
+        self._fitting(batches)
+        settle()
+        return clock() - start + sum(left * seconds_per_sample for left, seconds_per_sample in seen)
+
+    def _fitting(self, batches: Batches) -> dict[str, float]:
+        """With as many samples in a batch as fit."""
         while True:
             try:
-                results = self._evaluate()
+                return self._evaluate(batches)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -73,27 +122,25 @@ class Evaluator:
                         where="evaluation",
                         fix="evaluate on smaller samples, or on a device with more memory",
                     ) from error
-            else:
-                return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
             # Outside the except block: the traceback would keep the failed batch's tensors alive.
             self.batch_size = (self.batch_size + 1) // 2
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, batches: Batches) -> dict[str, float]:
         with undisturbed(self._device), evaluation_mode(self._model):
             try:
                 with torch.inference_mode():
-                    return self._results()
+                    return self._results(batches)
             finally:
                 release_inference_tensors(self._model)
 
-    def _results(self) -> dict[str, float]:
+    def _results(self, batches: Batches) -> dict[str, float]:
         # total, count, auxiliary total, samples: one all-reduce brings the ranks together
         sums = torch.zeros(4, dtype=torch.float64, device=self._device)
         for metric in self._metrics.values():
             metric.reset()
-        for batch, samples in self._batches(self.batch_size):
+        for batch, samples in batches(self.batch_size):
             returned = checked(self._call_loss(self._loss, self._model, batch))
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)

@@ -233,20 +233,26 @@ class _Loop:
             text = f"compiling took {log.seconds:.1f} s: {log.graphs} graphs, {log.recompiles} of them again"
             self._receiver.log(Noticed(text=text))
         weights = run.weights()
-        stopped = run.stopping is not None and run.stopping.exhausted
         results = self._results.get(run.kept_step, {})
         seconds = time.monotonic() - self._start
         return Result(
             job=run.job,
             weights=weights,
             results=results,
-            reason="stopped early" if stopped else "the planned run is complete",
+            reason=_reason(run),
             steps=run.steps,
             epochs=run.whole_epochs,
             seconds=seconds,
             kept_step=run.kept_step,
             skipped_updates=run.skipped_updates,
         )
+
+
+def _reason(run: Run) -> str:
+    if run.ending.reached:
+        return "the target is reached"
+    stopped = run.stopping is not None and run.stopping.exhausted
+    return "stopped early" if stopped else "the planned run is complete"
 
 
 class _LineClock:

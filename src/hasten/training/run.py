@@ -42,7 +42,7 @@ from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.process import process_options
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
-from hasten.training.stopping import Stopping
+from hasten.training.stopping import Ending, Stopping
 
 if TYPE_CHECKING:
     from hasten.training.compiling import CompileLog
@@ -102,13 +102,13 @@ class Run:
             after_update_reads_buffers=self.average is not None,
         )
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
-        self._evaluator = self._make_evaluator(built)
+        self.ending = Ending(setup.evaluation.target)
+        self.evaluator = self._make_evaluator(built)
         self._best: dict[str, Tensor] | None = None
-        self._kept_step = 0
         self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
-        self.wait_seconds, self.samples_seen = 0.0, 0
+        self.wait_seconds, self.samples_seen, self._kept_step = 0.0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         seed_everything(job.seed)
 
@@ -179,7 +179,7 @@ class Run:
                 world_size=self.ranks.size,
             )
 
-        def batches(batch_size: int) -> Iterator[tuple[Any, int]]:
+        def batches(batch_size: int) -> Generator[tuple[Any, int]]:
             with closing(loader(batch_size)) as microbatches:
                 for microbatch in microbatches:
                     counted = valid.counted(microbatch.batch, microbatch.samples)
@@ -240,12 +240,13 @@ class Run:
 
     def evaluate(self) -> Evaluation:
         """Evaluate, and let schedule and early stopping take it in. With an average, its weights are evaluated."""
-        if self._evaluator is None:
+        if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
-        with self._averaged():
-            evaluation = self._evaluator()
-            if self.stopping is not None and self.stopping.observe(evaluation.results, self.steps):
+        with self.averaged():
+            evaluation = self.evaluator()
+            best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
+            if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
@@ -276,7 +277,8 @@ class Run:
         assert self.average is not None
         self.average.after_update()
 
-    def _averaged(self) -> AbstractContextManager[None]:
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model with the weights that are evaluated."""
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
@@ -314,7 +316,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        if self.stopping is not None and self.stopping.exhausted:
+        if self.ending.reached or (self.stopping is not None and self.stopping.exhausted):
             return True
         if self.job.max_steps is not None and self._step.skips.applied_reach(self.job.max_steps):
             return True
@@ -322,7 +324,7 @@ class Run:
 
     @property
     def evaluation_batch_size(self) -> int | None:
-        return self._evaluator.batch_size if self._evaluator else None
+        return self.evaluator.batch_size if self.evaluator else None
 
     @property
     def losses(self) -> LossRecord:
@@ -335,13 +337,13 @@ class Run:
         return None if norm is None else norm.item()
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights to keep, on the host and in the form of the job's own model: the best by the job's stopping rule,
-        else the average, else the present ones."""
+        """The weights to keep, on the host and in the form of the job's own model: those that ended it, the best by the
+        job's stopping rule, else the average, else the present ones."""
         if self._best is not None:
             return self._best
         self._step.skips.settle()
         self._kept_step = self.steps
-        with self._averaged():
+        with self.averaged():
             return self._present_weights()
 
     @property
@@ -361,6 +363,7 @@ class Run:
             "average": self.average.state_dict() if self.average else None,
             "stopping": self.stopping.state_dict() if self.stopping else None,
             "best": (self._best, self._kept_step),
+            "ended": self.ending.reached,
             "position": (self.epoch, self._window),
             "random": random_state(self.device),
             "replaced": self.loader.ledger.state_dict(),
@@ -379,7 +382,8 @@ class Run:
         self._best, self._kept_step = state["best"]
         self.epoch, self._window = state["position"]
         set_random_state(state["random"], self.device)
-        if "replaced" in state:  # which older states lack
+        self.ending.reached = state.get("ended", False)  # which older states lack, as they may the next
+        if "replaced" in state:
             self.loader.ledger.load_state_dict(state["replaced"])
 
     def close(self) -> None:

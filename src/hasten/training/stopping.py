@@ -1,13 +1,14 @@
-"""When to stop early: patience counted in evaluations, whatever their distance in steps or epochs."""
+"""When to stop early: patience counted in evaluations, whatever their distance in steps or epochs; and at a target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import EarlyStopping
+from hasten.techniques.setup import Target
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -18,7 +19,7 @@ class Stopping:
 
     def __init__(self, rule: EarlyStopping, metrics: Mapping[str, Metric]) -> None:
         self._rule = rule
-        self._mode = _direction(rule, metrics)
+        self._rises = higher_is_better(rule, metrics)
         self.best = math.nan
         self.best_step = 0
         self._without_improvement = 0
@@ -45,7 +46,7 @@ class Stopping:
     def _improves(self, value: float) -> bool:
         if math.isnan(self.best):
             return True
-        gain = self.best - value if self._mode == "min" else value - self.best
+        gain = value - self.best if self._rises else self.best - value
         return gain > self._rule.min_delta
 
     def state_dict(self) -> dict[str, Any]:
@@ -56,11 +57,32 @@ class Stopping:
         self._without_improvement = state["without_improvement"]
 
 
-def _direction(rule: EarlyStopping, metrics: Mapping[str, Metric]) -> Literal["min", "max"]:
+class Ending:
+    """Whether the target that a plan has set was reached; it never is without one."""
+
+    def __init__(self, target: Target | None) -> None:
+        self._target, self.reached = target, False
+
+    def observe(self, results: Mapping[str, float]) -> bool:
+        """Take in an evaluation; True for the first one that reaches the target. NaN reaches none."""
+        target = self._target
+        if target is None or self.reached:
+            return False
+        value = results[target.metric]
+        self.reached = at_least_as_good(value, target.value, higher_is_better=target.higher_is_better)
+        return self.reached
+
+
+def at_least_as_good(value: float, target: float, *, higher_is_better: bool) -> bool:
+    return value >= target if higher_is_better else value <= target
+
+
+def higher_is_better(rule: EarlyStopping, metrics: Mapping[str, Metric]) -> bool:
+    """Which way the watched result improves. Raises JobError when nobody has said."""
     if rule.mode is not None:
-        return rule.mode
+        return rule.mode == "max"
     if rule.metric == "loss":
-        return "min"
+        return False
     higher = getattr(metrics[rule.metric], "higher_is_better", None)
     if higher is None:
         raise JobError(
@@ -68,4 +90,4 @@ def _direction(rule: EarlyStopping, metrics: Mapping[str, Metric]) -> Literal["m
             f"{rule.metric!r} does not say whether higher is better",
             f'write EarlyStopping("{rule.metric}", mode="min") or mode="max"',
         )
-    return "max" if higher else "min"
+    return bool(higher)

@@ -53,12 +53,13 @@ class Reach:
 
 
 _READING = Reach(always=LOADING, reading_beside=EVERYTHING)
-_TRAINING = Reach(always=NOTHING)  # they change what is learned, not how fast a step is
+_TRAINING = Reach(always=NOTHING)  # they change what is learned: no heat tries them, and target.py judges them
 
 REACH: Mapping[str, Reach] = {
     "accumulation": Reach(always=STEP),
     "activation_checkpointing": Reach(always=NOTHING, memory_full=STEP),  # it buys memory with time
     "allocator": Reach(always=EVERYTHING),
+    "batch_size": _TRAINING,
     "cache": _READING,
     "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are laid out on their way to the device
     "clipping": _TRAINING,
@@ -83,6 +84,7 @@ REACH: Mapping[str, Reach] = {
     "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
     "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later
     "schedule": _TRAINING,
+    "stop_at": _TRAINING,
     "threads": Reach(always=EVERYTHING),
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan, PlannedChoice
@@ -29,8 +32,13 @@ ONE_OF: Mapping[str, str] = {"accumulation": "microbatch"}
 MEMORY_ALONE = frozenset({"activation_checkpointing"})
 """They buy memory with time, and help where the job does not fit."""
 
+Member = TypeVar("Member")
+
 AT_ONCE = 2
-"""Values of one technique that are tried first; the next ones only where the last of these was the best."""
+"""Values of one row that are tried first; the next ones only where the last of these was the best."""
+
+RUNS = 5
+"""For how many planned runs a plan is taken to be used: what they would save at most has to be worth the trial."""
 
 COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
 """What compiling is taken to cost at least and to gain at most before it has been tried: trying it takes longer than
@@ -45,15 +53,25 @@ class Left:
     reason: str
 
 
-def worth_trying(choices: Iterable[Choice], bounds: Mapping[str, Bound]) -> tuple[list[Choice], list[Left]]:
-    """Those that could gain enough to be seen, most promising first, and those that could not."""
+def worth_trying(
+    choices: Iterable[Choice], bounds: Mapping[str, Bound], run_seconds: float, trial_seconds: Callable[[Choice], float]
+) -> tuple[list[Choice], list[Left]]:
+    """Those that could gain enough to be seen and to be worth the trial, most promising first, and all others.
+
+    run_seconds: of the planned run; trial_seconds: of trying one choice.
+    """
     found, left = list[Choice](), list[Left]()
     for choice in choices:
         bound = bounds.get(choice.technique)
-        if bound is None or bound.most_gain >= WORTH_SEEING:
+        if bound is None:
             found.append(choice)
-        else:
+        elif bound.most_gain < WORTH_SEEING:
             left.append(Left(choice=choice, reason=bound.reason))
+        elif (saved := run_seconds * (1 - 1 / bound.most_gain)) * RUNS < (takes := trial_seconds(choice)):
+            reason = f"trying it takes {takes:.1f} s, and it could save {saved:.2f} s of a planned run (upper bound)"
+            left.append(Left(choice=choice, reason=reason))
+        else:
+            found.append(choice)
     return order(found, bounds), left
 
 
@@ -70,6 +88,11 @@ def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice
     return found, left
 
 
+def changes_training(choice: Choice) -> bool:
+    """Whether its steps learn something else, so that no heat can compare them: target.py judges it by whole runs."""
+    return (Preserves.TRAINING if choice.preserves is None else choice.preserves) is Preserves.TRAINING
+
+
 def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str | None:
     claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
     if claim > ceiling:
@@ -82,12 +105,21 @@ def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str 
     return None
 
 
+def row_of(choice: Choice) -> str | None:
+    """Choices with the same name here lie in a row: numbers, of one technique with the same options. None for a value
+    that is no number, which says nothing of another."""
+    if isinstance(choice.value, bool) or not isinstance(choice.value, int | float):
+        return None
+    return f"{choice.technique} {sorted(choice.options.items())}"
+
+
 def first_values(choices: Iterable[Choice]) -> tuple[list[Choice], list[Choice]]:
-    """The first values of every technique, and those that wait for them."""
+    """The first values of every row with all that lies in none, and those that wait for them."""
     first, waiting, seen = list[Choice](), list[Choice](), Counter[str]()
     for choice in choices:
-        (first if seen[choice.technique] < AT_ONCE else waiting).append(choice)
-        seen[choice.technique] += 1
+        row = row_of(choice)
+        (first if row is None or seen[row] < AT_ONCE else waiting).append(choice)
+        seen[row or ""] += 1
     return first, waiting
 
 
@@ -140,3 +172,11 @@ def same(one: Choice, other: Choice) -> bool:
 
 def plan_of(choices: Iterable[Choice]) -> Plan:
     return Plan(choices=tuple(PlannedChoice(choice=choice) for choice in choices))
+
+
+def in_groups(members: Sequence[Member], most: int) -> Iterator[Sequence[Member]]:
+    """As few groups as can be, of nearly one size."""
+    groups = math.ceil(len(members) / most)
+    ends = [len(members) * group // max(groups, 1) for group in range(groups + 1)]
+    for begin, end in pairwise(ends):
+        yield members[begin:end]

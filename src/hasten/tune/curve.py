@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.training.run import Run
+from hasten.training.stopping import Ending
 from hasten.tune.trial import Trial
 
 
@@ -36,15 +37,22 @@ def train(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
     steps: optimizer steps to take, None for the whole planned run; metric: what the last evaluation must give, None for
     no evaluation at the end.
     """
-    job, stop = trial.job, trial.stop if asked["steps"] is None else None
     _under_way.pop(trial, None)  # it holds the model of the seed before
-    trial.job = replace(job, seed=asked["seed"], stop=stop)
+    _under_way[trial] = begun(trial, asked["seed"], asked["steps"], asked["metric"])
+    return train_on(trial, asked)
+
+
+def begun(trial: Trial, seed: int, steps: int | None, metric: str | None) -> Training:
+    """A run from this seed before its first step; of so many steps, None for the whole planned run."""
+    job, stop = trial.job, trial.stop if steps is None else None
+    trial.job = replace(job, seed=seed, stop=stop)
     try:
         trial.begin_anew()
     finally:
         trial.job = job  # what is asked of the trial next begins with its own seed
-    _under_way[trial] = Training(trial.run, asked["steps"], asked["metric"])
-    return train_on(trial, asked)
+    if steps is not None:
+        trial.run.ending = Ending(None)
+    return Training(trial.run, steps, metric)
 
 
 def train_on(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +72,14 @@ def train_on(trial: Trial, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Training:
-    """steps: one turn for every optimizer step and evaluation that is left; the run is over when it ends."""
+    """steps: one turn for every optimizer step and evaluation that is left; the run is over when it ends. evaluated:
+    the results of every evaluation so far, by the step at which it was."""
 
     def __init__(self, run: Run, most_steps: int | None, metric: str | None) -> None:
         self._run, self._metric = run, metric
         self._most = math.inf if most_steps is None else most_steps
         self._told = 0
-        self._evaluated: dict[int, Mapping[str, float]] = {}
+        self.evaluated: dict[int, Mapping[str, float]] = {}
         self.steps = self._steps()
 
     def _steps(self) -> Iterator[None]:
@@ -97,8 +106,8 @@ class Training:
         return self._run.finished or self._run.steps >= self._most
 
     def _evaluate(self) -> None:
-        if self._run.steps not in self._evaluated:
-            self._evaluated[self._run.steps] = self._run.evaluate().results
+        if self._run.steps not in self.evaluated:
+            self.evaluated[self._run.steps] = self._run.evaluate().results
 
     def losses(self) -> list[float]:
         """Of all optimizer steps since the last call. Raises NonFinite where one is not finite."""
@@ -114,7 +123,7 @@ class Training:
         run = self._run
         run.settled_skips()  # raises NonFinite where the last update was not finite
         kept = run.steps if run.stopping is None else run.stopping.best_step
-        found = self._evaluated.get(kept, {})
+        found = self.evaluated.get(kept, {})
         if self._metric is not None and not math.isfinite(found[self._metric]):
             where = f"seed {run.job.seed}"
             raise NonFinite(f"{self._metric} of the evaluation at step {kept} is {found[self._metric]}", where=where)

@@ -15,6 +15,7 @@ from hasten.errors import (
     StorageFailed,
     UserCodeFailed,
 )
+from hasten.facts.texts import printable
 
 
 class Fate(Enum):
@@ -28,9 +29,13 @@ class Fate(Enum):
 
 
 class ArmFailed(Exception):
-    """arm: its name; fate: the class of the failure; what: a sentence, or the error's own words."""
+    """arm: its name; fate: the class of the failure; what: a sentence, or the error's own words.
+
+    Those words are the user's code's, and become reasons in trials and plans: here they lose what no terminal shows and
+    no file holds."""
 
     def __init__(self, arm: str, fate: Fate, what: str) -> None:
+        what = printable(what)
         super().__init__(arm, fate, what)
         self.arm, self.fate, self.what = arm, fate, what
 

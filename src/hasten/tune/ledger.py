@@ -81,9 +81,10 @@ class Ledger:
         if _claims_bits(tried) and proof is not None:
             self.note(proof)
 
-    def was_tried(self, choice: Choice) -> bool:
-        """Whether an arm was started for it; what was left out by a rule or a bound may be tried later."""
-        return any(same(choice, tried.choice) and tried.verdict != "skipped" for tried in self.tried)
+    def last_trial(self, choice: Choice) -> Tried | None:
+        """The last time that an arm was started for it; what was left out by a rule or a bound may be tried later."""
+        trials = [each for each in self.tried if same(choice, each.choice) and each.verdict != "skipped"]
+        return trials[-1] if trials else None
 
     def is_sound(self, choice: Choice) -> bool:
         """Whether no proof of it has failed."""

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from hasten.errors import JobError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Fingerprint, ProvenOn
+from hasten.facts.texts import printable
 from hasten.facts.trials import Budget, Surveyed
 from hasten.measure.budget import PlannedRun
-from hasten.tune.arms import Arms
+from hasten.tune.arms import Arm, Arms
 from hasten.tune.bounds import Around, Bound, bounds_of
 from hasten.tune.candidates import plan_of
+from hasten.tune.key import environment_of, key_of
+from hasten.tune.limits import room_for
 from hasten.tune.objective import Length
 from hasten.tune.spending import ask_budget
 from hasten.tune.survey import choice_of
 
 FEW_STEPS, MOST_STEPS = 3, 50
 LOOK_SECONDS = 0.5  # of the steps that are looked into
-MUCH = 0.05  # share of the planned run that evaluations take, from which one of each arm is not enough at the end
-LONG_SECONDS = 0.5  # of an evaluation that is not worth repeating
+MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth knowing at the end
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +38,7 @@ class Look:
     turn_seconds: float
     budget: Budget
     around: Around
+    room: int  # arms that fit into memory beside each other, 1 at least
 
     @property
     def evaluation_seconds(self) -> float:
@@ -69,7 +67,7 @@ class Look:
         if not self.length.evaluations:
             return 0
         much = self.length.evaluations * self.evaluation_seconds > MUCH * self.run_seconds
-        return 3 if much and self.evaluation_seconds < LONG_SECONDS else 1
+        return 4 if much else 2
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
@@ -81,11 +79,12 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
     with arms.start("look", plan_of(base)) as arm:
         told = arm.ask("survey")
         arm.window(2)
-        step = median(arm.window(1).seconds for _ in range(FEW_STEPS))
+        step = arm.window(1).seconds
         steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / step), MOST_STEPS))
         budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
         step = median([step, arm.window(steps).seconds_per_step, budget.step])
         turns = [arm.first_turn or 0.0, *arm.turns]
+        room = _room(arms, arm)
     surveyed = _surveyed(job, told, ceiling)
     if surveyed.total_steps is None:
         raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
@@ -103,15 +102,25 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         turn_seconds=median(turns),
         budget=budget,
         around=around,
+        room=room,
     )
+
+
+def _room(arms: Arms, arm: Arm) -> int:
+    """How many arms like this one, which lives, fit beside each other, on the host and on its device."""
+    beside = arms.room(arm.held_bytes)
+    device = arm.ask("device memory")
+    if device["held"]:
+        beside = min(beside, room_for(device["held"], device["free"]))
+    return 1 + beside
 
 
 def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves) -> Surveyed:
     proven_on = ProvenOn(**told["proven_on"])
-    environment = {"hasten": version("hasten"), "python": platform.python_version(), "torch": proven_on.torch}
+    environment = environment_of(proven_on)
     return Surveyed(
-        key=_key(job, told, environment),
-        job=job,
+        key=key_of(told, environment),
+        job=printable(job),
         device=told["device"],
         machine=told["machine"],
         environment=environment,
@@ -120,19 +129,8 @@ def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves) -> Surveyed:
         total_steps=told["total_steps"],
         total_epochs=told["total_epochs"],
         evaluations=told["evaluations"],
+        stops_early=told["stops_early"],
         refused=told["refused"],
         seed=told["seed"],
         ceiling=ceiling,
     )
-
-
-def _key(job: str, told: dict[str, Any], environment: dict[str, str]) -> str:
-    """Digest of all that a trial's result depends on, as far as it can be told: a search that finds the same key in an
-    earlier file goes on from it."""
-    digest = hashlib.sha256()
-    for part in ("fingerprint", "proven_on", "machine", "total_steps", "total_epochs", "evaluations"):
-        digest.update(json.dumps(told[part], sort_keys=True).encode())
-    digest.update(json.dumps(environment, sort_keys=True).encode())
-    path = Path(job.rpartition(":")[0])
-    digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()[:16]

@@ -115,7 +115,7 @@ def paired_curves(
     rejected: by verdict "harmed". Its sentence says what could have been seen.
 
     Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the plain one does;
-    Misconfigured for fewer than three seeds.
+    InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
     """
     _refuse_few(len(seeds))
     criterion, found = Criterion(metric=EARLY, margin=SHORT_MARGIN), list[Pair]()
@@ -130,13 +130,20 @@ def paired_curves(
     proof = judged(found, criterion, len(seeds))
     if proof.failure is not None:
         raise proof.failure
-    whole = [pair for pair in found if not pair.failed]
+    if proof.judgement is None and proof.verdict != "harmed":
+        raise InvalidMeasurement(proof.sentence, where="losses", fix="`hasten prove loss` trains whole runs")
+    return curves_of(proof, f"the first {steps} steps: {proof.sentence}")
+
+
+def curves_of(proof: LossProof, sentence: str) -> Curves:
+    """The training losses of all pairs that came to their end, with what they say, as a record."""
+    whole = [pair for pair in proof.pairs if not pair.failed]
     return Curves(
         seeds=tuple(pair.seed for pair in whole),
         plain=tuple(losses_of(pair.plain) for pair in whole),
         planned=tuple(losses_of(pair.planned) for pair in whole),
         verdict=proof.verdict,
-        sentence=f"the first {steps} steps: {proof.sentence}",
+        sentence=sentence,
     )
 
 

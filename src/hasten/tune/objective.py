@@ -19,11 +19,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from hasten.facts.choice import Speedup
-from hasten.facts.trials import Costs
+from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window, compare
 
 WORTH_SEEING = 1.01  # a speed-up below this is no gain, however sure it is
-ONE_OFF_NOISE_SECONDS = 0.5  # by which the start of the same arm differs from one time to the next
+MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
+# By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
+# most of both.
+ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,9 +87,20 @@ def is_gain(found: Speedup) -> bool:
     return found.low > 1 and found.ratio >= WORTH_SEEING
 
 
+def shows_now(tried: Tried, seconds: float) -> bool:
+    """Whether what made no difference would make one to a planned run that has become so short, in seconds, if it saves
+    as much as it seemed to."""
+    if tried.speedup is None or tried.costs is None or tried.verdict != "no difference":
+        return False
+    before = tried.costs.total * tried.speedup.ratio
+    saved = before - tried.costs.total
+    return seconds < before * MUCH_SHORTER and (saved >= seconds or seconds / (seconds - saved) >= WORTH_SEEING)
+
+
 def paired_totals(plain: Seen, planned: Seen, length: Length) -> tuple[list[Window], list[Window]]:
     """The totals of two arms, alike in what is paid once where the difference is no more than noise."""
-    if abs(planned.one_off - plain.one_off) < ONE_OFF_NOISE_SECONDS:
+    noise = min(ONE_OFF_NOISE_SECONDS + ONE_OFF_NOISE_SHARE * plain.one_off, ONE_OFF_NOISE_MOST)
+    if abs(planned.one_off - plain.one_off) < noise:
         planned = replace(planned, one_off=plain.one_off)
     return totals(plain, length), totals(planned, length)
 

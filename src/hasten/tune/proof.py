@@ -31,7 +31,8 @@ class GradientProof:
     """Whether a plan's gradients and updates are the plain job's.
 
     error: in multiples of the plain job's own; None where it is infinite or nothing was judged. same_bits: whether they
-    are its own to the bit. fate: how the plan's arm failed, None where it did not.
+    are its own to the bit. fate: how the plan's arm failed, None where it did not. unjudged: why no gradient of this
+    job can be judged, whatever the plan; None where they can.
     """
 
     passes: bool
@@ -40,6 +41,7 @@ class GradientProof:
     bound: float | None = None
     same_bits: bool = False
     fate: Fate | None = None
+    unjudged: str | None = None
 
     def of(self, choice: Choice) -> Proven:
         """The record of one choice that this plan was made for."""
@@ -63,7 +65,7 @@ class GradientProver:
         give itself the same bits twice, as on some accelerators, is judged by rounding under either.
         """
         if refused := self._kept(0)["refused"]:
-            return GradientProof(passes=False, reason=f"no gradient can be judged: {refused}")
+            return GradientProof(passes=False, reason=f"no gradient can be judged: {refused}", unjudged=refused)
         found = self._asked(plan, 0)
         if not found.passes and found.fate is None and not self._kept(self._steps)["refused"]:
             again = self._asked(plan, self._steps)

@@ -1,66 +1,93 @@
 """What a search proves of the choices that won, before a plan is made of them.
 
-Each is put to the proof of its own claim. One that claims bits was compared in its own windows (sameness.py). Those up
-to rounding are proven together, as the plan will have them, by one arm's gradients; only where that fails is each asked
-alone, for the one that is to blame. Those that leave the statistics alone are trained for a few steps from several
-seeds beside the plain job: that shows harm that is plain to see, and says how small a harm it would not have shown. A
-loss that falls faster is harm as well: whoever trains something else has lost what the claim promises. `hasten prove
-loss` trains to the end.
+Each is put to the proof of its own claim, and what passes has passed together, as the plan will have it:
+
+1. What claims bits was compared in its own windows (sameness.py).
+2. What claims to be equal up to rounding is proven by its gradients (by_gradients.py).
+3. What claims to leave the statistics alone is compared by the losses of short runs, and with it what claims rounding
+   where the job has no gradients to judge (by_losses.py).
+
+Where a choice falls, its technique is not lost with it: the next fastest of its values, of those that were faster
+beside the same plan, takes its place and is proven as well. It was not the fastest, and what it is worth in this plan
+is for the confirmation to say, as of all others.
+
+Nothing is proven twice in one search, and nothing is believed of an earlier one: proofs are cheap beside trials, and a
+file of trials is data that anybody may have written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hasten.facts.choice import Choice, Preserves
-from hasten.facts.trials import Curves, Doing, Proven
+from hasten.facts.choice import Choice
+from hasten.facts.trials import Proven, Tried
 from hasten.tune.arms import Arms
-from hasten.tune.candidates import plan_of
-from hasten.tune.fate import ArmFailed
-from hasten.tune.loss_proof import paired_curves
+from hasten.tune.by_gradients import ByGradients
+from hasten.tune.by_losses import ByLosses, ShortRuns
+from hasten.tune.candidates import same, with_choice, without
+from hasten.tune.dropping import Choices
+from hasten.tune.ledger import Ledger
 from hasten.tune.proof import GradientProver
 
-Tell = Callable[[Doing], None]
-SEEDS = 3
-FEWEST_STEPS = 5
 
-
-def prove_rounding(arms: Arms, choices: Sequence[Choice], tell: Tell) -> list[Proven]:
-    """One record for each choice that claims to be equal up to rounding."""
-    asked = [choice for choice in choices if choice.preserves is Preserves.ROUNDING]
-    if not asked:
-        return []
+def prove(arms: Arms, base: Choices, ledger: Ledger, runs: ShortRuns) -> Choices:
+    """The choices of a plan that preserve what they claim, with runners-up in the places of those that do not. Every
+    proof is noted in the ledger. runs: how long losses may be compared."""
     # Bytes of the job's own numbers: a folder that others cannot read, gone with the block.
     with TemporaryDirectory(prefix="hasten-proof-") as folder:
-        prover = GradientProver(arms, Path(folder))
-        tell(Doing(what=f"proving the gradients of {', '.join(map(str, asked))}"))
-        together = prover.prove(plan_of(asked))
-        if together.passes or len(asked) == 1:
-            return [together.of(choice) for choice in asked]
-        return [prover.prove(plan_of([choice])).of(choice) for choice in asked]
+        gradients = ByGradients(GradientProver(arms, Path(folder)), ledger.tell)
+        losses, lost = ByLosses(arms, runs, ledger.tell), list[Choice]()
+        while True:
+            base, fallen = _sound(base, gradients.prove(base), ledger)
+            lost += fallen
+            joined = with_runners_up(base, lost, ledger)
+            if len(joined) == len(base):
+                known = losses.curves
+                base, fallen = _sound(base, losses.prove(base, gradients.unjudged), ledger)
+                lost += fallen
+                if losses.curves is not None and losses.curves is not known:
+                    ledger.keep(losses.curves)
+                joined = with_runners_up(base, fallen, ledger) if losses.has_time else base
+            if len(joined) == len(base):
+                return base
+            base = joined
 
 
-def prove_statistics(
-    arms: Arms, choices: Sequence[Choice], *, first_seed: int, steps: int, tell: Tell
-) -> tuple[Curves | None, list[Proven]]:
-    """The curves of the plan, and one record for each choice that claims to leave the statistics as they are.
+def _sound(base: Choices, proofs: Sequence[Proven], ledger: Ledger) -> tuple[Choices, list[Choice]]:
+    """What is left of the base, and what has fallen."""
+    for proof in proofs:
+        if proof not in ledger.proofs:
+            ledger.note(proof)
+    fallen = [choice for choice in base if not ledger.is_sound(choice)]
+    return without(base, *fallen), fallen
 
-    Harm is put down to all of them: which one it was takes more pairs than a search has time for.
-    """
-    asked = [choice for choice in choices if choice.preserves is Preserves.STATISTICS]
-    if not asked:
-        return None, []
-    seeds = range(first_seed, first_seed + SEEDS)
 
-    def watch(done: int, whole: int) -> None:
-        tell(Doing(what="comparing losses over three seeds", done=done, whole=whole))
+def with_runners_up(base: Choices, lost: Sequence[Choice], ledger: Ledger) -> Choices:
+    """The base with a choice more for each technique that it has lost to a proof, where one can take its place."""
+    for choice in lost:
+        if any(choice.technique == each.technique for each in base):
+            continue
+        ways = (with_choice(base, rival) for rival in rivals(choice, ledger))
+        base = next((way for way in ways if way is not None), base)
+    return base
 
-    try:
-        curves = paired_curves(arms, plan_of(choices), seeds, max(steps, FEWEST_STEPS), watch)
-    except ArmFailed as failed:
-        reason = f"its losses could not be compared: {failed.fate.value}: {failed.what}"
-        return None, [Proven(choice=choice, passes=False, reason=reason) for choice in asked]
-    passes = curves.verdict not in ("harmed", "better")
-    return curves, [Proven(choice=choice, passes=passes, reason=curves.sentence) for choice in asked]
+
+def rivals(lost: Choice, ledger: Ledger) -> list[Choice]:
+    """The other values of a technique that were faster beside the same plan and have failed no proof, the fastest
+    first."""
+    faster = [each for each in ledger.tried if each.verdict == "faster" and each.choice.technique == lost.technique]
+    last = next((each for each in reversed(faster) if same(each.choice, lost)), None)
+    if last is None:
+        return []
+    beside = [each for each in faster if _is_beside(each, last.on) and ledger.is_sound(each.choice)]
+    return [each.choice for each in sorted(beside, key=_ratio, reverse=True)]
+
+
+def _is_beside(tried: Tried, base: Sequence[Choice]) -> bool:
+    return len(tried.on) == len(base) and all(any(same(one, other) for other in base) for one in tried.on)
+
+
+def _ratio(tried: Tried) -> float:
+    return tried.speedup.ratio if tried.speedup is not None else 0.0

@@ -4,6 +4,7 @@
 2. Waves of heats (waves.py): what is faster beside the plan so far joins it.
 3. Every choice that joined is proven to preserve what it claims (proofs.py); what does not, goes.
 4. The whole plan is confirmed on new windows, and what earns nothing there goes as well (final.py).
+5. Where training may change, what changes it is judged by whole runs, on top of that plan (target.py).
 
 Whatever is found out is a record of the file of trials, kept as soon as it is known. A search that is told the records
 of an earlier one on the same job and machine repeats none of its trials, only the proofs and the end.
@@ -11,6 +12,7 @@ of an earlier one on the same job and machine repeats none of its trials, only t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +22,18 @@ from hasten.facts.choice import Choice
 from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
-from hasten.tune.candidates import plan_of, without
+from hasten.tune.by_losses import SEEDS, ShortRuns
+from hasten.tune.candidates import plan_of
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
-from hasten.tune.heat import WARM_UP_STEPS, Entry, Outcome, Pace, run_heat
+from hasten.tune.heat import Outcome, Pace, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.objective import speedup
-from hasten.tune.proofs import SEEDS, prove_rounding, prove_statistics
+from hasten.tune.proofs import prove
+from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
+from hasten.tune.shortest import warning_of
+from hasten.tune.target import Gained, judge_training
 from hasten.tune.waves import STARTING_SECONDS, WINDOW_SECONDS, Waves, watching
 
 LONG_WINDOW_SECONDS = 2.0
@@ -35,17 +41,23 @@ LONG_WINDOW_SECONDS = 2.0
 
 @dataclass(kw_only=True, slots=True)
 class Found:
-    """What a search has come to. proven: the best plan that is proven so far."""
+    """What a search has come to. proven: the best plan that is proven so far; gained: what may be added to it that
+    changes training, None where nothing may, or nothing is sooner at the target."""
 
     look: Look
     ledger: Ledger
     proven: Confirmed | None = None
+    gained: Gained | None = None
     interrupted: bool = False
+
+    @property
+    def has_plan(self) -> bool:
+        return self.proven is not None or self.gained is not None
 
 
 class Search:
     """Call it once. keep: takes every record as soon as it is known; tell: what the search is at; earlier: the records
-    of a search of the same key."""
+    of a search of the same key; began: by time.monotonic(), when its time began, None for now."""
 
     def __init__(
         self,
@@ -56,11 +68,14 @@ class Search:
         keep: Callable[[Record], None],
         tell: Callable[[Doing], None],
         earlier: Callable[[Surveyed], Sequence[Record]],
+        began: float | None = None,
     ) -> None:
         self._arms, self._earlier = arms, earlier
         self._outcome: Outcome | None = None  # of the last heat that confirmed
-        self._ledger = Ledger(options=options, keep=keep, tell=tell)
-        self._look_at = partial(look_at, arms, job, options.ceiling)
+        began = time.monotonic() if began is None else began
+        self._ledger = Ledger(options=options, keep=keep, tell=tell, began=began)
+        self._looked = dict[tuple[str, ...], Look]()
+        self._look_anew = partial(look_at, arms, job, options.ceiling)
 
     def __call__(self) -> Found:
         """Raises ArmFailed when the plain job itself fails. A KeyboardInterrupt ends the search, not what it found."""
@@ -70,33 +85,35 @@ class Search:
         ledger.known = self._earlier(look.surveyed)
         ledger.keep(look.surveyed)
         ledger.keep(look.budget)
+        if warning := warning_of(look, ledger.seconds_left):
+            ledger.tell(warning)
         found = Found(look=look, ledger=ledger)
         try:
             base = Waves(arms=self._arms, ledger=ledger, look_at=self._look_at).run(look)
             self._confirm(found, self._prove(found, base))
             self._show(found)
+            self._change_training(found)
         except KeyboardInterrupt:
             found.interrupted = True
         return found
 
+    def _look_at(self, base: Sequence[Choice]) -> Look:
+        """At the job under a plan of these choices, once for each plan."""
+        name = tuple(sorted(map(repr, base)))
+        if name not in self._looked:
+            self._looked[name] = self._look_anew(base)
+        return self._looked[name]
+
     def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
-        for proven in prove_rounding(self._arms, base, self._ledger.tell):
-            self._ledger.note(proven)
-        base = self._sound(base)
-        look, seconds = found.look, self._ledger.options.seconds * SHARE_OF_CURVES
-        steps = min(int(seconds / (2 * SEEDS * look.step_seconds)), look.length.steps)
-        curves, proofs = prove_statistics(
-            self._arms, base, first_seed=look.surveyed.seed, steps=steps, tell=self._ledger.tell
+        look, ledger = found.look, self._ledger
+        steps = int(ledger.options.seconds * SHARE_OF_CURVES / (2 * SEEDS * look.step_seconds))
+        runs = ShortRuns(
+            first_seed=look.surveyed.seed,
+            steps=min(steps, look.length.steps),
+            seconds_left=lambda: ledger.seconds_left,
         )
-        if curves is not None:
-            self._ledger.keep(curves)
-        for proven in proofs:
-            self._ledger.note(proven)
-        return self._sound(base)
-
-    def _sound(self, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        return without(base, *(choice for choice in base if not self._ledger.is_sound(choice)))
+        return prove(self._arms, base, ledger, runs)
 
     def _confirm(self, found: Found, base: tuple[Choice, ...]) -> None:
         if not base:
@@ -110,7 +127,8 @@ class Search:
         pace = Pace(steps=steps, evaluations=evaluations, looks=())
         self._ledger.tell(Doing(what="confirming"))
         try:
-            final = confirm(self._arms, base, pace, look.length, watching(self._ledger, "confirming"), proven)
+            watch = watching(self._ledger, "confirming")
+            final = confirm(self._arms, base, pace, look.length, watch, proven, room=look.room)
         except ArmFailed as failure:
             if failure.arm != WHOLE:
                 raise
@@ -121,11 +139,20 @@ class Search:
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
 
+    def _change_training(self, found: Found) -> None:
+        """These runs come on top of the time that the search was given."""
+
+        def won(gained: Gained) -> None:
+            found.gained = gained
+
+        base = () if found.proven is None else found.proven.choices
+        judge_training(self._arms, self._ledger, found.look, base, won)
+
     def _window_seconds(self, look: Look, base: Sequence[Choice]) -> float:
         """What is left of the time once all arms have started and evaluated, shared by their windows."""
         arms = 3 + (len(base) if len(base) > 1 else 0)
         started = STARTING_SECONDS + (WARM_UP_STEPS + 2) * look.step_seconds
-        evaluated = look.evaluations_at_the_end * look.evaluation_seconds
+        evaluated = look.evaluations_at_the_end * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
         left = self._ledger.seconds_left / arms - started - evaluated
         return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
 
@@ -168,7 +195,8 @@ class Search:
             if self._ledger.seconds_left < LEAST_PAIRS * len(choices) * max(look.step_seconds, WINDOW_SECONDS):
                 return []
             entries = [Entry(name=name, plan=plan_of(choices[:count]), stays=True) for count, name in names.items()]
-            pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=look.evaluations_at_the_end, looks=())
+            steps, resident = look.steps_in(WINDOW_SECONDS), len(names) < look.room
+            pace = Pace(steps=steps, evaluations=look.evaluations_at_the_end, looks=(), resident=resident)
             watch = watching(self._ledger, "showing the way")
             outcome = run_heat(self._arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, watch)
             if outcome.failed:

@@ -18,6 +18,7 @@ from hasten.facts.plan_file import plan_from_toml
 from hasten.training.failures import is_out_of_memory
 from hasten.training.locate import load_job
 from hasten.tune.curve import planned_run, train, train_on
+from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
 from hasten.tune.fate import Fate
 from hasten.tune.gradients import judge_gradients_of, keep_references
 from hasten.tune.rates import rates
@@ -31,12 +32,16 @@ _NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "window": lambda trial, asked: trial.window(asked["steps"]),
     "turn": lambda trial, asked: trial.turn(),
-    "evaluate": lambda trial, asked: trial.evaluate(),
+    "evaluate": lambda trial, asked: trial.evaluate(asked["seconds"]),
+    "device memory": lambda trial, asked: trial.device_memory(),
     "survey": lambda trial, asked: survey(trial),
     "rates": lambda trial, asked: rates(trial),
     "planned run": lambda trial, asked: planned_run(trial),
     "train": train,
     "train on": train_on,
+    "aim": lambda trial, asked: aim(trial),
+    "evaluated run": evaluated_run,
+    "evaluated run on": evaluated_run_on,
     "references": lambda trial, asked: keep_references(trial, asked["folder"], asked["first"], asked["steps"]),
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
     "budget": lambda trial, asked: spending(trial, asked["steps"]),

@@ -10,7 +10,7 @@ up to the step by their definition, and what the boundaries do not enclose is it
     backward     with what weighs and scales the loss
     optimizer    dividing by the count, unscaling, the finite check, clipping, updates, schedule and averages
     python       what is left: the loop that asks for a batch and hands it on
-    evaluation   one whole evaluation, once
+    evaluation   one whole evaluation, by a part of its batches where it is long
 
 What "python" is not: the Python that runs inside a forward pass, a backward pass or an update, and the gaps that it
 leaves between operations. A clock at the boundaries cannot see it, and a profiler that could slows small operations
@@ -40,6 +40,7 @@ from hasten.tune.trial import WARM_UP_STEPS, Trial
 if TYPE_CHECKING:  # an arm's process loads this file
     from hasten.tune.arms import Arm
 
+EVALUATION_SECONDS = 0.3  # by which the length of a whole evaluation is told
 FULL = 0.8  # share of the memory there from which it is called full
 _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UPDATE: Part.OPTIMIZER}
 
@@ -118,11 +119,8 @@ class _Clock:
 
 
 def _evaluation_seconds(trial: Trial) -> float:
-    if trial.job.valid is None:
-        return 0.0
-    if trial.run.compiling is not None:
-        trial.evaluate()  # it compiles the model once more, as that evaluates
-    return trial.evaluate()["seconds"]
+    trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
+    return trial.evaluate(EVALUATION_SECONDS)["seconds"]
 
 
 def _around(run: Run, peak_bytes: int) -> Around:

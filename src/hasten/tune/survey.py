@@ -6,22 +6,25 @@ from dataclasses import asdict
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.texts import printable
 from hasten.techniques import ALL, No
+from hasten.tune.sources import digest_of_sources
 from hasten.tune.trial import Trial
 
 
 def survey(trial: Trial) -> dict[str, Any]:
     """proposed: choices as tables; refused: technique -> why not; and what the planned run is.
 
-    total_steps, total_epochs: None where the data does not tell; evaluations: of the whole run; fingerprint, machine:
-    what a plan that is proven here says of them.
+    total_steps, total_epochs: None where the data does not tell; evaluations: of the whole run; stops_early: whether
+    early stopping can end it before; fingerprint, machine: what a plan that is proven here says of them; sources:
+    digest of the code that runs.
     """
     run = trial.run
     proposed, refused = list[dict[str, Any]](), dict[str, str]()
     for technique in ALL:
         answer = technique.applies(run.setup, run.setup.machine)
         if isinstance(answer, No):
-            refused[technique.name] = answer.reason
+            refused[technique.name] = printable(answer.reason)
         else:
             proposed += [as_table(choice) for choice in technique.candidates(run.setup, run.setup.machine)]
     return {
@@ -32,10 +35,12 @@ def survey(trial: Trial) -> dict[str, Any]:
         "total_steps": run.total_steps,
         "total_epochs": run.total_epochs,
         "evaluations": evaluations(trial),
+        "stops_early": trial.stop is not None,
         "device": str(run.device),
         "machine": run.setup.machine.summary,
         "fingerprint": asdict(run.built.fingerprint),
         "proven_on": asdict(run.built.proven_on),
+        "sources": digest_of_sources(trial.name),
     }
 
 

@@ -21,11 +21,13 @@ import torch
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
+from hasten.training.evaluate import Part
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
 
 WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
+USUAL_PREFETCH = 2  # torch's own: batches that a worker keeps ready
 
 
 class Trial:
@@ -79,12 +81,31 @@ class Trial:
         self._turned = True
         return {"seconds": seconds}
 
-    def evaluate(self) -> dict[str, Any]:
-        """Evaluate once; the seconds that it took."""
+    def evaluate(self, seconds: float) -> dict[str, Any]:
+        """seconds: that an evaluation of all samples takes, by as many of its batches as take so long. Neither schedule
+        nor stopping is told of it."""
+        run, evaluator = self.run, self.run.evaluator
+        if evaluator is None:
+            return {"seconds": 0.0}
+        valid = run.built.valid
+        assert valid is not None
+        options = valid.options or run.setup.loader
+        part = Part(
+            seconds=math.inf if valid.count is None else seconds,
+            samples=valid.count or 0,
+            ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
+        )
         self.settle()
-        begin = time.perf_counter()
-        self.run.evaluate()
-        return {"seconds": time.perf_counter() - begin}
+        with run.averaged():
+            return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
+
+    def device_memory(self) -> dict[str, int]:
+        """Bytes that this process has held of its device's own memory, and those that nobody holds; 0 where the device
+        has none of its own."""
+        if self.run.device.type != "cuda":
+            return {"held": 0, "free": 0}
+        held = torch.cuda.max_memory_reserved(self.run.device)
+        return {"held": held, "free": torch.cuda.mem_get_info(self.run.device)[0]}
 
     def _timed(self, steps: int) -> dict[str, Any]:
         run, clock = self.run, time.perf_counter

@@ -2,7 +2,8 @@
 
 A wave tries every choice that may gain, each one alone on top of the plan so far, most promising first. The fastest
 value of every technique that was faster joins. The next wave tries on top of that what the change can have turned
-round, and what it has made possible: once a loader is fast, a fast model shows. A wave that adds nothing is the last.
+round, what it has made possible (once a loader is fast, a fast model shows), and what made no difference to a run that
+is much shorter now. A wave that adds nothing is the last.
 
 Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
 as long as each is better than the one before. Compiling is tried last, on top of all that joined, and by itself: one
@@ -12,20 +13,23 @@ trial takes longer than all others, and only a run that is long enough to earn i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import (
     Left,
     allowed,
+    changes_training,
     first_values,
+    in_groups,
     joined,
     plan_of,
+    row_of,
     tried_again,
     why_not_compiled,
     with_choice,
@@ -33,16 +37,19 @@ from hasten.tune.candidates import (
 )
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import AGAIN, PLAIN
-from hasten.tune.heat import WARM_UP_STEPS, Entry, Outcome, Pace, early_speedup, run_heat
+from hasten.tune.heat import Outcome, Pace, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger
 from hasten.tune.look import Look
-from hasten.tune.objective import WORTH_SEEING, costs, is_gain, speedup
+from hasten.tune.objective import WORTH_SEEING, costs, is_gain, shows_now, speedup
+from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
 from hasten.tune.sameness import same_losses
 
 COMPILE = "compile"
 EVALUATION_ALONE = frozenset({"evaluation_batch"})  # nothing of the steps: they have heats of their own
 STARTING_SECONDS = 0.2  # of an arm, besides its first steps
 IN_A_HEAT = 6  # candidates that share the windows of one base
+CONTROLS = 2  # the base, and in the first heat the base once more
+EVALUATIONS = 4  # rounds that evaluate, where evaluations are compared
 WINDOW_SECONDS = 0.2
 MOST_WAVES = 4
 STEPS_OF_PROOFS = 50  # plain steps that proving the gradients takes as long as, in float64 and around
@@ -61,7 +68,8 @@ class Waves:
         """look: at the plain job. The choices that joined, in that order. Raises ArmFailed when the plain job fails."""
         base, since = tuple[Choice, ...](), None
         for _ in range(MOST_WAVES):
-            winners = [choice for choice in _winners(self._wave(look, base, since)) if self.ledger.is_sound(choice)]
+            results = self._wave(look, base, since)
+            winners = _winners([tried for tried in results if self.ledger.is_sound(tried.choice)])
             if not winners:
                 break
             before, base, since = base, joined(base, winners), winners
@@ -98,13 +106,17 @@ class Waves:
         only = self.ledger.options.only
         proposed = [choice for choice in look.proposed if only is None or choice.technique in only]
         found, refused = allowed(proposed, self.ledger.options.ceiling)
-        found = [choice for choice in found if with_choice(base, choice) is not None and self._is_open(choice, since)]
-        found, hopeless = worth_trying(found, look.bounds())
+        found = [each for each in found if not changes_training(each)]  # which target.py judges
+        found = [each for each in found if with_choice(base, each) is not None and self._is_open(each, look, since)]
+        found, hopeless = worth_trying(found, look.bounds(), look.run_seconds, partial(_arm_seconds, look))
         self.ledger.leave(([*refused] if since is None else []) + hopeless, base)
         return found
 
-    def _is_open(self, choice: Choice, since: Sequence[Choice] | None) -> bool:
-        return since is None or not self.ledger.was_tried(choice) or tried_again(choice.technique, since)
+    def _is_open(self, choice: Choice, look: Look, since: Sequence[Choice] | None) -> bool:
+        last = self.ledger.last_trial(choice)
+        if since is None or last is None or shows_now(last, look.run_seconds):
+            return True
+        return tried_again(choice.technique, since)
 
     # ── heats ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,12 +132,19 @@ class Waves:
         new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
-        for heat in (*_in_groups(training, IN_A_HEAT), *_in_groups(evaluating, IN_A_HEAT)):
-            if in_time and not self._has_time_for(look, heat):
-                self.ledger.leave([Left(choice=choice, reason="the time was over") for choice in heat], base)
-            else:
-                results += self._heat(look, base, heat)
+        most = min(IN_A_HEAT, max(look.room - CONTROLS, 1))
+        for heat in (*in_groups(training, most), *in_groups(evaluating, most)):
+            tried = self._as_many_as_time_allows(look, heat) if in_time else heat
+            self.ledger.leave([Left(choice=each, reason="the time was over") for each in heat[len(tried) :]], base)
+            if tried:
+                results += self._heat(look, base, tried)
         return results
+
+    def _as_many_as_time_allows(self, look: Look, heat: Sequence[Choice]) -> Sequence[Choice]:
+        """The most promising ones; of the first heat at least one."""
+        least = 0 if self.ledger.heats else 1
+        counts = range(len(heat), least, -1)
+        return heat[: next((count for count in counts if self._has_time_for(look, heat[:count])), least)]
 
     def _heat(self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice]) -> list[Tried]:
         """The first heat of a search has the base a second time, to see what no difference looks like."""
@@ -133,7 +152,8 @@ class Waves:
         if not self.ledger.heats:
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
         self.ledger.heats += 1
-        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat))
+        resident = len(heat) + CONTROLS <= look.room
+        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat), resident=resident)
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         outcome = run_heat(
             self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
@@ -150,12 +170,10 @@ class Waves:
         return results
 
     def _has_time_for(self, look: Look, heat: Sequence[Choice]) -> bool:
-        """Whether a heat leaves time for the end; the first one is always run."""
-        window, arms = max(WINDOW_SECONDS, look.step_seconds), len(heat) + 1
-        seconds = arms * (STARTING_SECONDS + (WARM_UP_STEPS + 1) * look.step_seconds)
-        seconds += window * (LEAST_PAIRS + len(heat) * LEAST_PAIRS / 2)
-        seconds += arms * _evaluations(heat) * look.evaluation_seconds
-        return not self.ledger.heats or seconds + self._end_seconds(look) < self.ledger.seconds_left
+        """Whether a heat leaves time for the end."""
+        window = max(WINDOW_SECONDS, look.step_seconds)
+        seconds = math.fsum(_arm_seconds(look, choice) for choice in (*heat, heat[0])) + window * LEAST_PAIRS / 2
+        return seconds + self._end_seconds(look) < self.ledger.seconds_left
 
     def _end_seconds(self, look: Look) -> float:
         """What proofs and confirmation are taken to need."""
@@ -204,26 +222,25 @@ def _winners(results: Sequence[Tried]) -> list[Choice]:
 
 
 def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Choice]:
-    """The next value of every technique whose last value was the best of its values so far."""
-    onward = dict[str, Choice]()
+    """The next value of every row whose last value was the best of its values so far."""
+    onward = dict[str | None, Choice]()
     for choice in waiting:
-        mine = [tried for tried in results if tried.choice.technique == choice.technique]
+        mine = [tried for tried in results if row_of(tried.choice) == row_of(choice)]
         if mine and mine[-1].verdict == "faster" and mine[-1] is max(mine, key=_ratio):
-            onward.setdefault(choice.technique, choice)
+            onward.setdefault(row_of(choice), choice)
     return list(onward.values())
 
 
-def _in_groups(choices: Sequence[Choice], most: int) -> Iterator[Sequence[Choice]]:
-    """As few groups as can be, of nearly one size."""
-    groups = math.ceil(len(choices) / most)
-    ends = [len(choices) * group // max(groups, 1) for group in range(groups + 1)]
-    for begin, end in pairwise(ends):
-        yield choices[begin:end]
+def _arm_seconds(look: Look, choice: Choice) -> float:
+    """What trying one choice is taken to need: an arm of its own, for about half of the rounds."""
+    steps = STARTING_SECONDS + (WARM_UP_STEPS + 1) * look.step_seconds
+    windows = max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS / 2
+    return steps + windows + _evaluations([choice]) * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
 
 def _evaluations(heat: Sequence[Choice]) -> int:
     """In how many rounds every arm of a heat evaluates."""
-    return 2 if any(choice.technique in EVALUATION_ALONE for choice in heat) else 0
+    return EVALUATIONS if any(choice.technique in EVALUATION_ALONE for choice in heat) else 0
 
 
 def _ratio(tried: Tried) -> float:

@@ -8,17 +8,15 @@ found before the job changed is left out, and counted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import (
-    LONGEST_LINE,
     Budget,
     Confirmed,
     Curves,
@@ -26,15 +24,16 @@ from hasten.facts.trials import (
     Noise,
     Proven,
     Rates,
+    Reached,
     Record,
     Step,
     Surveyed,
     Tried,
-    records_of,
+    read_trials,
+    trials_beside,
 )
 
 Kind = TypeVar("Kind")
-MOST_CHARACTERS = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +51,7 @@ class Evidence:
     memory: Mapping[str, Memory]
     tried: tuple[Tried, ...] = ()
     proven: tuple[Proven, ...] = ()
+    reached: tuple[Reached, ...] = ()
     way: tuple[Step, ...] = ()  # from the plain job
     outdated: int = 0  # records of another job or machine
 
@@ -68,12 +68,20 @@ class Evidence:
     @property
     def edited(self) -> bool:
         """Whether the plan has choices, and others than were confirmed. Without any, none was proven."""
-        return self.confirmed is not None and bool(self.choices) and not _same(self.choices, self.confirmed.choices)
+        kept = _timed(self.choices, self.reached)
+        return self.confirmed is not None and bool(kept) and not _same(kept, self.confirmed.choices)
 
-
-def trials_beside(plan: Path) -> Path:
-    """Where the records of a plan's trials lie: plan.trials.jsonl for plan.toml."""
-    return plan.with_suffix(".trials.jsonl")
+    @property
+    def gained(self) -> tuple[Reached, ...]:
+        """Of the plan's choices that change training, in the order in which they joined. One may have been tried
+        before, without those that joined first; the last time is the one that counts."""
+        ours, found = set(map(identity, self.choices)), dict[str, Reached]()
+        for record in self.reached:
+            name = identity(record.choice)
+            if record.kept and name in ours:
+                found.pop(name, None)
+                found[name] = record
+        return tuple(found.values())
 
 
 def read_evidence(plan: Path) -> Evidence:
@@ -84,7 +92,7 @@ def read_evidence(plan: Path) -> Evidence:
     trials = trials_beside(plan)
     found = trials.is_file()
     stated = Plan() if found and not plan.exists() else read_plan(plan)
-    return gathered(stated, str(plan), records_of(_lines(trials), str(trials)) if found else [])
+    return gathered(stated, str(plan), read_trials(trials) if found else [])
 
 
 def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
@@ -95,6 +103,7 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         surveyed=_last(ours, Surveyed),
         noise=_last(ours, Noise),
         confirmed=_confirmed(plan, ours),
+        reached=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Reached)}.values()),
         curves=_last(ours, Curves),
         rates=_last(ours, Rates),
         budgets={record.arm: record for record in _all(ours, Budget)},
@@ -124,8 +133,16 @@ def _of_the_last_job(records: Sequence[Record]) -> list[Record]:
 def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
     """The last that was confirmed with the plan's own choices; where there is none, the last."""
     found = _all(records, Confirmed)
-    choices = [item.choice for item in plan.choices]
+    choices = _timed([item.choice for item in plan.choices], _all(records, Reached))
     return next((record for record in reversed(found) if _same(record.choices, choices)), found[-1] if found else None)
+
+
+def _timed(choices: Sequence[Choice], reached: Sequence[Reached]) -> list[Choice]:
+    """Those that are judged by the time of the planned run: without what is judged by the time to the target, and what
+    ends the run there."""
+    kept = {identity(record.choice) for record in reached if record.kept}
+    ends = {"stop_at"} if kept else set[str]()
+    return [choice for choice in choices if identity(choice) not in kept and choice.technique not in ends]
 
 
 def _same(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
@@ -144,19 +161,3 @@ def _all(records: Sequence[Record], kind: type[Kind]) -> list[Kind]:
 
 def _last(records: Sequence[Record], kind: type[Kind]) -> Kind | None:
     return next((record for record in reversed(records) if isinstance(record, kind)), None)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The file's lines; what is no UTF-8 becomes a mark that no record has."""
-    left = MOST_CHARACTERS
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            while line := file.readline(LONGEST_LINE + 1):
-                left -= len(line)
-                if len(line) > LONGEST_LINE or left < 0:
-                    what = "is larger than a file of trials can be"
-                    raise PlanError(what, where=str(path), fix="move the file away, and run the trials again")
-                yield line
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hasten.facts.plan import Total
 from hasten.facts.trials import Budget, Costs, Step, Surveyed
 from hasten.report.page import words
 from hasten.report.page.drawing import Axis, bar, span, swatch
@@ -95,9 +96,9 @@ def time_of_the_run(evidence: Evidence) -> Markup | None:
         return None
     both = {"plain": confirmed.plain, "planned": confirmed.planned} if confirmed.choices else {"plain": confirmed.plain}
     parts = {arm: _parts_of_run(costs, surveyed) for arm, costs in both.items()}
-    total, told = evidence.plan.total, ""
-    if total is not None and words.known(total.break_even_step) is not None and total.break_even_step > 0:
-        told = f" The plan has paid back what it costs at the start from step {words.whole(total.break_even_step)} on."
+    told = _paid_back(evidence.plan.total)
+    if surveyed is not None and surveyed.stops_early:
+        told += " All of it where early stopping does not end the run before."
     rows = _rows(RUN_PARTS, parts)
     rows.append(["most memory", *(words.size(costs.peak_bytes) for costs in both.values())])
     return section(
@@ -108,6 +109,15 @@ def time_of_the_run(evidence: Evidence) -> Markup | None:
         bars(parts),
         table("Seconds of the planned run, by the medians of what was measured", _columns(parts), rows, "parts"),
     )
+
+
+def _paid_back(total: Total | None) -> str:
+    if total is None:
+        return ""
+    if total.break_even_step is None:
+        return " By shorter steps alone the plan never pays back what it costs at the start."
+    step = words.known(total.break_even_step)
+    return f" The plan has paid back what it costs at the start from step {words.whole(step)} on." if step else ""
 
 
 def _parts_of_run(costs: Costs, surveyed: Surveyed | None) -> Parts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hasten.facts.choice import Choice, Speedup
+from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import PlannedChoice
 from hasten.facts.trials import Tried
 from hasten.report.page import words
@@ -82,15 +82,23 @@ def proof_of(evidence: Evidence, planned: PlannedChoice) -> Part:
     name = identity(planned.choice)
     record = next((record for record in evidence.proven if identity(record.choice) == name), None)
     if record is None and planned.proof is None:
-        return "not proven here"
+        changes = planned.choice.preserves in (None, Preserves.TRAINING)
+        return "judged by the time to the target" if changes and evidence.gained else "not proven here"
     if record is None:
         assert planned.proof is not None
-        return two_lines("as the plan states", _error(planned.proof.gradient_error, planned.proof.bound))
+        stated = planned.proof
+        told = _error(stated.gradient_error, stated.bound) if stated.losses is None else _by_losses(stated.losses)
+        return two_lines("as the plan states", told)
     measured = _error(record.gradient_error, record.bound)
     told = "; ".join(filter(None, [record.reason.rstrip("."), measured]))
+    told = _by_losses(told) if record.by_losses else told
     if record.passes:
         return two_lines(element("span", "✓ holds", class_="verdict kept"), told)
     return two_lines(element("span", "✕ does not hold", class_="verdict failed"), told)
+
+
+def _by_losses(told: str) -> str:
+    return f"by its losses: {told}"
 
 
 def _error(error: float | None, bound: float | None) -> str:

@@ -12,6 +12,7 @@ from hasten.report.page.drawing import interval, ratio_axis
 from hasten.report.page.evidence import Evidence, identity
 from hasten.report.page.learned import memory_over_time, what_is_learned
 from hasten.report.page.markup import Markup, Part, element
+from hasten.report.page.reached import target_sentence, time_to_the_target
 from hasten.report.page.shell import document, lead, notes, pairs_of, section, table, two_lines
 from hasten.report.page.times import ARMS, bars, time_of_a_step, time_of_the_run, way_to_the_plan
 from hasten.report.page.tried import proof_of, what_was_tried
@@ -25,6 +26,7 @@ def page_of_plan(evidence: Evidence) -> str:
         _header(evidence),
         [
             _plan(evidence),
+            time_to_the_target(evidence),
             way_to_the_plan(evidence),
             time_of_the_run(evidence),
             time_of_a_step(evidence),
@@ -39,6 +41,8 @@ def page_of_plan(evidence: Evidence) -> str:
 
 def sentence_of(evidence: Evidence) -> str:
     """What the page says first."""
+    if evidence.gained and (evidence.confirmed is None or not evidence.confirmed.choices):
+        return target_sentence(evidence.gained)
     if evidence.confirmed is not None and evidence.choices:
         return words.finish_sentence(evidence.confirmed)
     if evidence.confirmed is not None:
@@ -89,6 +93,7 @@ def _header(evidence: Evidence) -> Markup:
         element("h1", words.unbroken(sentence_of(evidence))),
         _two_bars(confirmed, evidence.plan.total),
         against,
+        lead(f"{target_sentence(evidence.gained)}.") if evidence.gained else None,
         _figures(evidence),
         notes(_warnings(evidence)),
     )
@@ -123,7 +128,7 @@ def _warnings(evidence: Evidence) -> list[str]:
         found.append(
             "The plan was changed after it was measured: the figures belong to the choices that were confirmed."
         )
-    if evidence.confirmed is None and (evidence.choices or evidence.tried):
+    if evidence.confirmed is None and not evidence.gained and (evidence.choices or evidence.tried):
         found.append("No confirmation of the whole plan lies beside it, so its speed has no interval here.")
     if evidence.outdated:
         found.append(f"{words.many(evidence.outdated, 'record')} of another job or machine were left out.")

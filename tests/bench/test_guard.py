@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
+from bench.guard import guarded
 
-from hasten.tune.guard import guarded
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -39,9 +41,9 @@ def test_a_group_ends_even_where_its_guard_was_killed(group):
 def test_a_group_ends_where_the_process_that_watches_over_it_is_killed(group):
     code = f"""
 import os, signal
-from hasten.tune.guard import guarded
+from bench.guard import guarded
 with guarded({group.pid}):
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -signal.SIGKILL
     assert group.wait(60) == -signal.SIGKILL

@@ -1,0 +1,90 @@
+"""End the training once an evaluation has reached a value.
+
+What it does: the run ends with the first evaluation whose result is at least as good as the given one, and the weights
+of that evaluation are kept. The value names the result, "loss" or a metric of the job; the option `at_most` or
+`at_least` is what it has to come to. The job's own early stopping stays in force beside it, as does the planned end.
+
+Why it is faster: a run is planned long enough to be safe. Where a setting that learns faster comes sooner to what the
+job is trained for, all that follows is time spent on nothing that was asked for. Steps are as fast as they were.
+
+When it loses: where the value is never reached, it does nothing. The first evaluation that reaches it can be a lucky
+one, the more so the oftener one evaluates and the fewer samples there are; and a schedule that would have fallen to its
+end is cut off.
+
+What it gave up: whatever would have been learned after that. The technique proposes nothing by itself, because only
+who has seen the job trained to its end knows the value: a search that may change training writes down the one that the
+job has reached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice
+from hasten.facts.job import Job
+from hasten.facts.machine import Machine
+from hasten.facts.names import did_you_mean
+from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
+from hasten.techniques.setup import Setup, Target
+
+NO_VALID = "the job has no valid data, so no result can be reached"
+OPTIONS = {"at_most": False, "at_least": True}  # -> whether higher is better
+
+
+def applies(setup: Setup, machine: Machine) -> Yes | No:
+    return No(NO_VALID) if setup.job.valid is None else Yes()
+
+
+def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
+    return []
+
+
+def apply(setup: Setup, choice: Choice) -> None:
+    setup.evaluation.target = target_of(choice, setup.job)
+
+
+def target_of(choice: Choice, job: Job) -> Target:
+    """The result that a choice asks for. Raises PlanError for one that an evaluation of the job cannot reach."""
+    known = ["loss", *job.metrics] if job.valid is not None else []
+    if not known:
+        raise _wrong(NO_VALID, "give Job.valid, or leave the choice out")
+    metric = choice.value
+    if not isinstance(metric, str) or metric not in known:
+        raise _wrong(f"{metric!r} is no result of an evaluation", did_you_mean(str(metric), known))
+    if len(choice.options) != 1 or not choice.options.keys() <= OPTIONS.keys():
+        given = ", ".join(choice.options) or "nothing"
+        raise _wrong(f"has the options {given}", "write one of at_most = … and at_least = …, and no other")
+    [(option, value)] = choice.options.items()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _wrong(f"{option} is {value!r}", f"write a finite number, such as {option} = 0.9")
+    rises, higher = OPTIONS[option], _higher_is_better(metric, job)
+    if higher is not None and rises is not higher:
+        better, right = ("higher", "at_least") if higher else ("lower", "at_most")
+        raise _wrong(f"{metric} has {option}, and is better when it is {better}", f"write {right} = {value}")
+    return Target(metric=metric, value=float(value), higher_is_better=rises)
+
+
+def _higher_is_better(metric: str, job: Job) -> bool | None:
+    """As the job says, or the metric; None where neither does."""
+    if job.stop is not None and job.stop.metric == metric and job.stop.mode is not None:
+        return job.stop.mode == "max"
+    return False if metric == "loss" else getattr(job.metrics[metric], "higher_is_better", None)
+
+
+def _wrong(what: str, fix: str) -> PlanError:
+    return PlanError(what, where="stop_at", fix=fix)
+
+
+TECHNIQUE = Technique(
+    name="stop_at",
+    stage=Stage.EVALUATION,
+    treats=Symptom.SLOW_CONVERGENCE,
+    values='"loss" or the name of a metric of the job; options: at_most or at_least, a number',
+    costs=("learns nothing more once the value is reached",),
+    source="https://arxiv.org/abs/1910.01500",
+    applies=applies,
+    candidates=candidates,
+    apply=apply,
+)

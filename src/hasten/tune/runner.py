@@ -1,0 +1,127 @@
+"""One arm in a heat, and what was seen of it so far.
+
+It stays alive between its windows, as long as all arms of a heat fit beside each other. Where they do not, it gives its
+place to the next one after each turn, and is a new process at the next: the same windows, paid for with a start each.
+
+What a process pays once is told apart from what it pays for every step and every evaluation: the build, the first
+batch, what the first windows take beyond those after them, and what the first evaluation takes beyond the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeVar
+
+from hasten.facts.plan import Plan
+from hasten.measure.paired import Window
+from hasten.tune.arms import Arm, Arms
+from hasten.tune.objective import Seen, one_off
+
+WARM_UP_STEPS = 2
+EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One plan in a heat. stays: it is measured to the end whatever it looks like, as a control is."""
+
+    name: str
+    plan: Plan
+    stays: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Runner:
+    """resident: it keeps its place in memory until it is ended. steps: of a window."""
+
+    entry: Entry
+    arms: Arms
+    steps: int
+    resident: bool
+    windows: list[Window] = field(default_factory=list[Window])
+    evaluations: list[float] = field(default_factory=list[float])
+    turns: list[float] = field(default_factory=list[float])
+    memory: list[int] = field(default_factory=list[int])
+    _losses: tuple[float, ...] | None = None  # of its first run, once that is over
+    _starts: list[tuple[float, float | None, Window]] = field(default_factory=list[tuple[float, float | None, Window]])
+    _arm: Arm | None = None
+    _alive: ExitStack = field(default_factory=ExitStack)
+
+    def warm_up(self) -> None:
+        """Begin, and take the steps that are slower than all later ones. Raises ArmFailed, as all that follows does."""
+        self._with_arm(lambda arm: None)
+
+    def measure(self, *, evaluates: bool) -> None:
+        """One window, and one evaluation after it."""
+
+        def measured(arm: Arm) -> None:
+            self.windows.append(arm.window(self.steps))
+            self.memory.append(arm.peak_bytes)
+            if evaluates:
+                self.evaluations.append(arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"])
+
+        self._with_arm(measured)
+
+    def measure_turn(self) -> None:
+        """The wait for a new epoch's first batch, unless its windows have met one."""
+
+        def measured(arm: Arm) -> None:
+            self._end_of_run(arm)  # its next window begins the run anew
+            self.turns.append(arm.ask("turn")["seconds"])
+
+        if not self.all_turns:
+            self._with_arm(measured)
+
+    @property
+    def all_turns(self) -> list[float]:
+        return self.turns + (self._arm.turns if self._arm is not None else [])
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of its first run, from the first step on."""
+        if self._losses is not None:
+            return self._losses
+        return () if self._arm is None else tuple(self._arm.losses)
+
+    def seen(self) -> Seen:
+        step = median(window.seconds_per_step for window in self.windows)
+        first, *later = self.evaluations or [0.0]
+        cold = max(first - median(later), 0.0) if later else 0.0
+        return Seen(
+            windows=tuple(self.windows),
+            one_off=cold + median(one_off(*start, step) for start in self._starts),
+            turns=tuple(self.all_turns),
+            evaluations=tuple(later or self.evaluations),
+            peak_bytes=max(self.memory, default=0),
+        )
+
+    def end(self) -> None:
+        if self._arm is not None:
+            self._end_of_run(self._arm)
+            self.turns += self._arm.turns
+            self._arm = None
+        self._alive.close()
+
+    def _end_of_run(self, arm: Arm) -> None:
+        if self._losses is None:
+            self._losses = tuple(arm.losses)
+
+    def _with_arm(self, do: Callable[[Arm], Answer]) -> Answer:
+        if self._arm is None:
+            self._arm = self._started()
+        found = do(self._arm)
+        if not self.resident:
+            self.end()
+        return found
+
+    def _started(self) -> Arm:
+        arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
+        first = arm.window(WARM_UP_STEPS)
+        more = arm.window(self.steps)
+        whole = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
+        self._starts.append((arm.build_seconds, arm.first_turn, whole))
+        return arm

@@ -1,0 +1,118 @@
+"""What changes training stands on the page, in the table and in the last sentence by its own measure."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from hasten.facts.choice import Choice, Preserves, Speedup
+from hasten.facts.plan import Plan, PlannedChoice
+from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried, line_of, records_of
+from hasten.report.page.evidence import Evidence, gathered
+from hasten.report.page.tuned import page_of_plan, sentence_of
+from hasten.report.tuning import Tuning, sentence
+from report_samples import CLIPPED, KEPT, RATE, faster, sample_plan, sample_reached, sample_records
+
+from .parsed import Page, faults
+
+END = Choice(technique="stop_at", value="loss", preserves=Preserves.TRAINING, options={"at_most": 0.112})
+SOONER = Speedup(ratio=1.56, low=1.48, high=1.64, pairs=5)
+
+
+def records(*reached: Reached) -> list[Record]:
+    return [*(record for record in sample_records(steps=12) if not isinstance(record, Reached)), *reached]
+
+
+def planned(*choices: Choice) -> Plan:
+    return replace(sample_plan(), choices=tuple(PlannedChoice(choice=choice) for choice in choices))
+
+
+def with_a_target(confirmed: tuple[Choice, ...] = KEPT) -> Evidence:
+    found = records(sample_reached(RATE, SOONER, kept=True), sample_reached(CLIPPED, None))
+    kept = [replace(each, choices=confirmed) if isinstance(each, Confirmed) else each for each in found]
+    return gathered(planned(*confirmed, RATE, END), "plan.toml", kept)
+
+
+def text_of(evidence: Evidence) -> str:
+    html = page_of_plan(evidence)
+    assert faults(html) == []
+    return Page(html).text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_table_has_every_choice_with_its_seconds_its_seeds_and_what_came_of_it():
+    shown = text_of(with_a_target())
+    assert "Time to the target" in shown
+    assert "1 min 24 s instead of 2 min 10 s, from 5 of 5 seeds" in shown
+    assert "– instead of 2 min 08 s, from 0 of 1 seed" in shown
+    assert "✓ kept" in shown
+    assert "· not kept" in shown
+
+
+def test_a_page_without_such_choices_has_no_such_table():
+    assert "Time to the target" not in text_of(gathered(sample_plan(), "plan.toml", records()))
+
+
+def test_what_joined_is_told_at_the_top_beside_the_sentence_of_the_planned_run():
+    evidence = with_a_target()
+    assert sentence_of(evidence).startswith("This job would take 6 min 52 s; with this plan 2 min 11 s")
+    shown = text_of(evidence)
+    assert (
+        "With learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, 5 seeds), which changes what is learned, it comes to the "
+        "job's own loss in 1 min 24 s of training instead of 2 min 10 s, and ends there." in shown
+    )
+    assert "judged by the time to the target" in shown
+
+
+def test_where_nothing_else_was_faster_it_is_the_sentence():
+    assert sentence_of(with_a_target(confirmed=())).startswith("With learning_rate = 0.2 (1.56×")
+
+
+def test_a_plan_with_what_joined_and_its_end_is_the_plan_that_was_measured():
+    evidence = with_a_target()
+    assert not evidence.edited
+    assert [record.choice for record in evidence.gained] == [RATE]
+    assert gathered(planned(RATE, END, *KEPT[:-1]), "plan.toml", records(*evidence.gained)).edited
+    assert gathered(planned(*KEPT, RATE, END), "plan.toml", records()).edited
+
+
+def test_what_was_sooner_alone_and_joined_later_counts_as_it_joined():
+    alone = replace(sample_reached(CLIPPED, faster(1.1, 0.05, 5), kept=True), on=())
+    first = sample_reached(RATE, SOONER, kept=True)
+    later = replace(sample_reached(CLIPPED, faster(1.2, 0.05, 5), kept=True), on=(*KEPT, RATE))
+    evidence = gathered(planned(*KEPT, RATE, CLIPPED, END), "plan.toml", records(alone, first, later))
+    assert evidence.gained == (first, later)
+    assert "+ sooner" in text_of(evidence)
+    assert "+ sooner" not in text_of(gathered(planned(*KEPT, RATE, CLIPPED, END), "plan.toml", records(first, later)))
+
+
+def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_changed():
+    confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
+    reached = (sample_reached(RATE, SOONER, kept=True),)
+    told = sentence(confirmed, 412.3, reached)
+    assert told.startswith(
+        f"{sentence(confirmed, 412.3)}; whole runs with learning_rate = 0.2 (1.56×, 95 % 1.48–1.64, "
+    )
+    assert told.endswith(
+        "5 seeds), which changes what is learned, came to the loss that the job has at its end in 1 min 24 s of "
+        "training instead of 2 min 10 s, and end there"
+    )
+    alone = sentence(None, 412.3, reached)
+    assert alone.startswith("this job takes about 6 min 52 s, and nothing is proven to make its planned run shorter; ")
+
+
+def test_the_table_on_the_terminal_has_the_trial_with_its_reason_and_the_time_that_is_left():
+    stream = io.StringIO()
+    screen = Tuning(60, stream, clock=lambda: 1000.0)
+    screen.doing(Doing(what="time to the target, seed 0: learning_rate = 0.2", done=1, whole=20, seconds_left=125.0))
+    screen.record(sample_reached(RATE, SOONER, kept=True))
+    screen.record(Tried(choice=RATE, on=KEPT, verdict="faster", reason="1.56× to the job's own loss"))
+    screen.close()
+    first, *_, last = stream.getvalue().splitlines()
+    assert first == "time to the target, seed 0: learning_rate = 0.2 … about 2 min 05 s left"
+    assert last.split("  ")[0] == "learning_rate = 0.2 on top of 4 choices"
+    assert last.endswith("faster: 1.56× to the job's own loss")
+
+
+def test_the_record_is_read_as_it_was_written():
+    for record in (sample_reached(RATE, faster(1.5, 0.1, 5)), sample_reached(CLIPPED, None)):
+        assert records_of([line_of(record)]) == [record]

@@ -1,0 +1,100 @@
+"""Another batch: what is cut elsewhere, what follows from it, and what stays the job's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.data import DataLoader, TensorDataset
+
+import hasten
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import make_plan
+from hasten.techniques.batch_size import TECHNIQUE
+from hasten.techniques.contract import No
+from hasten.training.run import Run
+from support import laptop, setup_of, small_job
+
+ROWS = (torch.randn(8, 6), torch.zeros(8, dtype=torch.long))
+
+
+def offered(samples: int = 40, **job: Any) -> list[Any]:
+    rows = (torch.zeros(samples, 6), torch.zeros(samples, dtype=torch.long))
+    setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), **({"train": rows} | job))
+    return [choice.value for choice in TECHNIQUE.candidates(setup, setup.machine)]
+
+
+def batches(size: int | None = None, **changes: Any) -> list[torch.Tensor]:
+    """The labels of every batch of the first epoch; of the job's own size without one."""
+    with Run(small_job(**changes), make_plan(batch_size=size) if size else None) as run:
+        return [labels for _, labels in run.epoch_batches()]
+
+
+def test_twice_and_half_of_the_batch_are_tried():
+    assert offered(batch_size=8) == [16, 4]
+    assert offered(batch_size=5) == [10, 3]
+
+
+def test_a_batch_that_no_epoch_could_fill_is_not_tried():
+    assert offered(samples=15, batch_size=8) == [4]
+    assert offered(samples=16, batch_size=8) == [16, 4]
+
+
+def test_one_batch_of_one_sample_has_no_neighbours():
+    setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), train=(torch.zeros(1, 6), torch.zeros(1)), batch_size=1)
+    assert TECHNIQUE.applies(setup, setup.machine) == No("an epoch is one batch of one sample")
+
+
+def test_the_samples_come_in_the_same_order_and_are_cut_elsewhere():
+    assert [len(batch) for batch in batches(16)] == [16, 16, 8]
+    assert torch.cat(batches(16)).equal(torch.cat(batches()))
+
+
+def test_the_batch_of_a_loader_is_replaced():
+    data = small_job().train
+    loader = DataLoader(TensorDataset(*data), batch_size=4, shuffle=True)
+    assert [len(batch) for batch in batches(20, train=loader, batch_size=None)] == [20, 20]
+
+
+@pytest.mark.trap(18)
+def test_the_planned_steps_and_a_schedule_made_for_them_follow():
+    totals = list[int]()
+
+    def schedule(optimizer: Any, total_steps: int) -> OneCycleLR:
+        totals.append(total_steps)
+        return OneCycleLR(optimizer, 0.1, total_steps, cycle_momentum=False)
+
+    trained = hasten.train(small_job(schedule=schedule), make_plan(batch_size=16))
+    assert (totals, trained.steps) == ([6], 6)
+
+
+def test_it_is_the_job_of_that_batch_to_the_last_bit():
+    planned, written = hasten.train(small_job(), make_plan(batch_size=16)), hasten.train(small_job(batch_size=16))
+    assert planned.weights["weight"].equal(written.weights["weight"])
+
+
+def test_parts_are_those_of_the_new_batch():
+    with Run(small_job(), make_plan(batch_size=16, accumulation=2)) as run:
+        sizes = [len(labels) for _, labels in run.epoch_batches()]
+    assert sizes == [8, 8, 8, 8, 8]
+
+
+def test_a_plan_with_it_is_still_a_plan_for_the_same_job():
+    with Run(small_job(), make_plan(batch_size=16)) as run:
+        assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
+
+
+def test_what_techniques_look_at_is_a_batch_of_the_new_size():
+    with Run(small_job(), make_plan(batch_size=16)) as run:
+        assert len(run.setup.sample[1]) == 16
+
+
+@pytest.mark.parametrize("value", [0, -8, True, 16.0, "double"])
+def test_what_is_no_count_of_samples_is_refused(value: Any):
+    setup = setup_of(nn.Linear(6, 3), ROWS, laptop())
+    with pytest.raises(PlanError, match="batch_size"):
+        TECHNIQUE.apply(setup, Choice(technique="batch_size", value=value, preserves=Preserves.TRAINING))
