@@ -48,7 +48,7 @@ def test_who_waits_for_another_says_so(tmp_path):
     assert dying.ended(child)
 
 
-@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_whichever_rank_builds_it_shows_how_far_it_is_and_the_others_say_that_they_wait(tmp_path, shown):
     first, second = on_ranks(2, tmp_path, second_builds, str(tmp_path / "c"), shown)
     (waiting,) = (text for text in first["told"] if "waiting for it" in text)

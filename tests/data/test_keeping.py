@@ -30,6 +30,7 @@ from support import laptop
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 CPU = torch.device("cpu")
+SPAWNED = pytest.param(2, "spawn", marks=pytest.mark.proof)
 NOBODY = Watcher(lambda text: None, lambda done, count: None)
 
 
@@ -98,7 +99,7 @@ def starting_processes_by(method: str) -> Iterator[None]:
 
 @pytest.mark.trap(41)
 @pytest.mark.trap(40)
-@pytest.mark.parametrize(("workers", "start"), [(0, "fork"), (1, "fork"), (2, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "start"), [(0, "fork"), (1, "fork"), (2, "fork"), SPAWNED])
 @pytest.mark.parametrize("data", [Augmented(Grey(), jittered), Subset(Augmented(Grey(), jittered), [8, 3, 1, 0, 5])])
 def test_with_a_cache_batches_are_the_same_random_transforms_included(tmp_path, workers, start, data):
     source = source_of(data, field="train")

@@ -56,6 +56,7 @@ def test_a_small_job_names_most_of_what_it_never_saw(example: str, least: float)
     assert hasten.train(small_job(example), receivers=[]).results["accuracy"] >= least
 
 
+@pytest.mark.proof
 def test_a_small_job_knows_more_of_python_than_which_byte_follows_which() -> None:
     """The yardstick is a table of how often each byte followed each other one, the best that needs no network."""
     learned, held_out = (torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in module_of("text").read_text())

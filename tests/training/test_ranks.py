@@ -20,7 +20,10 @@ def alone():
     return trained()
 
 
-@pytest.fixture(scope="module", params=[None, 3], ids=["whole share", "microbatches of 3"])
+WHOLE_SHARE = pytest.param(None, marks=pytest.mark.proof, id="whole share")
+
+
+@pytest.fixture(scope="module", params=[WHOLE_SHARE, pytest.param(3, id="microbatches of 3")])
 def two_ranks(request, tmp_path_factory):
     return on_ranks(2, tmp_path_factory.mktemp("ranks"), trained, request.param)
 
@@ -63,7 +66,13 @@ def test_an_infinity_on_one_rank_skips_the_update_on_all(tmp_path):
 @pytest.mark.trap(28)
 @pytest.mark.parametrize(
     ("use", "microbatch"),
-    [("never", None), ("by the loss", None), ("on some steps", None), ("for some rows", None), ("for some rows", 2)],
+    [
+        *(
+            pytest.param(use, None, marks=pytest.mark.proof)
+            for use in ("never", "by the loss", "on some steps", "for some rows")
+        ),
+        ("for some rows", 2),
+    ],
 )
 def test_parameters_that_a_step_does_not_use_train_over_ranks_as_they_do_alone(use, microbatch, tmp_path):
     wanted = trained_with_a_part_unused(use)
@@ -73,7 +82,7 @@ def test_parameters_that_a_step_does_not_use_train_over_ranks_as_they_do_alone(u
 
 
 @pytest.mark.trap(28)
-@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("calls", [pytest.param(1, marks=pytest.mark.proof), 2])
 def test_a_model_may_return_any_object_and_be_called_more_than_once(calls, tmp_path):
     wanted = trained_through_an_object(calls)
     for found in on_ranks(2, tmp_path, trained_through_an_object, calls):
@@ -120,7 +129,14 @@ def test_a_rank_that_fails_tells_what_it_replaced_itself(tmp_path):
     assert (samples_of(second["told"]), samples_of(second["notes"])) == ([], [300])
 
 
-@pytest.mark.parametrize(("said", "counted"), [(None, 2), ("1", 1), ("2", 2), ("8", 2), ("no number", 2)])
+@pytest.mark.parametrize(
+    ("said", "counted"),
+    [
+        (None, 2),
+        ("1", 1),
+        *(pytest.param(said, 2, marks=pytest.mark.proof) for said in ("2", "8", "no number")),
+    ],
+)
 def test_a_rank_knows_how_many_share_its_machine(said, counted, tmp_path, monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     if said is not None:

@@ -179,7 +179,7 @@ class ReadOnce(Dataset[Any]):
 
 def failing_in_the_turn_of_microbatches() -> hasten.Job:
     plain = job()
-    rows = ReadOnce(plain.train)
+    rows = ReadOnce(tuple(column[:80] for column in plain.train))  # so few that nearly all are read before the turn
 
     def noting(model: nn.Module, batch: Any) -> torch.Tensor:
         rows.is_split |= len(batch[0]) < 8

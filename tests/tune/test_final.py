@@ -52,7 +52,7 @@ def arms_of_room(room: int) -> Arms:
 HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
 
 
-@pytest.mark.parametrize("room", [1, 3, 10])
+@pytest.mark.parametrize("room", [pytest.param(1, marks=pytest.mark.proof), 3, 10])
 def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
     told: list[Confirmed] = []
     length = Length(steps=100, epochs=1, evaluations=0)

@@ -23,15 +23,32 @@ def limited(samples: int, seen: list[int] | None = None):
     return loss
 
 
-def test_a_size_that_does_not_fit_is_said_and_never_answered():
-    search = fastest_microbatch(small_job(batch_size=16, loss=limited(4)))
+@pytest.fixture(scope="module")
+def in_little_room():
+    """A search for a batch of 16 where no more than 4 samples fit, and the sizes that its loss was given."""
+    seen: list[int] = []
+    return fastest_microbatch(small_job(batch_size=16, loss=limited(4, seen))), seen
+
+
+@pytest.fixture(scope="module")
+def in_enough_room():
+    """A search where all fits, the sizes that it told of, and the caller's random state before and after."""
+    visits: list[int] = []
+    before = torch.get_rng_state()
+    plan = make_plan(accumulation=2)
+    search = fastest_microbatch(small_job(batch_size=4), plan, watch=lambda trial: visits.append(trial.size))
+    return search, visits, before, torch.get_rng_state()
+
+
+def test_a_size_that_does_not_fit_is_said_and_never_answered(in_little_room):
+    search, _ = in_little_room
     assert [trial.size for trial in search.trials if not trial.fits] == [16, 8]
     assert search.fastest.size <= 4
 
 
-def test_every_answered_size_ran_whole_steps_of_the_global_batch():
-    seen: list[int] = []
-    search = fastest_microbatch(small_job(batch_size=16, loss=limited(8, seen)))
+def test_every_answered_size_ran_whole_steps_of_the_global_batch(in_little_room):
+    search, seen = in_little_room
+    assert any(trial.fits for trial in search.trials)
     for trial in search.trials:
         assert len(trial.step_seconds) == (2 * TIMED if trial.fits else 0)
         if trial.fits:
@@ -54,13 +71,11 @@ def test_when_nothing_fits_it_is_an_error():
 
 
 @pytest.mark.trap(31)
-def test_the_search_leaves_the_callers_random_state_alone():
-    before = torch.get_rng_state()
-    fastest_microbatch(small_job(batch_size=4), make_plan(accumulation=2))
-    assert torch.equal(before, torch.get_rng_state())
+def test_the_search_leaves_the_callers_random_state_alone(in_enough_room):
+    _, _, before, after = in_enough_room
+    assert torch.equal(before, after)
 
 
-def test_progress_is_told_after_every_visit():
-    visits: list[int] = []
-    search = fastest_microbatch(small_job(batch_size=4), watch=lambda trial: visits.append(trial.size))
+def test_progress_is_told_after_every_visit(in_enough_room):
+    search, visits, _, _ = in_enough_room
     assert len(visits) == 2 * len(search.trials)

@@ -88,6 +88,9 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
+RARELY = frozenset({"flush_denormals"})
+"""They reach everything, and change nothing but in jobs of which no budget can tell: those with tiny numbers."""
+
 REMEDIED: Mapping[str, Parts] = {
     "SLOW_MATRIX_PRODUCT": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
     "SLOW_CONVOLUTION": frozenset({Part.FORWARD, Part.BACKWARD, Part.EVALUATION}),
@@ -146,12 +149,13 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
-    """The same candidates, most promising first; those of one technique, and of equal promise, stay in their order.
+    """The same candidates, most promising first, and what rarely pays last; those of one technique, and of equal
+    promise, stay in their order.
 
     By promise and not by bound: a loose bound, such as a setting of the whole process has, says that much may be gained
     and not that anything is likely to be.
     """
-    return sorted(candidates, key=lambda choice: -_promise(choice, bounds))
+    return sorted(candidates, key=lambda choice: (choice.technique in RARELY, -_promise(choice, bounds)))
 
 
 def _promise(choice: Choice, bounds: Mapping[str, Bound]) -> float:

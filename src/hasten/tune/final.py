@@ -1,14 +1,15 @@
 """The proof of a whole plan's speed: beside the untouched job, and beside itself without each of its choices.
 
-All arms are new processes on windows of their own. A search looks at many choices and keeps the luckiest; here luck has
-to come twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process,
-where equal arms lie apart, the plan must lie farther.
+The plan is the base of these heats, so all that is asked of it is asked beside the same windows. All arms are new
+processes on windows of their own: a search looks at many choices and keeps the luckiest, and here luck has to come
+twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process: where
+equal arms lie apart, the plan must lie farther.
 
 What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
 here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
-are from each other, earns nothing and goes. Of one that stays the interval says how sure this second answer alone would
-be. When several go, the rest is measured again, as two choices can stand in for each other: either alone can go, and
-both together not.
+are from each other, earns nothing and goes. An arm without a choice that surely earns leaves before the last round. Of
+a choice that stays the interval says how sure this second answer alone would be. When several go, the rest is measured
+again, as two choices can stand in for each other: either alone can go, and both together not.
 
 What was given up: where one choice goes, the plan without it is quoted by the windows that it was compared on, which
 favours it by a part of their noise. Where not all arms fit into memory beside each other, choices are left out in heats
@@ -23,9 +24,10 @@ from functools import partial
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Earned
+from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import in_groups, plan_of, without
-from hasten.tune.heat import Outcome, Pace, Watch, run_heat
+from hasten.tune.heat import LOOKS, Outcome, Pace, Watch, run_heat
 from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, speedup
 from hasten.tune.runner import Entry
 
@@ -75,8 +77,9 @@ def confirm(
                 proven(shorter.confirmed)
             return shorter
         if not left:
-            plain = _confirmed((), found.outcome.base, found.outcome, (), length)
-            return Final(confirmed=plain, outcome=found.outcome)
+            plain = found.outcome.seen[PLAIN]
+            nothing = _confirmed((), plain, plain, confirmed.noise, (), length)
+            return Final(confirmed=nothing, outcome=found.outcome)
         choices = left
 
 
@@ -87,54 +90,74 @@ def is_proven(confirmed: Confirmed) -> bool:
     return is_gain(confirmed.speedup) and confirmed.speedup.low > (noise if apart else 1.0)
 
 
+def is_earning(ratios: Sequence[float]) -> bool:
+    """Whether the plan is surely faster than without a choice, by the ratios of the plan without it."""
+    return early_speedup(ratios).high < 1 / WORTH_SEEING
+
+
 def _run(
     arms: Arms, pace: Pace, length: Length, watch: Watch, room: int, base: Entry, entries: Sequence[Entry]
 ) -> Outcome:
-    return run_heat(arms, base, entries, replace(pace, resident=len(entries) < room), length, watch)
+    def watched(done: int, whole: int, ratios: dict[str, float]) -> None:
+        plain = ratios.get(PLAIN, 1.0)  # how fast the plan is in these is 1
+        watch(
+            done, whole, {WHOLE: 1 / plain} | {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
+        )
+
+    pace = replace(pace, resident=len(entries) < room, looks=LOOKS, known=is_earning, controls_go_on=True)
+    return run_heat(arms, base, entries, pace, length, watched)
 
 
 def _measured(run: Run, choices: Sequence[Choice], length: Length, room: int) -> Final:
-    plain, whole_plan = Entry(name=PLAIN, plan=plan_of([])), Entry(name=WHOLE, plan=plan_of(choices), stays=True)
-    controls = [Entry(name=AGAIN, plan=plan_of([]), stays=True), *([whole_plan] if choices else [])]
+    whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
+    controls = [Entry(name=name, plan=plan_of([]), stays=True) for name in (PLAIN, AGAIN)]
     shorter = {f"without {choice}": choice for choice in choices} if len(choices) > 1 else {}
-    without_one = [Entry(name=name, plan=plan_of(without(choices, left)), stays=True) for name, left in shorter.items()]
+    without_one = [Entry(name=name, plan=plan_of(without(choices, left))) for name, left in shorter.items()]
     together = 1 + len(controls) + len(without_one) <= room
-    outcome = run(plain, [*controls, *without_one] if together else controls)
+    outcome = run(whole_plan, [*controls, *without_one] if together else controls)
     for control in controls:
         if control.name in outcome.failed:
             raise outcome.failed[control.name]
-    whole = outcome.seen[WHOLE] if choices else outcome.base
-    pairs = {name: (seen, whole) for name, seen in outcome.seen.items()}
-    for group in [] if together else in_groups(without_one, max(room - 1, 1)):
-        alone = run(whole_plan, group)
-        pairs |= {name: (seen, alone.base) for name, seen in alone.seen.items()}
-    noise = _distance(speedup(outcome.base, outcome.seen[AGAIN], length))
-    earned = [_earned(left, pairs.get(name), noise, length) for name, left in shorter.items()]
-    return Final(confirmed=_confirmed(choices, whole, outcome, earned, length), outcome=outcome)
+    noise = speedup(outcome.seen[PLAIN], outcome.seen[AGAIN], length)
+    outcomes = [outcome] if together else [run(whole_plan, group) for group in in_groups(without_one, max(room - 1, 1))]
+    earned = [
+        _earned(left, found, name, _distance(noise), length)
+        for found in outcomes
+        for name, left in shorter.items()
+        if name in found.seen or name in found.failed
+    ]
+    confirmed = _confirmed(choices, outcome.base, outcome.seen[PLAIN], noise, earned, length)
+    return Final(confirmed=confirmed, outcome=outcome)
 
 
 def _confirmed(
-    choices: Sequence[Choice], whole: Seen, outcome: Outcome, earned: Sequence[Earned], length: Length
+    choices: Sequence[Choice],
+    planned: Seen,
+    plain: Seen,
+    noise: Speedup,
+    earned: Sequence[Earned],
+    length: Length,
 ) -> Confirmed:
-    noise = speedup(outcome.base, outcome.seen[AGAIN], length)
-    faster = speedup(outcome.base, whole, length) if choices else noise
+    faster = speedup(plain, planned, length) if choices else noise
     if len(choices) == 1:
         earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
     return Confirmed(
         choices=tuple(choices),
         speedup=faster,
         noise=noise,
-        plain=costs(outcome.base, length),
-        planned=costs(whole, length),
+        plain=costs(plain, length),
+        planned=costs(planned, length),
         earned=tuple(earned),
     )
 
 
-def _earned(left: Choice, measured: tuple[Seen, Seen] | None, noise: float, length: Length) -> Earned:
-    """measured: the plan without it and the whole plan; None where it failed: the plan needs the choice to run."""
-    if measured is None:
+def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Length) -> Earned:
+    if name in outcome.failed:  # the plan needs the choice to run
         return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
-    found = speedup(*measured, length)
+    if name in outcome.early:
+        found = early_speedup([1 / ratio for ratio in outcome.early[name]])
+    else:
+        found = speedup(outcome.seen[name], outcome.base, length)
     return Earned(choice=left, speedup=found, kept=found.ratio >= max(WORTH_SEEING, noise))
 
 
@@ -150,13 +173,13 @@ def _with_all_kept(found: Final) -> Final:
 
 
 def _with_measured(found: Final, idle: Choice, length: Length) -> Final | None:
-    """The plan without its one idle choice, as the same heat has measured it; None where that arm failed."""
-    name = f"without {idle}"
-    if name not in found.outcome.seen:
+    """The plan without its one idle choice, as the same heat has measured it; None where it has not, to the end."""
+    name, seen = f"without {idle}", found.outcome.seen
+    if name not in seen or name in found.outcome.early:
         return None
     kept = [earned for earned in found.confirmed.earned if earned.choice is not idle]
     choices = without(found.confirmed.choices, idle)
     if len(choices) != len(kept):
         return None
-    seen = found.outcome.seen[name]
-    return Final(confirmed=_confirmed(choices, seen, found.outcome, kept, length), outcome=found.outcome)
+    confirmed = _confirmed(choices, seen[name], seen[PLAIN], found.confirmed.noise, kept, length)
+    return Final(confirmed=confirmed, outcome=found.outcome)

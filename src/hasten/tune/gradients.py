@@ -58,7 +58,7 @@ from hasten.tune.trial import Trial
 from hasten.tune.watched import Rates, Seen, Tensors, Watched, put_state, state_of
 
 FEWEST = 4  # steps, where they take less than MOST_SECONDS
-SECONDS, MOST_SECONDS = 10.0, 60.0  # of keeping references
+SECONDS, MOST_SECONDS = 6.0, 60.0  # of keeping references
 BYTES = 4 << 30  # of references on disk
 UPDATES = 3  # steps whose updates are judged
 NEIGHBOURS = 2  # weights near the plain job's, in every step

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median, stdev
 
 from hasten.measure.curves import critical
@@ -35,13 +35,17 @@ CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
     """steps: of a window; rounds: in all; evaluations: rounds that also evaluate, of which the first says what is paid
-    once; looks: see LOOKS; resident: whether all arms fit into memory beside each other."""
+    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; resident: whether all arms fit into
+    memory beside each other; controls_go_on: to the last round, also where nobody else is left.
+    """
 
     steps: int
     rounds: int = LEAST_PAIRS
     evaluations: int = 0
     looks: tuple[int, ...] = LOOKS
+    known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
     resident: bool = True
+    controls_go_on: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +108,8 @@ class _Heat:
         """Let those go whose result is known; all, when nobody but controls would be left."""
         ratios, rounds = self.ratios(), len(self.first.windows)
         candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
-        known = [name for name in candidates if is_known(ratios[name])]
-        if rounds < self.pace.rounds and known == candidates:
+        known = [name for name in candidates if self.pace.known(ratios[name])]
+        if rounds < self.pace.rounds and known == candidates and not self.pace.controls_go_on:
             known = [*self.running]
         if not known:
             return

@@ -26,6 +26,8 @@ from hasten.tune.survey import choice_of
 FEW_STEPS, MOST_STEPS = 3, 50
 LOOK_SECONDS = 0.5  # of the steps that are looked into
 MUCH = 0.05  # share of the planned run that evaluations take, from which their spread is worth knowing at the end
+LONG_SECONDS = 0.5  # of an evaluation, whose many batches even out by themselves
+STARTING_SECONDS = 0.2  # of a process, until it builds the job
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +36,7 @@ class Look:
     proposed: tuple[Choice, ...]
     treats: dict[str, str]  # technique -> the name of the symptom it is a remedy for
     length: Length
+    start_seconds: float  # of an arm, until its first step
     step_seconds: float
     turn_seconds: float
     budget: Budget
@@ -67,7 +70,7 @@ class Look:
         if not self.length.evaluations:
             return 0
         much = self.length.evaluations * self.evaluation_seconds > MUCH * self.run_seconds
-        return 4 if much else 2
+        return 4 if much and self.evaluation_seconds < LONG_SECONDS else 2
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
@@ -84,6 +87,7 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
         step = median([step, arm.window(steps).seconds_per_step, budget.step])
         turns = [arm.first_turn or 0.0, *arm.turns]
+        start = STARTING_SECONDS + arm.build_seconds + turns[0]
         room = _room(arms, arm)
     surveyed = _surveyed(job, told, ceiling)
     if surveyed.total_steps is None:
@@ -98,6 +102,7 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
             evaluations=surveyed.evaluations,
             evaluation_seconds=budget.evaluation,
         ),
+        start_seconds=start,
         step_seconds=step,
         turn_seconds=median(turns),
         budget=budget,

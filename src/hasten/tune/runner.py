@@ -20,7 +20,7 @@ from hasten.measure.paired import Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
 
-WARM_UP_STEPS = 2
+WARM_UP_STEPS = 1  # and a window that is not counted
 EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 Answer = TypeVar("Answer")
 

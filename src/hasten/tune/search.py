@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
-from hasten.tune.candidates import plan_of
+from hasten.tune.candidates import plan_of, same
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
-from hasten.tune.heat import Outcome, Pace, run_heat
+from hasten.tune.heat import Pace, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.objective import speedup
@@ -34,7 +34,7 @@ from hasten.tune.proofs import prove
 from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
 from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
-from hasten.tune.waves import STARTING_SECONDS, WINDOW_SECONDS, Waves, watching
+from hasten.tune.waves import WINDOW_SECONDS, Waves, watching
 
 LONG_WINDOW_SECONDS = 2.0
 
@@ -71,7 +71,6 @@ class Search:
         began: float | None = None,
     ) -> None:
         self._arms, self._earlier = arms, earlier
-        self._outcome: Outcome | None = None  # of the last heat that confirmed
         began = time.monotonic() if began is None else began
         self._ledger = Ledger(options=options, keep=keep, tell=tell, began=began)
         self._looked = dict[tuple[str, ...], Look]()
@@ -134,7 +133,6 @@ class Search:
                 raise
             self._ledger.note_failure(base, failure)
             return
-        self._outcome = final.outcome
         self._ledger.keep(final.confirmed)
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
@@ -151,7 +149,7 @@ class Search:
     def _window_seconds(self, look: Look, base: Sequence[Choice]) -> float:
         """What is left of the time once all arms have started and evaluated, shared by their windows."""
         arms = 3 + (len(base) if len(base) > 1 else 0)
-        started = STARTING_SECONDS + (WARM_UP_STEPS + 2) * look.step_seconds
+        started = look.start_seconds + (WARM_UP_STEPS + 2) * look.step_seconds
         evaluated = look.evaluations_at_the_end * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
         left = self._ledger.seconds_left / arms - started - evaluated
         return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
@@ -181,33 +179,46 @@ class Search:
     def _way(self, look: Look, proven: Confirmed) -> list[Step]:
         """The planned run's seconds with one choice more at a time. Nothing where it would take time that is not left.
 
-        Of one or two choices the last heat has measured every step: a plan of two without its second is the first.
+        The last steps are known: the plan was measured, and beside it the plan without its last choice.
         """
-        choices, outcome = proven.choices, self._outcome
-        if outcome is None:
+        choices, plain, planned = proven.choices, proven.plain.total, proven.planned.total
+        ratios = self._first_choices(look, choices[:-2])
+        if ratios is None:
             return []
-        names = {count: f"first {count}" for count in range(1, len(choices))}
-        if [name for name in outcome.seen if name.startswith("without ")] == [
-            f"without {each}" for each in choices[:2]
-        ]:
-            names = {1: f"without {choices[1]}"}
-        elif len(choices) > 1:
-            if self._ledger.seconds_left < LEAST_PAIRS * len(choices) * max(look.step_seconds, WINDOW_SECONDS):
+        if len(choices) > 1:
+            last = next((earned.speedup for earned in proven.earned if same(earned.choice, choices[-1])), None)
+            if last is None or not last.pairs:
                 return []
-            entries = [Entry(name=name, plan=plan_of(choices[:count]), stays=True) for count, name in names.items()]
-            steps, resident = look.steps_in(WINDOW_SECONDS), len(names) < look.room
-            pace = Pace(steps=steps, evaluations=look.evaluations_at_the_end, looks=(), resident=resident)
-            watch = watching(self._ledger, "showing the way")
-            outcome = run_heat(self._arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, watch)
-            if outcome.failed:
-                return []
-        found = {count: speedup(outcome.base, outcome.seen[name], look.length) for count, name in names.items()}
-        found[len(choices)] = proven.speedup
-        total = proven.plain.total
-        steps = [Step(choice=None, total=total, low=total, high=total)]
-        for count, ratio in found.items():
-            step = Step(
-                choice=choices[count - 1], total=total / ratio.ratio, low=total / ratio.high, high=total / ratio.low
+            total = planned / plain
+            ratios.append(
+                Speedup(
+                    ratio=1 / (total * last.ratio),
+                    low=1 / (total * last.high),
+                    high=1 / (total * last.low),
+                    pairs=last.pairs,
+                )
             )
-            steps.append(step)
+        steps = [Step(choice=None, total=plain, low=plain, high=plain)]
+        for choice, ratio in zip(choices, [*ratios, proven.speedup], strict=True):
+            steps.append(Step(choice=choice, total=plain / ratio.ratio, low=plain / ratio.high, high=plain / ratio.low))
         return steps
+
+    def _first_choices(self, look: Look, choices: Sequence[Choice]) -> list[Speedup] | None:
+        """How many times as fast as the plain job the first one of them is, the first two, and so on."""
+        if not choices:
+            return []
+        if self._ledger.seconds_left < LEAST_PAIRS * (len(choices) + 1) * max(look.step_seconds, WINDOW_SECONDS):
+            return None
+        names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
+        entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]
+        pace = Pace(
+            steps=look.steps_in(WINDOW_SECONDS),
+            evaluations=look.evaluations_at_the_end,
+            looks=(),
+            resident=len(entries) < look.room,
+        )
+        watch = watching(self._ledger, "showing the way")
+        outcome = run_heat(self._arms, Entry(name=PLAIN, plan=plan_of([])), entries, pace, look.length, watch)
+        if outcome.failed:
+            return None
+        return [speedup(outcome.base, outcome.seen[name], look.length) for name in names]

@@ -21,6 +21,7 @@ from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
 from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
+from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import (
     Left,
     allowed,
@@ -46,14 +47,13 @@ from hasten.tune.sameness import same_losses
 
 COMPILE = "compile"
 EVALUATION_ALONE = frozenset({"evaluation_batch"})  # nothing of the steps: they have heats of their own
-STARTING_SECONDS = 0.2  # of an arm, besides its first steps
 IN_A_HEAT = 6  # candidates that share the windows of one base
 CONTROLS = 2  # the base, and in the first heat the base once more
 EVALUATIONS = 4  # rounds that evaluate, where evaluations are compared
 WINDOW_SECONDS = 0.2
 MOST_WAVES = 4
-STEPS_OF_PROOFS = 50  # plain steps that proving the gradients takes as long as, in float64 and around
-ARMS_OF_THE_END = 4  # as slow as the plain job, that confirming takes as long as
+STEPS_OF_GRADIENTS = 25  # plain steps that proving the gradients takes as long as, in float64 and around
+ARMS_OF_THE_END = 3  # as slow as the plain job, that confirming takes as long as
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class Waves:
             except ArmFailed as failure:
                 self.ledger.note_failure(winners, failure)
                 return before
-            if self.ledger.seconds_left < self._end_seconds(look):
+            if self.ledger.seconds_left < self._end_seconds(look, base):
                 break
         return joined(base, _winners(self._compiled(look, base)))
 
@@ -134,17 +134,17 @@ class Waves:
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         most = min(IN_A_HEAT, max(look.room - CONTROLS, 1))
         for heat in (*in_groups(training, most), *in_groups(evaluating, most)):
-            tried = self._as_many_as_time_allows(look, heat) if in_time else heat
+            tried = self._as_many_as_time_allows(look, base, heat) if in_time else heat
             self.ledger.leave([Left(choice=each, reason="the time was over") for each in heat[len(tried) :]], base)
             if tried:
                 results += self._heat(look, base, tried)
         return results
 
-    def _as_many_as_time_allows(self, look: Look, heat: Sequence[Choice]) -> Sequence[Choice]:
+    def _as_many_as_time_allows(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> Sequence[Choice]:
         """The most promising ones; of the first heat at least one."""
         least = 0 if self.ledger.heats else 1
         counts = range(len(heat), least, -1)
-        return heat[: next((count for count in counts if self._has_time_for(look, heat[:count])), least)]
+        return heat[: next((count for count in counts if self._has_time_for(look, base, heat[:count])), least)]
 
     def _heat(self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice]) -> list[Tried]:
         """The first heat of a search has the base a second time, to see what no difference looks like."""
@@ -169,17 +169,23 @@ class Waves:
                 self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
         return results
 
-    def _has_time_for(self, look: Look, heat: Sequence[Choice]) -> bool:
-        """Whether a heat leaves time for the end."""
-        window = max(WINDOW_SECONDS, look.step_seconds)
-        seconds = math.fsum(_arm_seconds(look, choice) for choice in (*heat, heat[0])) + window * LEAST_PAIRS / 2
-        return seconds + self._end_seconds(look) < self.ledger.seconds_left
+    def _has_time_for(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> bool:
+        """Whether a heat leaves time for the end, should one of its arms stay to the last round."""
+        window, controls = max(WINDOW_SECONDS, look.step_seconds), 1 if self.ledger.heats else CONTROLS
+        seconds = math.fsum(_arm_seconds(look, choice) for choice in heat)
+        seconds += controls * (_arm_seconds(look, heat[0]) + window * LEAST_PAIRS / 2)
+        return seconds + self._end_seconds(look, [*base, *heat]) < self.ledger.seconds_left
 
-    def _end_seconds(self, look: Look) -> float:
-        """What proofs and confirmation are taken to need."""
-        confirming = max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS * ARMS_OF_THE_END
-        options = self.ledger.options
-        return confirming + look.step_seconds * STEPS_OF_PROOFS + options.seconds * SHARE_OF_CURVES
+    def _end_seconds(self, look: Look, choices: Sequence[Choice]) -> float:
+        """What proofs and confirmation of a plan that may have these choices are taken to need."""
+        claims, step = {choice.preserves for choice in choices}, look.step_seconds
+        seconds = ARMS_OF_THE_END * (max(WINDOW_SECONDS, step) * LEAST_PAIRS + _starting_seconds(look))
+        seconds += ARMS_OF_THE_END * look.evaluations_at_the_end * _evaluating_seconds(look)
+        if Preserves.ROUNDING in claims:
+            seconds += step * STEPS_OF_GRADIENTS
+        if Preserves.STATISTICS in claims:
+            seconds += max(self.ledger.options.seconds * SHARE_OF_CURVES, step * FEWEST_STEPS * 2 * SEEDS)
+        return seconds
 
 
 def watching(ledger: Ledger, what: str) -> Callable[[int, int, dict[str, float]], None]:
@@ -233,9 +239,17 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
 
 def _arm_seconds(look: Look, choice: Choice) -> float:
     """What trying one choice is taken to need: an arm of its own, for about half of the rounds."""
-    steps = STARTING_SECONDS + (WARM_UP_STEPS + 1) * look.step_seconds
     windows = max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS / 2
-    return steps + windows + _evaluations([choice]) * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
+    return _starting_seconds(look) + windows + _evaluations([choice]) * _evaluating_seconds(look)
+
+
+def _starting_seconds(look: Look) -> float:
+    """Of an arm, until its first window that counts."""
+    return look.start_seconds + WARM_UP_STEPS * look.step_seconds + max(WINDOW_SECONDS, look.step_seconds)
+
+
+def _evaluating_seconds(look: Look) -> float:
+    return min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
 
 def _evaluations(heat: Sequence[Choice]) -> int:
