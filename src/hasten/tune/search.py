@@ -34,7 +34,7 @@ from hasten.tune.proofs import prove
 from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
 from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
-from hasten.tune.waves import WINDOW_SECONDS, Waves, watching
+from hasten.tune.waves import REPORT_SECONDS, WINDOW_SECONDS, Waves, watching
 
 LONG_WINDOW_SECONDS = 2.0
 
@@ -151,7 +151,7 @@ class Search:
         arms = 3 + (len(base) if len(base) > 1 else 0)
         started = look.start_seconds + (WARM_UP_STEPS + 2) * look.step_seconds
         evaluated = look.evaluations_at_the_end * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
-        left = self._ledger.seconds_left / arms - started - evaluated
+        left = (self._ledger.seconds_left - REPORT_SECONDS) / arms - started - evaluated
         return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,17 +12,16 @@ from hasten.facts.trials import Doing
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.look import STARTING_SECONDS, Look
 from hasten.tune.runner import WARM_UP_STEPS
-from hasten.tune.waves import ARMS_OF_THE_END, STEPS_OF_GRADIENTS, WINDOW_SECONDS
+from hasten.tune.waves import WINDOW_SECONDS
 
 ARMS_OF_A_HEAT = 3  # the job twice, and one choice
 
 
 def shortest_seconds(step_seconds: float) -> float:
-    """Of one heat with one choice, its proof and its confirmation."""
+    """Of one heat with one choice, and of its confirmation."""
     window = max(WINDOW_SECONDS, step_seconds)
     started = STARTING_SECONDS + (WARM_UP_STEPS + 1) * step_seconds
-    heat = ARMS_OF_A_HEAT * (started + LEAST_PAIRS * window)
-    return heat + STEPS_OF_GRADIENTS * step_seconds + ARMS_OF_THE_END * (started + LEAST_PAIRS * window)
+    return 2 * ARMS_OF_A_HEAT * (started + LEAST_PAIRS * window)
 
 
 def warning_of(look: Look, seconds: float) -> Doing | None:

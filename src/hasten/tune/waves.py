@@ -52,8 +52,11 @@ CONTROLS = 2  # the base, and in the first heat the base once more
 EVALUATIONS = 4  # rounds that evaluate, where evaluations are compared
 WINDOW_SECONDS = 0.2
 MOST_WAVES = 4
-STEPS_OF_GRADIENTS = 25  # plain steps that proving the gradients takes as long as, in float64 and around
-ARMS_OF_THE_END = 3  # as slow as the plain job, that confirming takes as long as
+# What the end is taken to need, where some three choices come to it: arms, windows of the plain job's length,
+# seconds of keeping float64 references and steps of the proof beside them, and what is looked at for the report.
+ARMS_OF_THE_END, WINDOWS_OF_THE_END = 6, 42
+REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8
+REPORT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,10 +182,11 @@ class Waves:
     def _end_seconds(self, look: Look, choices: Sequence[Choice]) -> float:
         """What proofs and confirmation of a plan that may have these choices are taken to need."""
         claims, step = {choice.preserves for choice in choices}, look.step_seconds
-        seconds = ARMS_OF_THE_END * (max(WINDOW_SECONDS, step) * LEAST_PAIRS + _starting_seconds(look))
-        seconds += ARMS_OF_THE_END * look.evaluations_at_the_end * _evaluating_seconds(look)
+        seconds = REPORT_SECONDS + WINDOWS_OF_THE_END * max(WINDOW_SECONDS, step)
+        evaluating = look.evaluations_at_the_end * _evaluating_seconds(look)
+        seconds += ARMS_OF_THE_END * (_starting_seconds(look) + evaluating)
         if Preserves.ROUNDING in claims:
-            seconds += step * STEPS_OF_GRADIENTS
+            seconds += REFERENCES_SECONDS + STEPS_OF_GRADIENTS * step
         if Preserves.STATISTICS in claims:
             seconds += max(self.ledger.options.seconds * SHARE_OF_CURVES, step * FEWEST_STEPS * 2 * SEEDS)
         return seconds
