@@ -269,7 +269,7 @@ def busy(slower: float) -> hasten.Job:
         optimizer=partial(torch.optim.SGD, lr=1e-3),
         train=(numbers, numbers.sum(dim=1, keepdim=True)),
         batch_size=16,
-        max_steps=150,
+        max_steps=3_000,
         seed=0,
     )
 
