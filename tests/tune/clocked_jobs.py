@@ -119,7 +119,7 @@ def failing_always() -> hasten.Job:
     return job(failing)
 
 
-def failing_in_microbatches(after: float = 2.0) -> hasten.Job:
+def failing_in_microbatches(after: float = 1.0) -> hasten.Job:
     def failing(model: nn.Module, batch: Any) -> torch.Tensor:
         if len(batch[0]) < 8 and CLOCK.now > after:
             raise ZeroDivisionError("only in microbatches")

@@ -151,6 +151,7 @@ def test_the_wait_for_a_new_epoch_is_measured_also_where_no_window_met_one():
         ((0.9, 1.3, 0.8), False),  # three say too little of their own spread
         ((0.9, 1.2, 0.95, 0.9, 1.1), True),  # out of reach
         ((0.95, 1.12, 1.07, 1.0, 1.1), False),
+        ((1.12, 1.13, 0.4, 1.11, 1.12), False),  # one pair was disturbed, and a median hardly minds
     ],
 )
 def test_who_leaves_is_clearly_faster_or_not_worth_it_or_can_no_longer_be(ratios: tuple[float, ...], known: bool):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from hasten.facts.choice import Preserves
+from hasten.facts.plan import Plan
 from hasten.facts.trials import Doing, Record, Surveyed, Tried, line_of, records_of
-from hasten.tune.arms import Arms
-from hasten.tune.fate import ArmFailed
+from hasten.tune.arms import Arm, Arms
+from hasten.tune.fate import ArmFailed, Fate
+from hasten.tune.final import AGAIN, WHOLE
 from hasten.tune.ledger import Options
 from hasten.tune.result import plan_found
 from hasten.tune.search import Found, Search
@@ -155,6 +158,32 @@ def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_fai
     plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
     reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
     assert "failed: crashed: ZeroDivisionError: only in microbatches" in reasons[4]
+
+
+class WithoutSecondPlainJob(Arms):
+    """At the end, when the plan is confirmed, the plain job cannot be started a second time."""
+
+    @contextmanager
+    def start(self, name: str, plan: Plan) -> Iterator[Arm]:
+        if name == AGAIN and self.confirming:
+            raise ArmFailed(name, Fate.OUT_OF_MEMORY, "as planted")
+        self.confirming = self.confirming or name == WHOLE
+        with super().start(name, plan) as arm:
+            yield arm
+
+    confirming = False
+
+
+def test_a_control_that_fails_at_the_end_costs_the_plan_and_not_the_search():
+    job = f"{JOBS}:job"
+    options = Options(seconds=1000, ceiling=Preserves.ROUNDING, only=("microbatch",))
+    arms = WithoutSecondPlainJob(job)
+    found = Search(arms, job, options, keep=lambda _: None, tell=lambda _: None, earlier=lambda _: [])()
+    assert arms.confirming
+    assert found.proven is None
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
+    assert reasons[4] == "the job itself, beside the plan with it, failed: out of memory: as planted"
 
 
 def test_when_the_job_itself_fails_there_is_nothing_to_search():

@@ -104,7 +104,7 @@ def _run(
             done, whole, {WHOLE: 1 / plain} | {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
         )
 
-    pace = replace(pace, resident=len(entries) < room, looks=LOOKS, known=is_earning, controls_go_on=True)
+    pace = replace(pace, resident=len(entries) < room, looks=LOOKS, known=is_earning, control_rounds=None)
     return run_heat(arms, base, entries, pace, length, watched)
 
 

@@ -29,6 +29,7 @@ from hasten.tune.runner import Entry, Runner
 
 LOOKS = (3, 5, 8)  # rounds after which those whose result is known go
 ENOUGH = 5  # pairs, whose spread can be believed
+NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution, in its median deviations
 CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 
 
@@ -36,7 +37,8 @@ CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 class Pace:
     """steps: of a window; rounds: in all; evaluations: rounds that also evaluate, of which the first says what is paid
     once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; resident: whether all arms fit into
-    memory beside each other; controls_go_on: to the last round, also where nobody else is left.
+    memory beside each other; control_rounds: after which controls go as well, None for the last one, also where
+    nobody else is left.
     """
 
     steps: int
@@ -45,7 +47,7 @@ class Pace:
     looks: tuple[int, ...] = LOOKS
     known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
     resident: bool = True
-    controls_go_on: bool = False
+    control_rounds: int | None = ENOUGH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,9 +110,9 @@ class _Heat:
         """Let those go whose result is known; all, when nobody but controls would be left."""
         ratios, rounds = self.ratios(), len(self.first.windows)
         candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
-        known = [name for name in candidates if self.pace.known(ratios[name])]
-        if rounds < self.pace.rounds and known == candidates and not self.pace.controls_go_on:
-            known = [*self.running]
+        known, until = [name for name in candidates if self.pace.known(ratios[name])], self.pace.control_rounds
+        if rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
+            known += [name for name in self.running if name not in candidates]
         if not known:
             return
         self._measure_turns([self.first, *(self.running[name] for name in known)])
@@ -159,7 +161,9 @@ def is_known(ratios: Sequence[float]) -> bool:
     """Whether the last round would say the same: clearly faster, not worth seeing, or out of reach.
 
     Out of reach is a gain that would not be sure with all pairs, not even if the median rose until then by the standard
-    error of what is still to come (conditional power; Lan, Simon and Halperin 1982).
+    error of what is still to come (conditional power; Lan, Simon and Halperin 1982). What the last round asks for is an
+    interval of the median, which a few disturbed pairs hardly widen, so the spread that it is expected to have is by
+    the median deviation as well (Hampel 1974).
     """
     found, logs = early_speedup(ratios), [math.log(ratio) for ratio in ratios]
     if found.low > CLEAR or found.high < WORTH_SEEING:
@@ -167,6 +171,7 @@ def is_known(ratios: Sequence[float]) -> bool:
     spread, pairs = stdev(logs), len(logs)
     if pairs < ENOUGH:
         return False
-    rise = spread * math.sqrt(max(1 / pairs - 1 / LEAST_PAIRS, 0.0))
-    needed = max(critical(LEAST_PAIRS, TAIL) * spread / math.sqrt(LEAST_PAIRS), math.log(WORTH_SEEING))
-    return median(logs) + rise < needed
+    middle, rise = median(logs), spread * math.sqrt(max(1 / pairs - 1 / LEAST_PAIRS, 0.0))
+    undisturbed = min(spread, NORMAL_DEVIATION * median(abs(value - middle) for value in logs))
+    needed = max(critical(LEAST_PAIRS, TAIL) * undisturbed / math.sqrt(LEAST_PAIRS), math.log(WORTH_SEEING))
+    return middle + rise < needed

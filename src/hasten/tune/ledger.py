@@ -49,10 +49,10 @@ class Ledger:
             self.proofs.append(record)
         self.keep(record)
 
-    def note_failure(self, choices: Sequence[Choice], failure: ArmFailed) -> None:
-        """Choices that went well alone, and whose plan then failed."""
+    def note_failure(self, choices: Sequence[Choice], failure: ArmFailed, who: str = "the plan with it") -> None:
+        """Choices that went well alone, and whose plan then failed, or the job beside it."""
         for choice in choices:
-            reason = f"the plan with it failed: {failure.fate.value}: {failure.what}"
+            reason = f"{who} failed: {failure.fate.value}: {failure.what}"
             self.note(Proven(choice=choice, passes=False, reason=reason))
 
     def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:

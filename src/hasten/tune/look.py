@@ -81,11 +81,11 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
     """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end."""
     with arms.start("look", plan_of(base)) as arm:
         told = arm.ask("survey")
-        arm.window(2)
+        arm.window(1)
         step = arm.window(1).seconds
         steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / step), MOST_STEPS))
         budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
-        step = median([step, arm.window(steps).seconds_per_step, budget.step])
+        step = median([step, arm.window(max(steps // 2, 1)).seconds_per_step, budget.step])
         turns = [arm.first_turn or 0.0, *arm.turns]
         start = STARTING_SECONDS + arm.build_seconds + turns[0]
         room = _room(arms, arm)

@@ -20,14 +20,14 @@ from hasten.measure.paired import Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
 
-WARM_UP_STEPS = 1  # and a window that is not counted
+WARM_UP_STEPS = 1  # and, of short steps, a window that is not counted
 EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One plan in a heat. stays: it is measured to the end whatever it looks like, as a control is."""
+    """One plan in a heat. stays: it is measured whatever it looks like, as a control is."""
 
     name: str
     plan: Plan
@@ -121,7 +121,8 @@ class Runner:
     def _started(self) -> Arm:
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
         first = arm.window(WARM_UP_STEPS)
-        more = arm.window(self.steps)
-        whole = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
-        self._starts.append((arm.build_seconds, arm.first_turn, whole))
+        if self.steps > WARM_UP_STEPS:  # steps so long that a window has one of them are slower in the first alone
+            more = arm.window(self.steps)
+            first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
+        self._starts.append((arm.build_seconds, arm.first_turn, first))
         return arm

@@ -129,9 +129,9 @@ class Search:
             watch = watching(self._ledger, "confirming")
             final = confirm(self._arms, base, pace, look.length, watch, proven, room=look.room)
         except ArmFailed as failure:
-            if failure.arm != WHOLE:
-                raise
-            self._ledger.note_failure(base, failure)
+            if found.proven is None:
+                who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
+                self._ledger.note_failure(base, failure, who)
             return
         self._ledger.keep(final.confirmed)
         for name, sizes in final.outcome.memory.items():

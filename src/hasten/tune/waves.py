@@ -19,7 +19,7 @@ from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
-from hasten.measure.paired import LEAST_PAIRS, early_speedup
+from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import (
@@ -27,7 +27,6 @@ from hasten.tune.candidates import (
     allowed,
     changes_training,
     first_values,
-    in_groups,
     joined,
     plan_of,
     row_of,
@@ -38,7 +37,7 @@ from hasten.tune.candidates import (
 )
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import AGAIN, PLAIN
-from hasten.tune.heat import Outcome, Pace, run_heat
+from hasten.tune.heat import Outcome, Pace, is_known, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger
 from hasten.tune.look import Look
 from hasten.tune.objective import WORTH_SEEING, costs, is_gain, shows_now, speedup
@@ -52,6 +51,7 @@ CONTROLS = 2  # the base, and in the first heat the base once more
 EVALUATIONS = 4  # rounds that evaluate, where evaluations are compared
 WINDOW_SECONDS = 0.2
 MOST_WAVES = 4
+ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = 5, 8  # of a heat, as most results are known after them
 # What the end is taken to need, where some three choices come to it: arms, windows of the plain job's length,
 # seconds of keeping float64 references and steps of the proof beside them, and what is looked at for the report.
 ARMS_OF_THE_END, WINDOWS_OF_THE_END = 6, 42
@@ -135,28 +135,44 @@ class Waves:
         new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
-        most = min(IN_A_HEAT, max(look.room - CONTROLS, 1))
-        for heat in (*in_groups(training, most), *in_groups(evaluating, most)):
-            tried = self._as_many_as_time_allows(look, base, heat) if in_time else heat
-            self.ledger.leave([Left(choice=each, reason="the time was over") for each in heat[len(tried) :]], base)
-            if tried:
-                results += self._heat(look, base, tried)
+        for waiting in (training, evaluating):
+            while waiting and (heat := self._next_heat(look, base, waiting, in_time=in_time)):
+                waiting = [choice for choice in waiting if choice not in heat]
+                results += self._heat(look, base, heat, in_time=in_time)
+            self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
         return results
 
-    def _as_many_as_time_allows(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> Sequence[Choice]:
-        """The most promising ones; of the first heat at least one."""
-        least = 0 if self.ledger.heats else 1
-        counts = range(len(heat), least, -1)
-        return heat[: next((count for count in counts if self._has_time_for(look, base, heat[:count])), least)]
+    def _next_heat(
+        self, look: Look, base: tuple[Choice, ...], waiting: Sequence[Choice], *, in_time: bool
+    ) -> list[Choice]:
+        """The most promising ones, as many as fit beside each other and into the time; in the first heat one at least.
 
-    def _heat(self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice]) -> list[Tried]:
-        """The first heat of a search has the base a second time, to see what no difference looks like."""
+        What needs a proof that takes too long lets others go before it.
+        """
+        most = min(IN_A_HEAT, max(look.room - CONTROLS, 1))
+        most, heat = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice]()
+        for choice in waiting:
+            first_of_all = not (heat or self.ledger.heats)
+            if len(heat) < most and (first_of_all or not in_time or self._has_time_for(look, base, [*heat, choice])):
+                heat.append(choice)
+        return heat
+
+    def _heat(
+        self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice], *, in_time: bool = True
+    ) -> list[Tried]:
+        """The first heat of a search has the base a second time, to see what no difference looks like. Where the time
+        for the end begins, all arms go at the next look."""
         entries = [Entry(name=str(choice), plan=plan_of(with_choice(base, choice) or base)) for choice in heat]
         if not self.ledger.heats:
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
         self.ledger.heats += 1
         resident = len(heat) + CONTROLS <= look.room
-        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat), resident=resident)
+        end = self._end_seconds(look, [*base, *heat])
+
+        def known(ratios: Sequence[float]) -> bool:
+            return is_known(ratios) or (in_time and self.ledger.seconds_left < end)
+
+        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat), resident=resident, known=known)
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         outcome = run_heat(
             self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
@@ -173,10 +189,10 @@ class Waves:
         return results
 
     def _has_time_for(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> bool:
-        """Whether a heat leaves time for the end, should one of its arms stay to the last round."""
+        """Whether a heat leaves time for the end."""
         window, controls = max(WINDOW_SECONDS, look.step_seconds), 1 if self.ledger.heats else CONTROLS
         seconds = math.fsum(_arm_seconds(look, choice) for choice in heat)
-        seconds += controls * (_arm_seconds(look, heat[0]) + window * LEAST_PAIRS / 2)
+        seconds += controls * (_starting_seconds(look) + window * ROUNDS_OF_A_CONTROL)
         return seconds + self._end_seconds(look, [*base, *heat]) < self.ledger.seconds_left
 
     def _end_seconds(self, look: Look, choices: Sequence[Choice]) -> float:
@@ -242,14 +258,15 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
 
 
 def _arm_seconds(look: Look, choice: Choice) -> float:
-    """What trying one choice is taken to need: an arm of its own, for about half of the rounds."""
-    windows = max(WINDOW_SECONDS, look.step_seconds) * LEAST_PAIRS / 2
+    """What trying one choice is taken to need: an arm of its own."""
+    windows = max(WINDOW_SECONDS, look.step_seconds) * ROUNDS_OF_AN_ARM
     return _starting_seconds(look) + windows + _evaluations([choice]) * _evaluating_seconds(look)
 
 
 def _starting_seconds(look: Look) -> float:
     """Of an arm, until its first window that counts."""
-    return look.start_seconds + WARM_UP_STEPS * look.step_seconds + max(WINDOW_SECONDS, look.step_seconds)
+    step = look.step_seconds
+    return look.start_seconds + WARM_UP_STEPS * step + (WINDOW_SECONDS if step < WINDOW_SECONDS else 0.0)
 
 
 def _evaluating_seconds(look: Look) -> float:
