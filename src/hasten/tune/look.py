@@ -20,6 +20,7 @@ from hasten.tune.candidates import plan_of
 from hasten.tune.key import environment_of, key_of
 from hasten.tune.limits import room_for
 from hasten.tune.objective import Length
+from hasten.tune.runner import EVALUATION_SECONDS
 from hasten.tune.spending import ask_budget
 from hasten.tune.survey import choice_of
 
@@ -46,6 +47,11 @@ class Look:
     @property
     def evaluation_seconds(self) -> float:
         return self.budget.evaluation
+
+    @property
+    def evaluating_seconds(self) -> float:
+        """That telling the length of an evaluation takes, by a part of it where it is long."""
+        return min(self.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
     def bounds(self) -> dict[str, Bound]:
         """Technique -> the most that it can gain under this plan."""

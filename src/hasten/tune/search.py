@@ -31,7 +31,7 @@ from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.objective import speedup
 from hasten.tune.proofs import prove
-from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
+from hasten.tune.runner import WARM_UP_STEPS, Entry
 from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
 from hasten.tune.waves import REPORT_SECONDS, WINDOW_SECONDS, Waves, watching
@@ -123,7 +123,7 @@ class Search:
 
         look = found.look
         steps, evaluations = look.steps_in(self._window_seconds(look, base)), look.evaluations_at_the_end
-        pace = Pace(steps=steps, evaluations=evaluations, looks=())
+        pace = Pace(steps=steps, evaluations=evaluations)
         self._ledger.tell(Doing(what="confirming"))
         try:
             watch = watching(self._ledger, "confirming")
@@ -150,7 +150,7 @@ class Search:
         """What is left of the time once all arms have started and evaluated, shared by their windows."""
         arms = 3 + (len(base) if len(base) > 1 else 0)
         started = look.start_seconds + (WARM_UP_STEPS + 2) * look.step_seconds
-        evaluated = look.evaluations_at_the_end * min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
+        evaluated = look.evaluations_at_the_end * look.evaluating_seconds
         left = (self._ledger.seconds_left - REPORT_SECONDS) / arms - started - evaluated
         return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
 

@@ -41,7 +41,7 @@ from hasten.tune.heat import Outcome, Pace, is_known, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger
 from hasten.tune.look import Look
 from hasten.tune.objective import WORTH_SEEING, costs, is_gain, shows_now, speedup
-from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, Entry
+from hasten.tune.runner import WARM_UP_STEPS, Entry
 from hasten.tune.sameness import same_losses
 
 COMPILE = "compile"
@@ -199,7 +199,7 @@ class Waves:
         """What proofs and confirmation of a plan that may have these choices are taken to need."""
         claims, step = {choice.preserves for choice in choices}, look.step_seconds
         seconds = REPORT_SECONDS + WINDOWS_OF_THE_END * max(WINDOW_SECONDS, step)
-        evaluating = look.evaluations_at_the_end * _evaluating_seconds(look)
+        evaluating = look.evaluations_at_the_end * look.evaluating_seconds
         seconds += ARMS_OF_THE_END * (_starting_seconds(look) + evaluating)
         if Preserves.ROUNDING in claims:
             seconds += REFERENCES_SECONDS + STEPS_OF_GRADIENTS * step
@@ -260,17 +260,13 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
 def _arm_seconds(look: Look, choice: Choice) -> float:
     """What trying one choice is taken to need: an arm of its own."""
     windows = max(WINDOW_SECONDS, look.step_seconds) * ROUNDS_OF_AN_ARM
-    return _starting_seconds(look) + windows + _evaluations([choice]) * _evaluating_seconds(look)
+    return _starting_seconds(look) + windows + _evaluations([choice]) * look.evaluating_seconds
 
 
 def _starting_seconds(look: Look) -> float:
     """Of an arm, until its first window that counts."""
     step = look.step_seconds
     return look.start_seconds + WARM_UP_STEPS * step + (WINDOW_SECONDS if step < WINDOW_SECONDS else 0.0)
-
-
-def _evaluating_seconds(look: Look) -> float:
-    return min(look.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
 
 def _evaluations(heat: Sequence[Choice]) -> int:
