@@ -129,7 +129,7 @@ def failing_in_microbatches(after: float = 1.0) -> hasten.Job:
 
 
 def failing_late_in_microbatches() -> hasten.Job:
-    return failing_in_microbatches(after=5.0)
+    return failing_in_microbatches(after=3.0)
 
 
 def failing_at_once() -> hasten.Job:

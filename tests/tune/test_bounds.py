@@ -15,7 +15,7 @@ from hasten.measure.budget import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
 from hasten.tune.bounds import REACH, REMEDIED, Around, bounds_of, order, parts_of
 
-ALONE = Around(on_cpu=True, reads_beside=False, memory_full=False)
+ALONE = Around(on_cpu=True, reads_beside=False, memory_full=False, saved_tensors=10**9)
 RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
 BUDGET = Budget(  # 100 × 1 + 2 × 5 + 5 × 2 = 120 s
     arm="plain",
@@ -54,7 +54,7 @@ def test_a_technique_that_the_table_does_not_know_is_never_skipped():
 @pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
 def test_whatever_is_around_a_technique_only_adds_to_its_reach(technique):
     for values in itertools.product([True, False], repeat=3):
-        around = Around(on_cpu=values[0], reads_beside=values[1], memory_full=values[2])
+        around = Around(on_cpu=values[0], reads_beside=values[1], memory_full=values[2], saved_tensors=10**9)
         assert parts_of(technique.name, ALONE) <= parts_of(technique.name, around)
 
 

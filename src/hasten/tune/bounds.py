@@ -40,6 +40,7 @@ class Around:
     on_cpu: bool
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
+    saved_tensors: int  # by the forward passes of one step, for the backward passes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +88,10 @@ REACH: Mapping[str, Reach] = {
     "stop_at": _TRAINING,
     "threads": Reach(always=EVERYTHING),
 }
+
+OPERATION_SECONDS = 20e-6
+"""What launching an operation is taken to cost, forward and backward: where operations are much longer than that, that
+there are many of them is no symptom."""
 
 RARELY = frozenset({"flush_denormals"})
 """They reach everything, and change nothing but in jobs of which no budget can tell: those with tiny numbers."""
@@ -142,10 +147,20 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
         found[technique] = Bound(
             most_gain=most_gain(budget, run, parts),
-            promise=share(budget, run, shows),
+            promise=share(budget, run, shows) * _presence(symptom, budget, around),
             reason=reason(budget, run, parts),
         )
     return found
+
+
+def _presence(symptom: str, budget: Budget, around: Around) -> float:
+    """How far a symptom is there, from 0 to 1, as the budget's steps tell."""
+    if symptom == "MEMORY_FULL":
+        return float(around.memory_full)
+    if symptom == "MANY_SMALL_OPERATIONS":
+        computing = budget.forward + budget.backward
+        return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing) if computing > 0 else 1.0
+    return 1.0
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:

@@ -29,6 +29,13 @@ INTERACTIONS: Mapping[str, frozenset[str]] = {
 ONE_OF: Mapping[str, str] = {"accumulation": "microbatch"}
 """Technique -> another that says the same in other words; where both are proposed, only the other is tried."""
 
+EVALUATION_ALONE = frozenset({"evaluation_batch"})
+"""They change nothing of the steps, so evaluations are all that has to be compared."""
+
+SAME_GRADIENTS = frozenset({"fused_optimizer"}) | EVALUATION_ALONE
+"""They should leave the gradients as they are to the last bit, which takes less time to prove than that they are right.
+Where they do not, nothing but that time is lost."""
+
 MEMORY_ALONE = frozenset({"activation_checkpointing"})
 """They buy memory with time, and help where the job does not fit."""
 

@@ -8,12 +8,15 @@ equal arms lie apart, the plan must lie farther.
 What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
 here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
 are from each other, earns nothing and goes. An arm without a choice that surely earns leaves before the last round. Of
-a choice that stays the interval says how sure this second answer alone would be. When several go, the rest is measured
-again, as two choices can stand in for each other: either alone can go, and both together not.
+a choice that stays the interval says how sure this second answer alone would be. A doubtful choice only looked faster
+before. Here nobody looks at it until all windows are there, and it stays where the plan without it is surely slower.
 
-What was given up: where one choice goes, the plan without it is quoted by the windows that it was compared on, which
-favours it by a part of their noise. Where not all arms fit into memory beside each other, choices are left out in heats
-of their own, beside the whole plan.
+When several go, the rest is measured again, as two choices can stand in for each other: either alone can go, and both
+together not. Of two doubtful ones that is expected, so the plan without both has an arm of its own from the beginning.
+
+What was given up: where one choice goes, or both doubtful ones do, the plan without them is quoted by the windows that
+it was compared on, which favours it by a part of their noise. Where not all arms fit into memory beside each other,
+choices are left out in heats of their own, beside the whole plan.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Confirmed, Earned
 from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
-from hasten.tune.candidates import in_groups, plan_of, without
+from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.heat import LOOKS, Outcome, Pace, Watch, run_heat
 from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, speedup
 from hasten.tune.runner import Entry
@@ -53,16 +57,17 @@ def confirm(
     proven: Callable[[Confirmed], None],
     *,
     room: int,
+    doubtful: Sequence[Choice] = (),
 ) -> Final:
     """Confirm a plan, and take out what earns nothing until all that is left earns. Raises ArmFailed when the plain job
     or the whole plan fails.
 
-    proven: is told every plan that is beyond noise, so that an interruption loses none; room: arms that fit into memory
-    beside each other.
+    doubtful: two of its choices at most; proven: is told every plan that is beyond noise, so that an interruption loses
+    none; room: arms that fit into memory beside each other.
     """
     run = partial(_run, arms, pace, length, watch, room)
     while True:
-        found = _measured(run, choices, length, room)
+        found = _measured(run, choices, doubtful, length, room)
         confirmed = found.confirmed
         idle = [earned.choice for earned in confirmed.earned if not earned.kept]
         if is_proven(confirmed) and len(idle) < 2:
@@ -70,7 +75,7 @@ def confirm(
         if not confirmed.choices or not idle:
             return found
         left = without(choices, *idle)
-        if len(idle) == 1 and (shorter := _with_measured(found, idle[0], length)) is not None:
+        if (shorter := _with_measured(found, idle, length)) is not None:
             if is_proven(confirmed) and not is_proven(shorter.confirmed):
                 return _with_all_kept(found)
             if is_proven(shorter.confirmed):
@@ -108,20 +113,24 @@ def _run(
     return run_heat(arms, base, entries, pace, length, watched)
 
 
-def _measured(run: Run, choices: Sequence[Choice], length: Length, room: int) -> Final:
+def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], length: Length, room: int) -> Final:
     whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
     controls = [Entry(name=name, plan=plan_of([]), stays=True) for name in (PLAIN, AGAIN)]
-    shorter = {f"without {choice}": choice for choice in choices} if len(choices) > 1 else {}
-    without_one = [Entry(name=name, plan=plan_of(without(choices, left))) for name, left in shorter.items()]
-    together = 1 + len(controls) + len(without_one) <= room
-    outcome = run(whole_plan, [*controls, *without_one] if together else controls)
+    shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
+    without_some = [_shorter(choices, [left], stays=_is_in(doubtful, left)) for left in shorter.values()]
+    pairs = [pair for pair in combinations(choices, 2) if all(_is_in(doubtful, choice) for choice in pair)]
+    without_some += [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
+    together = 1 + len(controls) + len(without_some) <= room
+    outcome = run(whole_plan, [*controls, *without_some] if together else controls)
     for control in controls:
         if control.name in outcome.failed:
             raise outcome.failed[control.name]
     noise = speedup(outcome.seen[PLAIN], outcome.seen[AGAIN], length)
-    outcomes = [outcome] if together else [run(whole_plan, group) for group in in_groups(without_one, max(room - 1, 1))]
+    outcomes = (
+        [outcome] if together else [run(whole_plan, group) for group in in_groups(without_some, max(room - 1, 1))]
+    )
     earned = [
-        _earned(left, found, name, _distance(noise), length)
+        _earned(left, found, name, _distance(noise), length, doubtful=_is_in(doubtful, left))
         for found in outcomes
         for name, left in shorter.items()
         if name in found.seen or name in found.failed
@@ -151,14 +160,29 @@ def _confirmed(
     )
 
 
-def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Length) -> Earned:
+def _without(*choices: Choice) -> str:
+    return f"without {' and '.join(map(str, choices))}"
+
+
+def _shorter(choices: Sequence[Choice], left: Sequence[Choice], *, stays: bool) -> Entry:
+    """The plan without some of its choices."""
+    same_steps = all(choice.technique in EVALUATION_ALONE for choice in left)
+    return Entry(name=_without(*left), plan=plan_of(without(choices, *left)), stays=stays, same_steps=same_steps)
+
+
+def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
+    return any(one is choice for choice in choices)
+
+
+def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Length, *, doubtful: bool) -> Earned:
     if name in outcome.failed:  # the plan needs the choice to run
         return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
     if name in outcome.early:
         found = early_speedup([1 / ratio for ratio in outcome.early[name]])
     else:
         found = speedup(outcome.seen[name], outcome.base, length)
-    return Earned(choice=left, speedup=found, kept=found.ratio >= max(WORTH_SEEING, noise))
+    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_gain(found) or not doubtful)
+    return Earned(choice=left, speedup=found, kept=kept)
 
 
 def _distance(noise: Speedup) -> float:
@@ -172,13 +196,13 @@ def _with_all_kept(found: Final) -> Final:
     return replace(found, confirmed=replace(found.confirmed, earned=earned))
 
 
-def _with_measured(found: Final, idle: Choice, length: Length) -> Final | None:
-    """The plan without its one idle choice, as the same heat has measured it; None where it has not, to the end."""
-    name, seen = f"without {idle}", found.outcome.seen
+def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Final | None:
+    """The plan without its idle choices, as the same heat has measured it; None where it has not, to the end."""
+    name, seen = _without(*idle), found.outcome.seen
     if name not in seen or name in found.outcome.early:
         return None
-    kept = [earned for earned in found.confirmed.earned if earned.choice is not idle]
-    choices = without(found.confirmed.choices, idle)
+    kept = [earned for earned in found.confirmed.earned if not _is_in(idle, earned.choice)]
+    choices = without(found.confirmed.choices, *idle)
     if len(choices) != len(kept):
         return None
     confirmed = _confirmed(choices, seen[name], seen[PLAIN], found.confirmed.noise, kept, length)

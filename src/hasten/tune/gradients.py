@@ -99,7 +99,7 @@ class _References:
             judge = judge or GradientJudge(terms=self._terms)
             judge.add(StepGradients(plain=seen.gradients, plan=seen.gradients, reference=self._clipped.gradients))
             if position < UPDATES:
-                _include(updates, seen.updates(seen.rates))
+                include(updates, seen.updates(seen.rates))
             rates.append(seen.rates)
             norms.append(seen.norm)
             kept, done = self._write(position, seen.gradients), position + 1
@@ -159,7 +159,7 @@ class _References:
         for name, truth in self._truth.items():
             gradient = plain.get(name)
             if gradient is not None:
-                kept[f"plain/{name}"] = gradient = _strided(gradient).cpu()
+                kept[f"plain/{name}"] = gradient = strided(gradient).cpu()
                 truth = truth - gradient.double()
             kept[f"rest/{name}"] = truth.float()
         write_tensors(_step_file(self._folder, self._first + position), kept)
@@ -217,7 +217,7 @@ class _Judged:
         return verdicts, self._same_bits
 
     def _judge(self, seen: Seen, position: int) -> None:
-        plain, truth = _part(self._step, "plain"), _truth(self._step)
+        plain, truth = part_of(self._step, "plain"), _truth(self._step)
         plan, clipped = self._by_names_of_the_job(seen.gradients, truth), clipped_as(self._job, truth)
         self._given.add(StepGradients(plain=plain, plan=plan, reference=clipped.gradients))
         if self._job.clip_norm is not None:
@@ -228,14 +228,14 @@ class _Judged:
             reference = {NORM: torch.tensor([clipped.norm], dtype=torch.float64)}
             self._norms.add(StepGradients(plain=of_plain, plan=of_plan, reference=reference))
         if position < UPDATES:
-            _include(self._updates, seen.updates(self._kept["rates"][position]))
-        self._same_bits &= _same(plan, plain)
+            include(self._updates, seen.updates(self._kept["rates"][position]))
+        self._same_bits &= same_bits(plan, plain)
 
     def _before(self, position: int, batch: Any) -> None:
         self._step = read_tensors(_step_file(self._folder, self._kept["first"] + position))
-        state, present = _part(self._step, "state"), state_of(self._run)
+        state, present = part_of(self._step, "state"), state_of(self._run)
         present |= {name: each.detach() for name, each in self._run.setup.optimizer.removed.items()}
-        for name in _part(self._step, "rest"):
+        for name in part_of(self._step, "rest"):
             if name not in present:
                 raise InvalidMeasurement(f"the plan's model has no {name}, which the job trains")
             same = torch.equal(present[name].cpu(), state[name])
@@ -286,7 +286,7 @@ def _too_slow(seconds: float, done: int) -> bool:
     return after > (SECONDS if done >= FEWEST else MOST_SECONDS)
 
 
-def _include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> None:
+def include(sums: dict[str, UpdateError], more: Mapping[str, UpdateError]) -> None:
     for name, each in more.items():
         sums[name] = sums.get(name, UpdateError()) + each
 
@@ -302,17 +302,17 @@ def _on_some_device(run: Run, compute: Callable[[torch.device], Found]) -> Found
     return compute(torch.device("cpu"))
 
 
-def _strided(gradient: Tensor) -> Tensor:
+def strided(gradient: Tensor) -> Tensor:
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 
 def _in_float64(gradients: Tensors) -> dict[str, Tensor]:
-    return {name: _strided(each).double() for name, each in gradients.items()}
+    return {name: strided(each).double() for name, each in gradients.items()}
 
 
-def _same(plan: Tensors, plain: Tensors) -> bool:
+def same_bits(plan: Tensors, plain: Tensors) -> bool:
     return plan.keys() == plain.keys() and all(
-        torch.equal(_strided(plan[name]).cpu(), each) for name, each in plain.items()
+        torch.equal(strided(plan[name]).cpu(), each) for name, each in plain.items()
     )
 
 
@@ -320,14 +320,14 @@ def _step_file(folder: Path, step: int) -> Path:
     return folder / f"step-{step}.safetensors"
 
 
-def _part(step: Tensors, part: str) -> dict[str, Tensor]:
+def part_of(step: Tensors, part: str) -> dict[str, Tensor]:
     begin = f"{part}/"
     return {name.removeprefix(begin): each for name, each in step.items() if name.startswith(begin)}
 
 
 def _truth(step: Tensors) -> dict[str, Tensor]:
-    plain = _part(step, "plain")
+    plain = part_of(step, "plain")
     return {
         name: rest.double() + plain[name].double() if name in plain else rest.double()
-        for name, rest in _part(step, "rest").items()
+        for name, rest in part_of(step, "rest").items()
     }

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median, stdev
 
 from hasten.measure.curves import critical
@@ -36,9 +37,10 @@ CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
     """steps: of a window; rounds: in all; evaluations: rounds that also evaluate, of which the first says what is paid
-    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; resident: whether all arms fit into
-    memory beside each other; control_rounds: after which controls go as well, None for the last one, also where
-    nobody else is left.
+    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; over: whether all go, by
+    those of one, None for never; resident: whether all arms fit into memory beside each other; control_rounds: after
+    which controls go as well, None for the last one, also where nobody else is left; starts: processes that an arm
+    lives in one after the other: some differ by a few per cent from others of the same code, for as long as they live.
     """
 
     steps: int
@@ -46,8 +48,10 @@ class Pace:
     evaluations: int = 0
     looks: tuple[int, ...] = LOOKS
     known: Callable[[Sequence[float]], bool] = field(default_factory=lambda: is_known)
+    over: Callable[[Sequence[float]], bool] | None = None
     resident: bool = True
     control_rounds: int | None = ENOUGH
+    starts: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,15 +107,23 @@ class _Heat:
     def round(self, turn: int) -> None:
         """One window for each."""
         order = [self.first, *self.running.values()]
+        if turn and turn % math.ceil(self.pace.rounds / self.pace.starts) == 0:
+            for runner in order:
+                self._try(runner, Runner.begin_anew)
+            order = [self.first, *self.running.values()]
+        always = any(runner.entry.same_steps for runner in order)
         for runner in order if turn % 2 == 0 else reversed(order):
-            self._try(runner, lambda runner: runner.measure(evaluates=turn < self.pace.evaluations))
+            asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
+            self._try(runner, partial(Runner.measure, evaluates=asked))
 
     def look(self) -> None:
         """Let those go whose result is known; all, when nobody but controls would be left."""
         ratios, rounds = self.ratios(), len(self.first.windows)
         candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
         known, until = [name for name in candidates if self.pace.known(ratios[name])], self.pace.control_rounds
-        if rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
+        if (over := self.pace.over) is not None and any(over(ratios[name]) for name in candidates):
+            known = list(self.running)
+        elif rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
             known += [name for name in self.running if name not in candidates]
         if not known:
             return
@@ -130,7 +142,7 @@ class _Heat:
         all_losses = {self.first.entry.name: self.first, **everyone}
         return Outcome(
             base=self.first.seen(),
-            seen={name: runner.seen() for name, runner in everyone.items()},
+            seen={name: runner.seen(self.first) for name, runner in everyone.items()},
             failed=self.failed,
             early=self.early,
             losses={name: runner.losses for name, runner in all_losses.items()},
@@ -143,7 +155,7 @@ class _Heat:
                 self._try(runner, Runner.measure_turn)
 
     def _ratios_of(self, runner: Runner) -> tuple[float, ...]:
-        pairs = zip(*paired_totals(self.first.seen(), runner.seen(), self.length), strict=True)
+        pairs = zip(*paired_totals(self.first.seen(), runner.seen(self.first), self.length), strict=True)
         return tuple(before.seconds / after.seconds for before, after in pairs)
 
     def _try(self, runner: Runner, do: Callable[[Runner], object]) -> None:

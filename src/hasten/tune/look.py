@@ -20,7 +20,7 @@ from hasten.tune.candidates import plan_of
 from hasten.tune.key import environment_of, key_of
 from hasten.tune.limits import room_for
 from hasten.tune.objective import Length
-from hasten.tune.runner import EVALUATION_SECONDS
+from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, WINDOW_SECONDS
 from hasten.tune.spending import ask_budget
 from hasten.tune.survey import choice_of
 
@@ -53,6 +53,17 @@ class Look:
         """That telling the length of an evaluation takes, by a part of it where it is long."""
         return min(self.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
+    @property
+    def window_seconds(self) -> float:
+        """Of a short window."""
+        return self.steps_in(WINDOW_SECONDS) * self.step_seconds
+
+    @property
+    def arm_start_seconds(self) -> float:
+        """Of an arm, until its first window that counts."""
+        more = WINDOW_SECONDS if self.step_seconds < WINDOW_SECONDS else 0.0
+        return self.start_seconds + WARM_UP_STEPS * self.step_seconds + more
+
     def bounds(self) -> dict[str, Bound]:
         """Technique -> the most that it can gain under this plan."""
         run = PlannedRun(
@@ -80,7 +91,7 @@ class Look:
 
     def steps_in(self, seconds: float) -> int:
         """Whole steps of a window of about so many seconds, at most a third of the planned run."""
-        return max(1, min(math.ceil(seconds / self.step_seconds), self.length.steps // 3))
+        return max(1, min(round(seconds / self.step_seconds), self.length.steps // 3))
 
 
 def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> Look:

@@ -23,6 +23,7 @@ from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window, compare
 
 WORTH_SEEING = 1.01  # a speed-up below this is no gain, however sure it is
+LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
 # By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
 # most of both.
@@ -85,6 +86,11 @@ def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
 def is_gain(found: Speedup) -> bool:
     """Whether it is both sure to be faster and worth it."""
     return found.low > 1 and found.ratio >= WORTH_SEEING
+
+
+def looks_faster(tried: Tried) -> bool:
+    """Whether it may be a gain that was not seen surely."""
+    return tried.verdict == "no difference" and tried.speedup is not None and tried.speedup.ratio >= LOOKS_FASTER
 
 
 def shows_now(tried: Tried, seconds: float) -> bool:

@@ -1,8 +1,9 @@
 """Whether a plan computes the job's own gradients and updates: asked of an arm, told as a verdict.
 
 The plain job is asked once in a search, in an arm of its own, and what it answers is kept in a folder; every plan then
-costs one arm of eight steps. What is compared stands in gradients.py, how it is judged in measure/oracle.py. An arm
-that fails on the way is a proof that was not passed.
+costs one arm of eight steps. A plan that should not touch the gradients at all is first asked for less: whether they
+are the same to the last bit, which needs no reference (same_gradients.py). What is compared stands in gradients.py, how
+it is judged in measure/oracle.py. An arm that fails on the way is a proof that was not passed.
 
 A plan that does not pass is asked once more, on the eight batches after these. Where the job has kinks, an honest plan
 can have one flip of an activation that all neighbours of the plain job lack; it does not have it twice. A wrong
@@ -20,6 +21,7 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Proven
 from hasten.tune.arms import Arms
+from hasten.tune.candidates import SAME_GRADIENTS
 from hasten.tune.fate import ArmFailed, Fate
 
 STEPS = 8  # that the oracle is calibrated for
@@ -57,6 +59,7 @@ class GradientProver:
     def __init__(self, arms: Arms, folder: Path, *, steps: int = STEPS, limit_seconds: float = LIMIT_SECONDS) -> None:
         self._arms, self._folder, self._steps, self._limit = arms, folder, steps, limit_seconds
         self._answers = dict[int, Mapping[str, Any]]()
+        self._gradients: Mapping[str, Any] | None = None
 
     def prove(self, plan: Plan, *, claim: Preserves = Preserves.ROUNDING) -> GradientProof:
         """Take the plan's own steps beside those of the plain job.
@@ -64,6 +67,10 @@ class GradientProver:
         claim: BITS, when every gradient and update must be the plain job's to the bit, or ROUNDING. A job that does not
         give itself the same bits twice, as on some accelerators, is judged by rounding under either.
         """
+        if claim is Preserves.ROUNDING and not self._answers and _may_be_same(plan):
+            same = self._proven_same(plan)
+            if same is not None:
+                return same
         if refused := self._kept(0)["refused"]:
             return GradientProof(passes=False, reason=f"no gradient can be judged: {refused}", unjudged=refused)
         found = self._asked(plan, 0)
@@ -76,6 +83,20 @@ class GradientProver:
             return found
         reason = f"it claims the same bits and has others, although {found.reason}"
         return GradientProof(passes=False, reason=reason, error=found.error, bound=found.bound)
+
+    def _proven_same(self, plan: Plan) -> GradientProof | None:
+        """None where a bit differs, the updates do not pass, or an arm fails: what it is then, the references tell."""
+        try:
+            if self._gradients is None:
+                with self._arms.start("gradients", Plan()) as arm:
+                    self._gradients = arm.ask("keep gradients", self._limit, folder=str(self._folder))
+            with self._arms.start("proof", plan) as arm:
+                found = arm.ask("compare gradients", self._limit, folder=str(self._folder), kept=self._gradients)
+        except ArmFailed:
+            return None
+        if not found.pop("same") or not found["passes"]:
+            return None
+        return GradientProof(**found)
 
     def _kept(self, first: int) -> Mapping[str, Any]:
         """What the plain job has kept of the steps from `first` on; asked for once."""
@@ -97,3 +118,8 @@ class GradientProver:
         except ArmFailed as failed:
             return GradientProof(passes=False, reason=f"{failed.fate.value}: {failed.what}", fate=failed.fate)
         return GradientProof(**found)
+
+
+def _may_be_same(plan: Plan) -> bool:
+    claims = [planned.choice for planned in plan.choices if planned.choice.preserves is not Preserves.BITS]
+    return bool(claims) and all(choice.technique in SAME_GRADIENTS for choice in claims)

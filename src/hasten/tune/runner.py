@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TypeVar
 
@@ -21,17 +21,23 @@ from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
 
 WARM_UP_STEPS = 1  # and, of short steps, a window that is not counted
+WINDOW_SECONDS = 0.2  # of one window, where a step is not longer
 EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One plan in a heat. stays: it is measured whatever it looks like, as a control is."""
+    """One plan in a heat.
+
+    stays: it is measured whatever it looks like, as a control is. same_steps: its steps are the base's, so the windows
+    of those are its own, and of it only evaluations are measured, one in every round.
+    """
 
     name: str
     plan: Plan
     stays: bool = False
+    same_steps: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,11 +61,17 @@ class Runner:
         """Begin, and take the steps that are slower than all later ones. Raises ArmFailed, as all that follows does."""
         self._with_arm(lambda arm: None)
 
+    def begin_anew(self) -> None:
+        """In another process."""
+        self.end()
+        self.warm_up()
+
     def measure(self, *, evaluates: bool) -> None:
         """One window, and one evaluation after it."""
 
         def measured(arm: Arm) -> None:
-            self.windows.append(arm.window(self.steps))
+            if not self.entry.same_steps:
+                self.windows.append(arm.window(self.steps))
             self.memory.append(arm.peak_bytes)
             if evaluates:
                 self.evaluations.append(arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"])
@@ -73,7 +85,7 @@ class Runner:
             self._end_of_run(arm)  # its next window begins the run anew
             self.turns.append(arm.ask("turn")["seconds"])
 
-        if not self.all_turns:
+        if not (self.all_turns or self.entry.same_steps):
             self._with_arm(measured)
 
     @property
@@ -87,14 +99,17 @@ class Runner:
             return self._losses
         return () if self._arm is None else tuple(self._arm.losses)
 
-    def seen(self) -> Seen:
-        step = median(window.seconds_per_step for window in self.windows)
+    def seen(self, base: Runner | None = None) -> Seen:
+        """base: whose windows, start and turns are its own, where its steps are the same."""
+        stepped = base if base is not None and self.entry.same_steps else self
+        rounds = len(self.memory)
+        step = median(window.seconds_per_step for window in stepped.windows)
         first, *later = self.evaluations or [0.0]
         cold = max(first - median(later), 0.0) if later else 0.0
         return Seen(
-            windows=tuple(self.windows),
-            one_off=cold + median(one_off(*start, step) for start in self._starts),
-            turns=tuple(self.all_turns),
+            windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[:rounds]),
+            one_off=cold + median(one_off(*start, step) for start in stepped._starts),
+            turns=tuple(stepped.all_turns),
             evaluations=tuple(later or self.evaluations),
             peak_bytes=max(self.memory, default=0),
         )
@@ -121,7 +136,9 @@ class Runner:
     def _started(self) -> Arm:
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
         first = arm.window(WARM_UP_STEPS)
-        if self.steps > WARM_UP_STEPS:  # steps so long that a window has one of them are slower in the first alone
+        if (
+            self.steps > WARM_UP_STEPS and not self.entry.same_steps
+        ):  # steps so long that a window has one of them are slower in the first alone
             more = arm.window(self.steps)
             first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
         self._starts.append((arm.build_seconds, arm.first_turn, first))

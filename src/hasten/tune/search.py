@@ -1,7 +1,7 @@
 """The search: from a job to the plan that is proven to end its planned run soonest.
 
 1. A look at the plain job: what every technique says of it, where its seconds go, how long a step takes.
-2. Waves of heats (waves.py): what is faster beside the plan so far joins it.
+2. Waves of heats (waves.py): what is faster beside the plan so far joins it, and what only looks so may, as doubtful.
 3. Every choice that joined is proven to preserve what it claims (proofs.py); what does not, goes.
 4. The whole plan is confirmed on new windows, and what earns nothing there goes as well (final.py).
 5. Where training may change, what changes it is judged by whole runs, on top of that plan (target.py).
@@ -12,6 +12,7 @@ of an earlier one on the same job and machine repeats none of its trials, only t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,14 +30,16 @@ from hasten.tune.final import PLAIN, WHOLE, confirm
 from hasten.tune.heat import Pace, run_heat
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
+from hasten.tune.needed import REPORT_SECONDS, SLACK
 from hasten.tune.objective import speedup
 from hasten.tune.proofs import prove
-from hasten.tune.runner import WARM_UP_STEPS, Entry
+from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
-from hasten.tune.waves import REPORT_SECONDS, WINDOW_SECONDS, Waves, watching
+from hasten.tune.waves import Waves, watching
 
 LONG_WINDOW_SECONDS = 2.0
+MOST_STARTS = 4  # of an arm in the last heat
 
 
 @dataclass(kw_only=True, slots=True)
@@ -88,8 +91,9 @@ class Search:
             ledger.tell(warning)
         found = Found(look=look, ledger=ledger)
         try:
-            base = Waves(arms=self._arms, ledger=ledger, look_at=self._look_at).run(look)
-            self._confirm(found, self._prove(found, base))
+            joined = Waves(arms=self._arms, ledger=ledger, plain=look, look_at=self._look_at).run()
+            base = self._prove(found, (*joined.sure, *joined.doubtful))
+            self._confirm(found, base, [choice for choice in base if choice in joined.doubtful])
             self._show(found)
             self._change_training(found)
         except KeyboardInterrupt:
@@ -114,7 +118,7 @@ class Search:
         )
         return prove(self._arms, base, ledger, runs)
 
-    def _confirm(self, found: Found, base: tuple[Choice, ...]) -> None:
+    def _confirm(self, found: Found, base: tuple[Choice, ...], doubtful: Sequence[Choice]) -> None:
         if not base:
             return
 
@@ -122,12 +126,12 @@ class Search:
             found.proven = confirmed
 
         look = found.look
-        steps, evaluations = look.steps_in(self._window_seconds(look, base)), look.evaluations_at_the_end
-        pace = Pace(steps=steps, evaluations=evaluations)
+        seconds, starts = self._windows_and_starts(look, base, doubtful)
+        pace = Pace(steps=look.steps_in(seconds), evaluations=look.evaluations_at_the_end, starts=starts)
         self._ledger.tell(Doing(what="confirming"))
         try:
             watch = watching(self._ledger, "confirming")
-            final = confirm(self._arms, base, pace, look.length, watch, proven, room=look.room)
+            final = confirm(self._arms, base, pace, look.length, watch, proven, room=look.room, doubtful=doubtful)
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
@@ -146,13 +150,16 @@ class Search:
         base = () if found.proven is None else found.proven.choices
         judge_training(self._arms, self._ledger, found.look, base, won)
 
-    def _window_seconds(self, look: Look, base: Sequence[Choice]) -> float:
-        """What is left of the time once all arms have started and evaluated, shared by their windows."""
-        arms = 3 + (len(base) if len(base) > 1 else 0)
-        started = look.start_seconds + (WARM_UP_STEPS + 2) * look.step_seconds
+    def _windows_and_starts(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> tuple[float, int]:
+        """Seconds of a window of the last heat, and starts of each arm: what is left of the time goes to starts first,
+        and then to longer windows."""
+        arms = 3 + (len(base) if len(base) > 1 else 0) + (len(base) > len(doubtful) > 1)
         evaluated = look.evaluations_at_the_end * look.evaluating_seconds
-        left = (self._ledger.seconds_left - REPORT_SECONDS) / arms - started - evaluated
-        return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS)
+        left = (self._ledger.seconds_left - REPORT_SECONDS) / SLACK / arms - look.arm_start_seconds - evaluated
+        spare = left - LEAST_PAIRS * look.window_seconds
+        more = min(max(math.floor(spare / look.arm_start_seconds), 0), MOST_STARTS - 1)
+        left -= more * look.arm_start_seconds
+        return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS), 1 + more
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +214,8 @@ class Search:
         """How many times as fast as the plain job the first one of them is, the first two, and so on."""
         if not choices:
             return []
-        if self._ledger.seconds_left < LEAST_PAIRS * (len(choices) + 1) * max(look.step_seconds, WINDOW_SECONDS):
+        needed = (len(choices) + 1) * (look.arm_start_seconds + LEAST_PAIRS * look.window_seconds)
+        if self._ledger.seconds_left < needed:
             return None
         names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
         entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]

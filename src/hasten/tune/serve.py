@@ -22,6 +22,7 @@ from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
 from hasten.tune.fate import Fate
 from hasten.tune.gradients import judge_gradients_of, keep_references
 from hasten.tune.rates import rates
+from hasten.tune.same_gradients import compare_gradients, keep_gradients
 from hasten.tune.spending import spending
 from hasten.tune.survey import survey
 from hasten.tune.trial import Trial
@@ -44,6 +45,8 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "evaluated run on": evaluated_run_on,
     "references": lambda trial, asked: keep_references(trial, asked["folder"], asked["first"], asked["steps"]),
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
+    "keep gradients": lambda trial, asked: keep_gradients(trial, asked["folder"]),
+    "compare gradients": lambda trial, asked: compare_gradients(trial, asked["folder"], asked["kept"]),
     "budget": lambda trial, asked: spending(trial, asked["steps"]),
 }
 

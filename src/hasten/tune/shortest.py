@@ -10,23 +10,19 @@ import math
 
 from hasten.facts.trials import Doing
 from hasten.measure.paired import LEAST_PAIRS
-from hasten.tune.look import STARTING_SECONDS, Look
-from hasten.tune.runner import WARM_UP_STEPS
-from hasten.tune.waves import WINDOW_SECONDS
+from hasten.tune.look import Look
 
 ARMS_OF_A_HEAT = 3  # the job twice, and one choice
 
 
-def shortest_seconds(step_seconds: float) -> float:
+def shortest_seconds(look: Look) -> float:
     """Of one heat with one choice, and of its confirmation."""
-    window = max(WINDOW_SECONDS, step_seconds)
-    started = STARTING_SECONDS + (WARM_UP_STEPS + 1) * step_seconds
-    return 2 * ARMS_OF_A_HEAT * (started + LEAST_PAIRS * window)
+    return 2 * ARMS_OF_A_HEAT * (look.arm_start_seconds + LEAST_PAIRS * look.window_seconds)
 
 
 def warning_of(look: Look, seconds: float) -> Doing | None:
     """seconds: that are left. None where they are enough."""
-    needed = shortest_seconds(look.step_seconds)
+    needed = shortest_seconds(look)
     if needed <= seconds:
         return None
     told = f"{needed:.0f} s" if needed < 120 else f"{math.ceil(needed / 60)} min"

@@ -66,6 +66,7 @@ def spending(trial: Trial, steps: int) -> dict[str, Any]:
         steps = min(steps, max(1, trial.run.total_steps - WARM_UP_STEPS))
     if not trial.run.steps:
         trial.window(WARM_UP_STEPS)
+    saved_tensors = _saved_tensors(trial)
     trial.make_room(steps)
     clock = _Clock(trial.run)
     with phases_told(trial.run, clock):
@@ -76,7 +77,8 @@ def spending(trial: Trial, steps: int) -> dict[str, Any]:
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     seconds[Part.EVALUATION] = _evaluation_seconds(trial)
     spent = {part.value: value for part, value in seconds.items()}
-    return {"spent": {**spent, "steps": taken}, "around": asdict(_around(trial.run, window["peak_bytes"]))}
+    around = _around(trial.run, window["peak_bytes"], saved_tensors)
+    return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
 class _Clock:
@@ -123,11 +125,26 @@ def _evaluation_seconds(trial: Trial) -> float:
     return trial.evaluate(EVALUATION_SECONDS)["seconds"]
 
 
-def _around(run: Run, peak_bytes: int) -> Around:
+def _saved_tensors(trial: Trial) -> int:
+    """That the forward passes of one step keep for their backward passes: about as many as there are operations."""
+    saved = 0
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal saved
+        saved += 1
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        trial.window(1)
+    return saved
+
+
+def _around(run: Run, peak_bytes: int, saved_tensors: int) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
         on_cpu=on_cpu,
         reads_beside=run.setup.loader.workers > 0,
+        saved_tensors=saved_tensors,
         memory_full=there > 0 and peak_bytes > FULL * there,
     )

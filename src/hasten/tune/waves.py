@@ -3,7 +3,12 @@
 A wave tries every choice that may gain, each one alone on top of the plan so far, most promising first. The fastest
 value of every technique that was faster joins. The next wave tries on top of that what the change can have turned
 round, what it has made possible (once a loader is fast, a fast model shows), and what made no difference to a run that
-is much shorter now. A wave that adds nothing is the last.
+is much shorter now. A wave that adds nothing is the last. One in which a choice has a large lead ends there: on top of
+it all others take less time to try, and what they save is a larger share.
+
+What looked faster and was not surely so is not lost. As far as there is time for it, it goes with the plan into the
+last heat as doubtful, and stays where the plan without it is surely slower (final.py). With a winner it joins at once
+if it leaves all bits as they are.
 
 Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
 as long as each is better than the one before. Compiling is tried last, on top of all that joined, and by itself: one
@@ -14,15 +19,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
 from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
-from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import (
+    EVALUATION_ALONE,
     Left,
     allowed,
     changes_training,
@@ -30,6 +35,7 @@ from hasten.tune.candidates import (
     joined,
     plan_of,
     row_of,
+    same,
     tried_again,
     why_not_compiled,
     with_choice,
@@ -38,61 +44,103 @@ from hasten.tune.candidates import (
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import AGAIN, PLAIN
 from hasten.tune.heat import Outcome, Pace, is_known, run_heat
-from hasten.tune.ledger import SHARE_OF_CURVES, Ledger
+from hasten.tune.ledger import Ledger
 from hasten.tune.look import Look
-from hasten.tune.objective import WORTH_SEEING, costs, is_gain, shows_now, speedup
-from hasten.tune.runner import WARM_UP_STEPS, Entry
+from hasten.tune.needed import arm_seconds, end_seconds, heat_seconds
+from hasten.tune.objective import WORTH_SEEING, costs, is_gain, looks_faster, shows_now, speedup
+from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.sameness import same_losses
 
 COMPILE = "compile"
-EVALUATION_ALONE = frozenset({"evaluation_batch"})  # nothing of the steps: they have heats of their own
 IN_A_HEAT = 6  # candidates that share the windows of one base
+IN_THE_FIRST_HEAT = 4  # fewer, as one of the most promising is the likeliest to have a large lead
 CONTROLS = 2  # the base, and in the first heat the base once more
-EVALUATIONS = 4  # rounds that evaluate, where evaluations are compared
-WINDOW_SECONDS = 0.2
-MOST_WAVES = 4
-ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = 5, 8  # of a heat, as most results are known after them
-# What the end is taken to need, where some three choices come to it: arms, windows of the plain job's length,
-# seconds of keeping float64 references and steps of the proof beside them, and what is looked at for the report.
-ARMS_OF_THE_END, WINDOWS_OF_THE_END = 6, 42
-REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8
-REPORT_SECONDS = 3.0
+MOST_WAVES = 6
+LEAD = 1.3  # a speed-up by which all later trials take so much less time that it is adopted before them
+MOST_DOUBTFUL = 2  # of these, every plan without some of them has an arm of its own in the last heat
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """What came to the plan. sure: the choices that were faster, in the order they joined; doubtful: those that only
+    looked faster, to be asked again on top of them."""
+
+    sure: tuple[Choice, ...] = ()
+    doubtful: tuple[Choice, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return (*self.sure, *self.doubtful)
+
+    def with_winners(self, winners: Sequence[Choice]) -> Joined:
+        """A doubtful choice gives way to a winner that it does not go with."""
+        sure = joined(self.sure, winners)
+        kept = [choice for choice in self.doubtful if choice in joined(sure, [choice])]
+        return Joined(sure=sure, doubtful=tuple(each for each in kept if not _has_technique(sure, each)))
+
+    def with_doubtful(self, more: Sequence[Choice], has_time: Callable[[tuple[Choice, ...]], bool]) -> Joined:
+        """has_time: for these doubtful ones."""
+        doubtful = self.doubtful
+        for choice in more:
+            whole = (*doubtful, choice)
+            legal = with_choice((*self.sure, *doubtful), choice) is not None
+            if legal and len(whole) <= MOST_DOUBTFUL and not _has_technique(self.choices, choice) and has_time(whole):
+                doubtful = whole
+        return Joined(sure=self.sure, doubtful=doubtful)
+
+
+@dataclass(kw_only=True, slots=True)
 class Waves:
-    """look_at: a look at the job under a plan of these choices."""
+    """plain: the look at the job as it is; look_at: a look at it under a plan of these choices."""
 
     arms: Arms
     ledger: Ledger
+    plain: Look
     look_at: Callable[[Sequence[Choice]], Look]
+    _undecided: list[Choice] = field(default_factory=list[Choice])  # of heats that ended before
 
-    def run(self, look: Look) -> tuple[Choice, ...]:
-        """look: at the plain job. The choices that joined, in that order. Raises ArmFailed when the plain job fails."""
-        base, since = tuple[Choice, ...](), None
+    def run(self) -> Joined:
+        """Raises ArmFailed when the plain job fails."""
+        look, base, since = self.plain, Joined(), None
         for _ in range(MOST_WAVES):
-            results = self._wave(look, base, since)
+            results = self._wave(look, base.choices, since)
             winners = _winners([tried for tried in results if self.ledger.is_sound(tried.choice)])
             if not winners:
                 break
-            before, base, since = base, joined(base, winners), winners
+            added = base.with_winners(winners).with_doubtful(self._same_bits(results), lambda choices: True)
             try:
-                look = self.look_at(base)
+                look = self.look_at(added.choices)
             except ArmFailed as failure:
-                self.ledger.note_failure(winners, failure)
-                return before
-            if self.ledger.seconds_left < self._end_seconds(look, base):
-                break
-        return joined(base, _winners(self._compiled(look, base)))
+                self.ledger.note_failure([each for each in added.choices if each not in base.choices], failure)
+                added = base
+            base, since = added, [each for each in added.choices if each not in base.choices]
+        base = base.with_winners(_winners(self._compiled(look, base.choices)))
+
+        def has_time(doubtful: tuple[Choice, ...]) -> bool:
+            return self._end_seconds(look, base.sure, doubtful) < self.ledger.seconds_left
+
+        return base.with_doubtful(self._looking_faster(self.ledger.tried), has_time)
+
+    def _looking_faster(self, results: Sequence[Tried]) -> list[Choice]:
+        """What looked faster when it was tried last, by the seconds that it seemed to save."""
+        last = [tried for tried in results if tried is self.ledger.last_trial(tried.choice) and looks_faster(tried)]
+        found = [tried.choice for tried in sorted(last, key=_saved_seconds, reverse=True)]
+        return [choice for choice in found if self.ledger.is_sound(choice)]
+
+    def _same_bits(self, results: Sequence[Tried]) -> list[Choice]:
+        """What looked faster and had the plain job's bits, which costs no further proof, joins before it is sure."""
+        return [choice for choice in self._looking_faster(results) if choice.preserves is Preserves.BITS]
 
     def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
         """since: what joined the base after the last wave; None before the first one."""
         wave = self._choices(look, base, since)
         first, waiting = first_values(choice for choice in wave if choice.technique != COMPILE)
         results = self._heats(look, base, first)
-        while waiting and (onward := _next_values(waiting, results)):
+        while waiting and not _has_lead(results) and (onward := _next_values(waiting, results)):
             waiting = [choice for choice in waiting if choice not in onward]
             results += self._heats(look, base, onward)
+        if _has_lead(results):
+            return results
         reason = "its values before did not get better from one to the next"
         self.ledger.leave([Left(choice=choice, reason=reason) for choice in waiting], base)
         return results
@@ -111,21 +159,28 @@ class Waves:
         found, refused = allowed(proposed, self.ledger.options.ceiling)
         found = [each for each in found if not changes_training(each)]  # which target.py judges
         found = [each for each in found if with_choice(base, each) is not None and self._is_open(each, look, since)]
-        found, hopeless = worth_trying(found, look.bounds(), look.run_seconds, partial(_arm_seconds, look))
+        found, hopeless = worth_trying(found, look.bounds(), look.run_seconds, partial(arm_seconds, look))
         self.ledger.leave(([*refused] if since is None else []) + hopeless, base)
         return found
 
     def _is_open(self, choice: Choice, look: Look, since: Sequence[Choice] | None) -> bool:
-        last = self.ledger.last_trial(choice)
-        if since is None or last is None or shows_now(last, look.run_seconds):
+        """Whether it is to be tried in this wave: for the first time, or because its answer may be another now."""
+        if since is None or tried_again(choice.technique, since):
             return True
-        return tried_again(choice.technique, since)
+        last = self.ledger.last_trial(choice)
+        if any(same(choice, each) for each in self._undecided):
+            return True
+        if last is not None:
+            return shows_now(last, look.run_seconds)
+        row = [tried for tried in self.ledger.tried if tried.verdict != "skipped" and _in_a_row(tried.choice, choice)]
+        return not row or row[-1].verdict == "faster" or any(shows_now(tried, look.run_seconds) for tried in row)
 
     # ── heats ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _heats(
         self, look: Look, base: tuple[Choice, ...], choices: Sequence[Choice], *, in_time: bool = True
     ) -> list[Tried]:
+        """Of all that there is time for, up to one with a large lead."""
         results = list[Tried]()
         for choice in choices:
             remembered = self.ledger.remembered(choice, base)
@@ -136,10 +191,13 @@ class Waves:
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         for waiting in (training, evaluating):
-            while waiting and (heat := self._next_heat(look, base, waiting, in_time=in_time)):
+            while (
+                waiting and not _has_lead(results) and (heat := self._next_heat(look, base, waiting, in_time=in_time))
+            ):
                 waiting = [choice for choice in waiting if choice not in heat]
                 results += self._heat(look, base, heat, in_time=in_time)
-            self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
+            if not _has_lead(results):
+                self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
         return results
 
     def _next_heat(
@@ -149,7 +207,7 @@ class Waves:
 
         What needs a proof that takes too long lets others go before it.
         """
-        most = min(IN_A_HEAT, max(look.room - CONTROLS, 1))
+        most = min(IN_A_HEAT if self.ledger.heats else IN_THE_FIRST_HEAT, max(look.room - CONTROLS, 1))
         most, heat = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice]()
         for choice in waiting:
             first_of_all = not (heat or self.ledger.heats)
@@ -162,9 +220,11 @@ class Waves:
     ) -> list[Tried]:
         """The first heat of a search has the base a second time, to see what no difference looks like. Where the time
         for the end begins, all arms go at the next look."""
-        entries = [Entry(name=str(choice), plan=plan_of(with_choice(base, choice) or base)) for choice in heat]
+        evaluates = all(choice.technique in EVALUATION_ALONE for choice in heat)
+        plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in heat}
+        entries = [Entry(name=name, plan=plan, same_steps=evaluates) for name, plan in plans.items()]
         if not self.ledger.heats:
-            entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
+            entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True, same_steps=evaluates))
         self.ledger.heats += 1
         resident = len(heat) + CONTROLS <= look.room
         end = self._end_seconds(look, [*base, *heat])
@@ -172,7 +232,8 @@ class Waves:
         def known(ratios: Sequence[float]) -> bool:
             return is_known(ratios) or (in_time and self.ledger.seconds_left < end)
 
-        pace = Pace(steps=look.steps_in(WINDOW_SECONDS), evaluations=_evaluations(heat), resident=resident, known=known)
+        steps = 1 if evaluates else look.steps_in(WINDOW_SECONDS)
+        pace = Pace(steps=steps, resident=resident, known=known, over=_is_lead)
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         outcome = run_heat(
             self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
@@ -181,31 +242,22 @@ class Waves:
             noise = _speedup_of(AGAIN, outcome, look)
             self.ledger.keep(Noise(speedup=noise, window_steps=pace.steps))
         results = [_tried(choice, base, outcome, look) for choice in heat]
+        ended = any(_is_lead(ratios) for ratios in outcome.early.values())
+        self._undecided = [each for each in heat if ended and not is_known(outcome.early.get(str(each), (1.0, 1.0)))]
         for tried in results:
             self.ledger.note(tried)
-            if tried.verdict == "faster" and tried.choice.preserves is Preserves.BITS:
+            if tried.choice.preserves is Preserves.BITS and (tried.verdict == "faster" or looks_faster(tried)):
                 losses = outcome.losses
                 self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
         return results
 
     def _has_time_for(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> bool:
         """Whether a heat leaves time for the end."""
-        window, controls = max(WINDOW_SECONDS, look.step_seconds), 1 if self.ledger.heats else CONTROLS
-        seconds = math.fsum(_arm_seconds(look, choice) for choice in heat)
-        seconds += controls * (_starting_seconds(look) + window * ROUNDS_OF_A_CONTROL)
+        seconds = heat_seconds(look, heat, 1 if self.ledger.heats else CONTROLS)
         return seconds + self._end_seconds(look, [*base, *heat]) < self.ledger.seconds_left
 
-    def _end_seconds(self, look: Look, choices: Sequence[Choice]) -> float:
-        """What proofs and confirmation of a plan that may have these choices are taken to need."""
-        claims, step = {choice.preserves for choice in choices}, look.step_seconds
-        seconds = REPORT_SECONDS + WINDOWS_OF_THE_END * max(WINDOW_SECONDS, step)
-        evaluating = look.evaluations_at_the_end * look.evaluating_seconds
-        seconds += ARMS_OF_THE_END * (_starting_seconds(look) + evaluating)
-        if Preserves.ROUNDING in claims:
-            seconds += REFERENCES_SECONDS + STEPS_OF_GRADIENTS * step
-        if Preserves.STATISTICS in claims:
-            seconds += max(self.ledger.options.seconds * SHARE_OF_CURVES, step * FEWEST_STEPS * 2 * SEEDS)
-        return seconds
+    def _end_seconds(self, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
+        return end_seconds(self.plain, look, sure, doubtful, self.ledger.options.seconds)
 
 
 def watching(ledger: Ledger, what: str) -> Callable[[int, int, dict[str, float]], None]:
@@ -257,21 +309,26 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
     return list(onward.values())
 
 
-def _arm_seconds(look: Look, choice: Choice) -> float:
-    """What trying one choice is taken to need: an arm of its own."""
-    windows = max(WINDOW_SECONDS, look.step_seconds) * ROUNDS_OF_AN_ARM
-    return _starting_seconds(look) + windows + _evaluations([choice]) * look.evaluating_seconds
+def _has_technique(choices: Sequence[Choice], one: Choice) -> bool:
+    return any(one.technique == choice.technique for choice in choices)
 
 
-def _starting_seconds(look: Look) -> float:
-    """Of an arm, until its first window that counts."""
-    step = look.step_seconds
-    return look.start_seconds + WARM_UP_STEPS * step + (WINDOW_SECONDS if step < WINDOW_SECONDS else 0.0)
+def _is_lead(ratios: Sequence[float]) -> bool:
+    found = early_speedup(ratios)
+    return is_gain(found) and found.ratio >= LEAD
 
 
-def _evaluations(heat: Sequence[Choice]) -> int:
-    """In how many rounds every arm of a heat evaluates."""
-    return EVALUATIONS if any(choice.technique in EVALUATION_ALONE for choice in heat) else 0
+def _has_lead(results: Sequence[Tried]) -> bool:
+    return any(each.verdict == "faster" and _ratio(each) >= LEAD for each in results)
+
+
+def _in_a_row(one: Choice, other: Choice) -> bool:
+    return row_of(one) is not None and row_of(one) == row_of(other)
+
+
+def _saved_seconds(tried: Tried) -> float:
+    """Of the planned run, as it seemed."""
+    return tried.costs.total * (_ratio(tried) - 1) if tried.costs is not None else 0.0
 
 
 def _ratio(tried: Tried) -> float:

@@ -1,0 +1,73 @@
+"""What trials and the end of a search are taken to need, in seconds: what is begun has to be finished in time.
+
+Nothing is decided by these but what there is time for. The proof of gradients is the one part whose length nothing has
+told before: it is taken to be what small jobs need, and a few steps of this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.measure.paired import LEAST_PAIRS
+from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
+from hasten.tune.candidates import EVALUATION_ALONE, SAME_GRADIENTS
+from hasten.tune.ledger import SHARE_OF_CURVES
+from hasten.tune.look import Look
+from hasten.tune.runner import WINDOW_SECONDS
+
+ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = 5, 8  # of a heat, as most results are known after them
+REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of keeping float64 references, and of the proof beside them
+STEPS_OF_REFERENCES = 32  # of the plain job, whose time the fewest references take at least
+STEPS_OF_SAME_GRADIENTS = 4  # of either arm
+REPORT_SECONDS = 2.0
+SLACK = 1.15  # a machine is not always as fast as when it was looked at
+
+
+def arm_seconds(look: Look, choice: Choice) -> float:
+    """Of trying one choice on top of the plan that was looked at: an arm of its own."""
+    if choice.technique in EVALUATION_ALONE:
+        return look.arm_start_seconds + ROUNDS_OF_AN_ARM * look.evaluating_seconds
+    return look.arm_start_seconds + ROUNDS_OF_AN_ARM * look.window_seconds
+
+
+def heat_seconds(look: Look, choices: Sequence[Choice], controls: int) -> float:
+    """Of trying these beside so many arms of the plan that was looked at."""
+    tried = math.fsum(arm_seconds(look, choice) for choice in choices)
+    return tried + controls * (look.arm_start_seconds + ROUNDS_OF_A_CONTROL * look.window_seconds)
+
+
+def end_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice], asked: float) -> float:
+    """Of the proofs, the confirmation and the report of a plan that may have these choices.
+
+    plain: the look at the job as it is; look: the last one; asked: seconds that the whole search was given.
+    """
+    proofs = _proofs_seconds(plain, look, [*sure, *doubtful], asked)
+    return REPORT_SECONDS + SLACK * (proofs + _final_seconds(plain, look, sure, doubtful))
+
+
+def _proofs_seconds(plain: Look, look: Look, choices: Sequence[Choice], asked: float) -> float:
+    claims, seconds = {choice.preserves for choice in choices}, 0.0
+    rounding = {choice.technique for choice in choices if choice.preserves is Preserves.ROUNDING}
+    if rounding - SAME_GRADIENTS:
+        references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * plain.step_seconds)
+        seconds += references + STEPS_OF_GRADIENTS * plain.step_seconds
+    elif rounding:
+        seconds += 2 * (plain.start_seconds + STEPS_OF_SAME_GRADIENTS * plain.step_seconds)
+    if Preserves.STATISTICS in claims:
+        fewest = FEWEST_STEPS * (plain.step_seconds + look.step_seconds)
+        seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * plain.start_seconds))
+    return seconds
+
+
+def _final_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> float:
+    """As final.py has its arms: the plain job twice, the plan, and the plan without some of its choices."""
+    together = len(sure) > 0 and len(doubtful) > 1
+    shorter = (len(sure) + len(doubtful) if len(sure) + len(doubtful) > 1 else 0) + together
+    window = plain.steps_in(WINDOW_SECONDS) * look.step_seconds
+    stay = 1 + len(doubtful) + together
+    windows = LEAST_PAIRS * (2 * plain.window_seconds + stay * window) + ROUNDS_OF_AN_ARM * len(sure) * window
+    starts = 2 * plain.arm_start_seconds + (1 + shorter) * look.arm_start_seconds
+    evaluations = (3 + shorter) * plain.evaluations_at_the_end * look.evaluating_seconds
+    return windows + starts + evaluations
