@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hasten.checkpoint.plans import held_place
 from hasten.cli import app
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
@@ -73,6 +74,15 @@ def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
     (here / "plan.trials.jsonl").write_text("")  # of an earlier search, whose plan was moved away
     assert ran(f"{CLOCKED}:job")[0] == 2
     assert (here / "plan.toml").read_text() == "schema = 1\n"
+
+
+def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: Path):
+    with held_place(here / "plan.toml"):
+        code, _, err = ran(f"{CLOCKED}:job")
+        assert code == 2
+        assert "another search is about to write it" in err
+        assert "--output" in err
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,18 @@ def slow_first_evaluation() -> hasten.Job:
     return job(evaluating, valid=(torch.zeros(8, 6), torch.zeros(8, dtype=torch.long)))
 
 
+def evaluating_by_batches() -> hasten.Job:
+    """Every batch of an evaluation takes one second, whatever its size: five of the plain job's."""
+
+    def evaluating(model: nn.Module, batch: Any) -> torch.Tensor:
+        if model.training:
+            return loss(model, batch)
+        CLOCK.now += 1.0
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    return job(evaluating, valid=(torch.zeros(40, 6), torch.zeros(40, dtype=torch.long)))
+
+
 class ReadOnce(Dataset[Any]):
     """Rows that can be read once, as soon as the loss was given a part of a batch: the first epoch goes well, and the
     wait for the second one does not."""

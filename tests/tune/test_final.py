@@ -49,6 +49,40 @@ def arms_of_room(room: int) -> Arms:
     return arms
 
 
+@pytest.mark.parametrize(
+    ("doubtful", "kept"),
+    [
+        (("microbatch", "threads"), ("microbatch",)),  # one is surely worth it, the other does nothing
+        (("threads", "flush_denormals"), ("microbatch",)),  # both do nothing: they go in the one heat
+    ],
+)
+def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
+    doubtful: tuple[str, ...], kept: tuple[str, ...]
+):
+    flush = Choice(technique="flush_denormals", value=True)
+    choices = [each for each in (HALF, THREADS, flush) if each.technique in {*doubtful, *kept}]
+    heats, told, length = list[int](), list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+
+    def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
+        heats.append(done)
+
+    with arms_of_room(10) as arms:
+        final = confirm(
+            arms,
+            choices,
+            Pace(steps=2),
+            length,
+            watch,
+            told.append,
+            room=10,
+            doubtful=[each for each in choices if each.technique in doubtful],
+        )
+    assert tuple(each.technique for each in final.confirmed.choices) == kept
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert heats == list(range(1, 13))
+    assert told[-1] == final.confirmed
+
+
 HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
 
 

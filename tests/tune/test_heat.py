@@ -108,6 +108,38 @@ def test_what_an_arms_first_evaluation_takes_longer_is_paid_once():
     assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
 
 
+def test_what_has_the_steps_of_the_base_is_compared_by_its_evaluations_alone():
+    quick = Entry(name="quick", plan=make_plan(evaluation_batch=400), same_steps=True)
+    length = Length(steps=100, epochs=1, evaluations=100)
+    arms = Arms(f"{JOBS}:evaluating_by_batches")
+    outcome = run_heat(arms, BASE, [quick, BF16], Pace(steps=2, looks=()), length, lambda *_: None)
+    seen = outcome.seen["quick"]
+    assert [window.seconds for window in seen.windows] == [window.seconds for window in outcome.base.windows]
+    assert {window.arm for window in seen.windows} == {"quick"}
+    assert len(seen.evaluations) == len(outcome.base.evaluations) == 11  # one in every round, and the first is cold
+    assert seen.evaluations == pytest.approx([outcome.base.evaluations[0] / 5] * 11)
+    assert speedup(outcome.base, seen, length).ratio == pytest.approx((100 + 100 * 5) / (100 + 100), rel=0.05)
+    assert outcome.seen["bf16"].evaluations == ()
+
+
+def test_all_go_at_a_look_where_one_says_that_the_heat_is_over():
+    control = Entry(name="control", plan=Plan(), stays=True)
+    pace = Pace(steps=2, known=lambda ratios: False, over=lambda ratios: ratios[0] > 1.5)
+    outcome = heat(BF16, ONE_THREAD, control, pace=pace)
+    assert {name: len(ratios) for name, ratios in outcome.early.items()} == dict.fromkeys(
+        ("bf16", "one thread", "control"), 3
+    )
+
+
+def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_starts():
+    alive = list[int]()
+    outcome = heat(BF16, pace=Pace(steps=2, looks=(), starts=4), started=alive.append)
+    assert len(alive) == 2 * 4
+    assert max(alive) == 2
+    assert len(outcome.seen["bf16"].windows) == len(outcome.base.windows) == 12
+    assert speedup(outcome.base, outcome.seen["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
+
+
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))

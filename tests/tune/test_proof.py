@@ -37,6 +37,24 @@ def test_plans_are_proven_beside_one_look_at_the_plain_job(tmp_path):
     assert records_of([line_of(record) + "\n"]) == [record]
 
 
+def test_what_leaves_all_gradients_as_they_are_needs_no_reference(tmp_path):
+    found = prover("tokens", tmp_path).prove(make_plan(fused_optimizer="fused"))
+    assert found.passes
+    assert found.reason.startswith("the gradients of 3 steps are equal to the last bit, and the update's error is ")
+    assert found.error is not None
+    assert 0 <= found.error <= 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"same-{step}.safetensors" for step in range(3)]
+
+
+@pytest.mark.trap(50)
+@pytest.mark.parametrize("harm", ["not divided", "wrong in three steps"])
+def test_where_a_gradient_differs_in_a_bit_nothing_is_the_same(tmp_path, monkeypatch, harm):
+    prove, plan = prover("tokens", tmp_path), make_plan(fused_optimizer="fused", microbatch=5)
+    assert prove.prove(make_plan(fused_optimizer="fused")).passes
+    monkeypatch.setenv("HASTEN_TEST_HARM", harm)
+    assert prove._proven_same(plan) is None
+
+
 @pytest.mark.trap(50)
 def test_a_harm_that_only_the_plans_arm_has_is_caught_twice(tmp_path, monkeypatch):
     prove = prover("tokens", tmp_path)

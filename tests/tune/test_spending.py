@@ -203,7 +203,9 @@ def test_what_lies_between_the_calls_is_left_over_as_python(clock):
 
 
 def test_the_turn_of_an_epoch_is_in_no_part(clock):
-    spent = spent_by(clock, make_plan(channels_last=True), steps=8, epochs=3)  # 2 of the first epoch, 5 of the next, 1 more
+    spent = spent_by(
+        clock, make_plan(channels_last=True), steps=8, epochs=3
+    )  # 2 of the first epoch, 5 of the next, 1 more
     assert parts(spent) == [6, 4.5, 5, 5, 7, 0]
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from hasten.checkpoint.files import check_writable, failure, write_atomically
+from hasten.checkpoint.files import check_writable, failure, locked, remove_file, write_atomically
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
@@ -28,6 +30,22 @@ def write_found_plan(plan: Plan, path: Path) -> None:
     """Write what a search has found, with its seal, where check_place allows it. Raises as that does."""
     check_place(path)
     write_atomically(path, sealed(plan_to_toml(plan)).encode())
+
+
+@contextmanager
+def held_place(path: Path) -> Iterator[None]:
+    """A plan's place, for one search at a time. Raises as check_place does, and Misconfigured where another search has
+    it."""
+    check_place(path)
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, None) as held:
+        if not held:
+            fix = "wait for it to end, or choose another name with --output"
+            raise Misconfigured("another search is about to write it", where=str(path), fix=fix)
+        try:
+            yield
+        finally:
+            remove_file(lock)
 
 
 def check_place(path: Path) -> None:

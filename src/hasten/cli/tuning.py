@@ -58,23 +58,24 @@ def tune(
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     loading = nursery()  # which loads torch, as this process does meanwhile
-    from hasten.checkpoint.plans import write_found_plan
+    from hasten.checkpoint.plans import held_place, write_found_plan
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning, sentence
     from hasten.training.locate import split_name
 
     split_name(job)
-    trials = Trials(output)
-    screen = Tuning(seconds)
-    try:
-        found = _searched(job, seconds, allow, trials, screen, began)
-    finally:
-        screen.close()
-        trials.close()
-        loading.close()
-    plan = _plan(found)
-    if not found.interrupted or found.has_plan:
-        write_found_plan(plan, output)
+    with held_place(output):
+        trials = Trials(output)
+        screen = Tuning(seconds)
+        try:
+            found = _searched(job, seconds, allow, trials, screen, began)
+        finally:
+            screen.close()
+            trials.close()
+            loading.close()
+        plan = _plan(found)
+        if not found.interrupted or found.has_plan:
+            write_found_plan(plan, output)
     gained, stops_early = found.gained.reached if found.gained else (), found.look.surveyed.stops_early
     told = sentence(found.proven, found.look.run_seconds, gained, stops_early=stops_early)
     if as_json:
@@ -91,17 +92,15 @@ def tune(
 
 
 class Trials:
-    """The file of trials beside a plan: made, or gone on with, once the job is known."""
+    """The file of trials beside a plan whose place is held: made, or gone on with, once the job is known."""
 
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed where a search could not write what it finds, Misconfigured where what is there is not
         its own: before it begins."""
         from hasten.checkpoint.files import open_for_append
-        from hasten.checkpoint.plans import check_place
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
-        check_place(plan)
         self._path = trials_beside(plan)
         self._file: GrowingFile | None = None
         self._records: list[Record] = []

@@ -22,7 +22,7 @@ REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of keeping float64 references
 STEPS_OF_REFERENCES = 32  # of the plain job, whose time the fewest references take at least
 STEPS_OF_SAME_GRADIENTS = 4  # of either arm
 REPORT_SECONDS = 2.0
-SLACK = 1.15  # a machine is not always as fast as when it was looked at
+SLACK = 1.1  # a machine is not always as fast as when it was looked at
 
 
 def arm_seconds(look: Look, choice: Choice) -> float:

@@ -8,7 +8,7 @@ it all others take less time to try, and what they save is a larger share.
 
 What looked faster and was not surely so is not lost. As far as there is time for it, it goes with the plan into the
 last heat as doubtful, and stays where the plan without it is surely slower (final.py). With a winner it joins at once
-if it leaves all bits as they are.
+if it looks much faster and leaves all bits as they are.
 
 Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
 as long as each is better than the one before. Compiling is tried last, on top of all that joined, and by itself: one
@@ -56,6 +56,7 @@ IN_A_HEAT = 6  # candidates that share the windows of one base
 IN_THE_FIRST_HEAT = 4  # fewer, as one of the most promising is the likeliest to have a large lead
 CONTROLS = 2  # the base, and in the first heat the base once more
 MOST_WAVES = 6
+LOOKS_MUCH_FASTER = 1.1  # what looks to be worth so much joins at once, if it can do no harm
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that it is adopted before them
 MOST_DOUBTFUL = 2  # of these, every plan without some of them has an arm of its own in the last heat
 
@@ -82,9 +83,9 @@ class Joined:
         """has_time: for these doubtful ones."""
         doubtful = self.doubtful
         for choice in more:
-            whole = (*doubtful, choice)
-            legal = with_choice((*self.sure, *doubtful), choice) is not None
-            if legal and len(whole) <= MOST_DOUBTFUL and not _has_technique(self.choices, choice) and has_time(whole):
+            before, whole = (*self.sure, *doubtful), (*doubtful, choice)
+            legal = with_choice(before, choice) is not None and not _has_technique(before, choice)
+            if legal and len(whole) <= MOST_DOUBTFUL and has_time(whole):
                 doubtful = whole
         return Joined(sure=self.sure, doubtful=doubtful)
 
@@ -128,8 +129,9 @@ class Waves:
         return [choice for choice in found if self.ledger.is_sound(choice)]
 
     def _same_bits(self, results: Sequence[Tried]) -> list[Choice]:
-        """What looked faster and had the plain job's bits, which costs no further proof, joins before it is sure."""
-        return [choice for choice in self._looking_faster(results) if choice.preserves is Preserves.BITS]
+        """What looked much faster and had the plain job's bits, which costs no further proof."""
+        much = [tried for tried in results if _ratio(tried) >= LOOKS_MUCH_FASTER]
+        return [choice for choice in self._looking_faster(much) if choice.preserves is Preserves.BITS]
 
     def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
         """since: what joined the base after the last wave; None before the first one."""
