@@ -13,7 +13,7 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
 from hasten.measure.budget import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
-from hasten.tune.bounds import REACH, REMEDIED, Around, bounds_of, order, parts_of
+from hasten.tune.bounds import OPERATION_SECONDS, REACH, REMEDIED, Around, bounds_of, order, parts_of
 
 ALONE = Around(on_cpu=True, reads_beside=False, memory_full=False, saved_tensors=10**9)
 RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
@@ -134,3 +134,23 @@ def test_a_technique_without_a_bound_is_not_for_that_the_most_promising():
 def test_one_that_nobody_bounded_comes_before_all():
     found = order([choice("precision"), choice("a new one")], bounds_of(BUDGET, RUN, ALONE, TREATS))
     assert [each.technique for each in found] == ["a new one", "precision"]
+
+
+@pytest.mark.parametrize(
+    ("saved_tensors", "share"),
+    [(None, 1.0), (10**9, 1.0), (0, 0.0), (round((BUDGET.forward + BUDGET.backward) / OPERATION_SECONDS / 4), 0.25)],
+)
+def test_many_small_operations_are_a_symptom_as_far_as_launching_them_takes_the_steps_time(
+    saved_tensors: int | None, share: float
+):
+    around = replace(ALONE, saved_tensors=saved_tensors)
+    whole = bounds_of(BUDGET, RUN, replace(ALONE, saved_tensors=None), {"compile": "MANY_SMALL_OPERATIONS"})
+    found = bounds_of(BUDGET, RUN, around, {"compile": "MANY_SMALL_OPERATIONS"})
+    assert found["compile"].promise == pytest.approx(share * whole["compile"].promise, abs=1e-4)
+    assert found["compile"].most_gain == whole["compile"].most_gain
+
+
+def test_full_memory_promises_nothing_where_it_is_not_full():
+    treats = {"microbatch": "MEMORY_FULL"}
+    assert bounds_of(BUDGET, RUN, ALONE, treats)["microbatch"].promise == 0
+    assert bounds_of(BUDGET, RUN, replace(ALONE, memory_full=True), treats)["microbatch"].promise > 0

@@ -83,6 +83,19 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
     assert told[-1] == final.confirmed
 
 
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
+    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    choices = (HALF, Choice(technique="precision", value="bf16"))
+    arms = Arms(f"{Path(__file__).with_name('clocked_jobs.py')}:halved_by_either")
+    asked = choices if doubtful else ()
+    with arms:
+        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked)
+    assert final.confirmed.choices == choices
+    assert [each.kept for each in final.confirmed.earned] == [True, True]
+    assert told == [final.confirmed]
+
+
 HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
 
 

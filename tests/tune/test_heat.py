@@ -140,6 +140,20 @@ def test_an_arm_lives_in_as_many_processes_one_after_the_other_as_it_was_given_s
     assert speedup(outcome.base, outcome.seen["bf16"], LENGTH).ratio == pytest.approx(2, rel=0.05)
 
 
+def test_the_first_evaluation_of_every_process_is_paid_once():
+    pace = Pace(steps=2, evaluations=12, looks=(), starts=4)
+    outcome = heat(BF16, function="slow_first_evaluation", pace=pace)
+    assert outcome.base.evaluations == pytest.approx([5.0] * 8)
+    assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
+
+
+def test_arms_that_do_not_fit_beside_each_other_start_once_for_each_window_however_many_starts_are_asked_for():
+    alive = list[int]()
+    heat(BF16, pace=Pace(steps=2, rounds=4, looks=(), resident=False, starts=2), started=alive.append)
+    assert set(alive) == {1}
+    assert len(alive) == 2 * 4 + 2
+
+
 def test_an_arm_that_fails_in_the_middle_leaves_the_heat_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = heat(BF16, control, function="failing_in_bf16", pace=Pace(steps=4, looks=()))

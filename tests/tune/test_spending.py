@@ -203,9 +203,8 @@ def test_what_lies_between_the_calls_is_left_over_as_python(clock):
 
 
 def test_the_turn_of_an_epoch_is_in_no_part(clock):
-    spent = spent_by(
-        clock, make_plan(channels_last=True), steps=8, epochs=3
-    )  # 2 of the first epoch, 5 of the next, 1 more
+    spent = spent_by(clock, make_plan(channels_last=True), steps=8, epochs=3)
+    # Two of the first epoch, five of the next, and one more.
     assert parts(spent) == [6, 4.5, 5, 5, 7, 0]
 
 
@@ -321,6 +320,18 @@ def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     on_cpu, saved = trial.run.device.type == "cpu", found.saved_tensors
     assert found == Around(on_cpu=on_cpu, reads_beside=beside, memory_full=False, saved_tensors=saved)
     assert 1 <= saved < 20  # of a model of a few layers
+
+
+def test_a_job_that_lets_nobody_see_its_saved_tensors_is_looked_at_all_the_same():
+    def curved(model: nn.Module, batch: Any) -> torch.Tensor:
+        bend = torch.func.grad(lambda rows: rows.square().sum())(batch[0])
+        return nn.functional.cross_entropy(model(batch[0]), batch[1]) + 0 * bend.sum()
+
+    trial = Trial(small_job(loss=curved), Plan(), "small")
+    found = spending(trial, 1)
+    trial.close()
+    assert found["around"]["saved_tensors"] is None
+    assert found["spent"]["steps"] == 1
 
 
 def test_memory_is_full_when_a_trial_has_held_most_of_it(monkeypatch):

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
-from hasten.facts.trials import Costs, Tried
+from hasten.facts.trials import Costs, Proven, Tried
 from hasten.tune.arms import Arms
+from hasten.tune.joined import Joined
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.needed import arm_seconds, end_seconds
-from hasten.tune.waves import Joined, Waves
+from hasten.tune.waves import Waves
 
 JOB = f"{Path(__file__).with_name('clocked_jobs.py')}:job"
 
@@ -55,10 +56,10 @@ def test_a_doubtful_choice_gives_way_to_a_winner_of_its_technique():
     )
 
 
-def tried(what: Choice, ratio: float, verdict: str, *, pairs: int = 5) -> Tried:
+def tried(what: Choice, ratio: float, verdict: str, *, pairs: int = 12, on: tuple[Choice, ...] = ()) -> Tried:
     took = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100 / ratio, peak_bytes=0)
     found = Speedup(ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, pairs=pairs)
-    return Tried(choice=what, on=(), verdict=verdict, reason="", speedup=found, costs=took)
+    return Tried(choice=what, on=on, verdict=verdict, reason="", speedup=found, costs=took)
 
 
 def waves(look: Look, *known: Tried) -> Waves:
@@ -82,11 +83,46 @@ def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_pr
 
 
 def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(look: Look):
-    smaller = choice("microbatch", 1)
-    assert waves(look)._is_open(smaller, look, [])
-    assert waves(look, tried(HALVES, 1.5, "faster"))._is_open(smaller, look, [])
-    assert not waves(look, tried(HALVES, 0.9, "slower"))._is_open(smaller, look, [])
-    assert waves(look, tried(HALVES, 0.9, "slower"))._is_open(smaller, look, [BF16])  # which can turn it round
+    first, second, third = HALVES, choice("microbatch", 2), choice("microbatch", 1)
+    assert waves(look)._is_open(third, look, (), [])
+    assert waves(look, tried(first, 0.9, "slower"))._is_open(second, look, (), [])  # as two are always tried
+    one_row = tried(first, 1.2, "faster"), tried(second, 1.5, "faster")
+    assert waves(look, *one_row)._is_open(third, look, (), [])
+    one_row = tried(first, 0.9, "slower"), tried(second, 0.8, "slower")
+    assert not waves(look, *one_row)._is_open(third, look, (), [])
+    assert waves(look, *one_row)._is_open(third, look, (), [BF16])  # which can turn it round
+
+
+def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: Look):
+    asked = waves(look)
+    lead, unknown, known = (
+        tried(BF16, 2.0, "faster"),
+        tried(HALVES, 1.0, "no difference", pairs=3),
+        tried(FUSED, 0.8, "slower"),
+    )
+    asked.ledger.tried += [lead, unknown, known]
+    asked._leave_undecided([lead, unknown, known])
+    assert asked._is_open(HALVES, look, (BF16,), [BF16])
+    assert not asked._is_open(FUSED, look, (BF16,), [BF16])
+    asked._leave_undecided([lead])  # another wave, in which nobody asked
+    assert asked._undecided == [HALVES]
+    asked._leave_undecided([tried(HALVES, 1.0, "no difference")])
+    assert asked._undecided == []
+
+
+def test_what_an_earlier_search_tried_on_the_same_plan_is_asked_of_its_records(look: Look):
+    asked = waves(look, tried(FUSED, 0.99, "no difference"))
+    assert not asked._is_open(FUSED, look, (BF16,), [BF16])
+    asked.ledger.known = [tried(FUSED, 1.1, "faster", on=(BF16,))]
+    assert asked._is_open(FUSED, look, (BF16,), [BF16])
+
+
+def test_a_lead_whose_proof_has_failed_keeps_nobody_from_being_tried(look: Look):
+    asked, lead = waves(look), tried(WORKERS, 1.6, "faster")
+    assert asked._has_lead([lead])
+    assert not asked._has_lead([tried(WORKERS, 1.2, "faster")])
+    asked.ledger.note(Proven(choice=WORKERS, passes=False, reason="the loss of step 3 is another"))
+    assert not asked._has_lead([lead])
 
 
 def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same(look: Look):

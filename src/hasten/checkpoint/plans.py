@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hasten.checkpoint.files import check_writable, failure, locked, remove_file, write_atomically
@@ -45,7 +45,8 @@ def held_place(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            remove_file(lock)
+            with suppress(StorageFailed):  # an empty file that is left harms nobody
+                remove_file(lock)
 
 
 def check_place(path: Path) -> None:

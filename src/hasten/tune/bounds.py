@@ -40,7 +40,7 @@ class Around:
     on_cpu: bool
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    saved_tensors: int  # by the forward passes of one step, for the backward passes
+    saved_tensors: int | None  # by the forward passes of one step, for the backward passes; None where nobody may look
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +157,7 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
     """How far a symptom is there, from 0 to 1, as the budget's steps tell."""
     if symptom == "MEMORY_FULL":
         return float(around.memory_full)
-    if symptom == "MANY_SMALL_OPERATIONS":
+    if symptom == "MANY_SMALL_OPERATIONS" and around.saved_tensors is not None:
         computing = budget.forward + budget.backward
         return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing) if computing > 0 else 1.0
     return 1.0

@@ -9,10 +9,12 @@ What a choice is worth is what the plan loses without it. Each was faster beyond
 here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
 are from each other, earns nothing and goes. An arm without a choice that surely earns leaves before the last round. Of
 a choice that stays the interval says how sure this second answer alone would be. A doubtful choice only looked faster
-before. Here nobody looks at it until all windows are there, and it stays where the plan without it is surely slower.
+before. Here nobody looks at it until all windows are there, and it stays where the plan without it is slower with 80 %
+at least: what does nothing would have to be lucky twice.
 
 When several go, the rest is measured again, as two choices can stand in for each other: either alone can go, and both
-together not. Of two doubtful ones that is expected, so the plan without both has an arm of its own from the beginning.
+together not. Of two doubtful ones that is expected, so beside others the plan without both has an arm of its own. What
+is idle stays where the plan is proven and without it is not.
 
 What was given up: where one choice goes, or both doubtful ones do, the plan without them is quoted by the windows that
 it was compared on, which favours it by a part of their noise. Where not all arms fit into memory beside each other,
@@ -32,7 +34,7 @@ from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.heat import LOOKS, Outcome, Pace, Watch, run_heat
-from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, speedup
+from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_gain_again, speedup
 from hasten.tune.runner import Entry
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
@@ -77,10 +79,12 @@ def confirm(
         left = without(choices, *idle)
         if (shorter := _with_measured(found, idle, length)) is not None:
             if is_proven(confirmed) and not is_proven(shorter.confirmed):
-                return _with_all_kept(found)
+                return _with_all_kept(found, proven)
             if is_proven(shorter.confirmed):
                 proven(shorter.confirmed)
             return shorter
+        if not left and is_proven(confirmed):  # each can go for the other's sake, and both cannot
+            return _with_all_kept(found, proven)
         if not left:
             plain = found.outcome.seen[PLAIN]
             nothing = _confirmed((), plain, plain, confirmed.noise, (), length)
@@ -109,7 +113,8 @@ def _run(
             done, whole, {WHOLE: 1 / plain} | {name: ratio / plain for name, ratio in ratios.items() if name != PLAIN}
         )
 
-    pace = replace(pace, resident=len(entries) < room, looks=LOOKS, known=is_earning, control_rounds=None)
+    looks = LOOKS if pace.starts == 1 else LOOKS[1:]  # no windows of a single process settle anything
+    pace = replace(pace, resident=len(entries) < room, looks=looks, known=is_earning, control_rounds=None)
     return run_heat(arms, base, entries, pace, length, watched)
 
 
@@ -119,8 +124,9 @@ def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], l
     shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
     without_some = [_shorter(choices, [left], stays=_is_in(doubtful, left)) for left in shorter.values()]
     pairs = [pair for pair in combinations(choices, 2) if all(_is_in(doubtful, choice) for choice in pair)]
-    without_some += [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
-    together = 1 + len(controls) + len(without_some) <= room
+    without_both = [_shorter(choices, pair, stays=True) for pair in pairs if len(choices) > len(pair)]
+    together = 1 + len(controls) + len(without_some) + len(without_both) <= room
+    without_some += without_both if together else []
     outcome = run(whole_plan, [*controls, *without_some] if together else controls)
     for control in controls:
         if control.name in outcome.failed:
@@ -175,13 +181,13 @@ def _is_in(choices: Sequence[Choice], one: Choice) -> bool:
 
 
 def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Length, *, doubtful: bool) -> Earned:
-    if name in outcome.failed:  # the plan needs the choice to run
-        return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=True)
+    if name in outcome.failed:  # the plan needs the choice to run, or the arm had bad luck
+        return Earned(choice=left, speedup=Speedup(ratio=1, low=1, high=1, pairs=0), kept=not doubtful)
     if name in outcome.early:
         found = early_speedup([1 / ratio for ratio in outcome.early[name]])
     else:
         found = speedup(outcome.seen[name], outcome.base, length)
-    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_gain(found) or not doubtful)
+    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_gain_again(found) or not doubtful)
     return Earned(choice=left, speedup=found, kept=kept)
 
 
@@ -190,10 +196,12 @@ def _distance(noise: Speedup) -> float:
     return 1.0 if noise.low <= 1 <= noise.high else max(noise.ratio, 1 / noise.ratio)
 
 
-def _with_all_kept(found: Final) -> Final:
-    """A proven plan whose idle choice stays, as without it nothing is proven."""
+def _with_all_kept(found: Final, proven: Callable[[Confirmed], None]) -> Final:
+    """A proven plan whose idle choices stay, as without them nothing is proven."""
     earned = tuple(replace(each, kept=True) for each in found.confirmed.earned)
-    return replace(found, confirmed=replace(found.confirmed, earned=earned))
+    kept = replace(found, confirmed=replace(found.confirmed, earned=earned))
+    proven(kept.confirmed)
+    return kept
 
 
 def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Final | None:

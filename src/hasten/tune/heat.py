@@ -37,10 +37,10 @@ CLEAR = 1.05  # a speed-up that is surely above this needs no more windows
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
     """steps: of a window; rounds: in all; evaluations: rounds that also evaluate, of which the first says what is paid
-    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; over: whether all go, by
-    those of one, None for never; resident: whether all arms fit into memory beside each other; control_rounds: after
-    which controls go as well, None for the last one, also where nobody else is left; starts: processes that an arm
-    lives in one after the other: some differ by a few per cent from others of the same code, for as long as they live.
+    once; looks: see LOOKS; known: whether an arm goes at a look, by its ratios; over: whether all go, by those of one,
+    None for never; resident: whether all arms fit into memory beside each other; control_rounds: after which controls
+    go as well, None for the last one, also where nobody else is left; starts: processes that a resident arm lives in
+    one after the other: some differ by a few per cent from others of the same code, for as long as they live.
     """
 
     steps: int
@@ -59,6 +59,7 @@ class Outcome:
     """What a heat gave: the base's windows, and by the name of each entry what was seen of it or how it failed.
 
     early: name -> its ratios, for those that left before the last round; their windows are fewer than the base's.
+    over: whether all of them had to leave, as Pace.over said of one.
     """
 
     base: Seen
@@ -67,6 +68,7 @@ class Outcome:
     early: dict[str, tuple[float, ...]]
     losses: dict[str, tuple[float, ...]]
     memory: dict[str, tuple[int, ...]]
+    over: bool = False
 
 
 Watch = Callable[[int, int, dict[str, float]], None]
@@ -93,7 +95,7 @@ class _Heat:
     def __init__(
         self, arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, alive: ExitStack
     ) -> None:
-        self.pace, self.length = pace, length
+        self.pace, self.length, self.over = pace, length, False
         self.failed, self.early = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
         self.first, *others = (
             Runner(entry=entry, arms=arms, steps=pace.steps, resident=pace.resident) for entry in (base, *entries)
@@ -107,7 +109,7 @@ class _Heat:
     def round(self, turn: int) -> None:
         """One window for each."""
         order = [self.first, *self.running.values()]
-        if turn and turn % math.ceil(self.pace.rounds / self.pace.starts) == 0:
+        if turn and self.pace.resident and turn % math.ceil(self.pace.rounds / self.pace.starts) == 0:
             for runner in order:
                 self._try(runner, Runner.begin_anew)
             order = [self.first, *self.running.values()]
@@ -122,7 +124,7 @@ class _Heat:
         candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
         known, until = [name for name in candidates if self.pace.known(ratios[name])], self.pace.control_rounds
         if (over := self.pace.over) is not None and any(over(ratios[name]) for name in candidates):
-            known = list(self.running)
+            known, self.over = list(self.running), True
         elif rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
             known += [name for name in self.running if name not in candidates]
         if not known:
@@ -147,6 +149,7 @@ class _Heat:
             early=self.early,
             losses={name: runner.losses for name, runner in all_losses.items()},
             memory={name: tuple(runner.memory) for name, runner in all_losses.items()},
+            over=self.over,
         )
 
     def _measure_turns(self, runners: Sequence[Runner]) -> None:

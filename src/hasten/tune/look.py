@@ -98,13 +98,13 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
     """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end."""
     with arms.start("look", plan_of(base)) as arm:
         told = arm.ask("survey")
-        arm.window(1)
+        first = arm.window(1).seconds
         step = arm.window(1).seconds
         steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / step), MOST_STEPS))
         budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
         step = median([step, arm.window(max(steps // 2, 1)).seconds_per_step, budget.step])
         turns = [arm.first_turn or 0.0, *arm.turns]
-        start = STARTING_SECONDS + arm.build_seconds + turns[0]
+        start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)
     surveyed = _surveyed(job, told, ceiling)
     if surveyed.total_steps is None:

@@ -69,5 +69,7 @@ def _final_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Se
     stay = 1 + len(doubtful) + together
     windows = LEAST_PAIRS * (2 * plain.window_seconds + stay * window) + ROUNDS_OF_AN_ARM * len(sure) * window
     starts = 2 * plain.arm_start_seconds + (1 + shorter) * look.arm_start_seconds
-    evaluations = (3 + shorter) * plain.evaluations_at_the_end * look.evaluating_seconds
-    return windows + starts + evaluations
+    choices = [choice for choice in (*sure, *doubtful) if choice.technique in EVALUATION_ALONE]
+    always = 1 + len(choices) if choices else 0  # arms that evaluate in every round
+    evaluations = (3 + shorter - always) * plain.evaluations_at_the_end + always * LEAST_PAIRS
+    return windows + starts + evaluations * look.evaluating_seconds

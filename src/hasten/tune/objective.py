@@ -23,6 +23,7 @@ from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window, compare
 
 WORTH_SEEING = 1.01  # a speed-up below this is no gain, however sure it is
+OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
 LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
 # By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
@@ -91,6 +92,14 @@ def is_gain(found: Speedup) -> bool:
 def looks_faster(tried: Tried) -> bool:
     """Whether it may be a gain that was not seen surely."""
     return tried.verdict == "no difference" and tried.speedup is not None and tried.speedup.ratio >= LOOKS_FASTER
+
+
+def is_gain_again(found: Speedup) -> bool:
+    """Whether what has looked faster before is so again, and worth it: with 80 %, where is_gain has 95 %.
+
+    Who does nothing has to be lucky twice to come through both, and the first time already is rare."""
+    low = math.log(found.ratio) - OF_THE_INTERVAL * (math.log(found.ratio) - math.log(found.low))
+    return low > 0 and found.ratio >= WORTH_SEEING
 
 
 def shows_now(tried: Tried, seconds: float) -> bool:

@@ -1,9 +1,9 @@
 """Whether a plan computes the job's own gradients and updates: asked of an arm, told as a verdict.
 
-The plain job is asked once in a search, in an arm of its own, and what it answers is kept in a folder; every plan then
-costs one arm of eight steps. A plan that should not touch the gradients at all is first asked for less: whether they
-are the same to the last bit, which needs no reference (same_gradients.py). What is compared stands in gradients.py, how
-it is judged in measure/oracle.py. An arm that fails on the way is a proof that was not passed.
+The plain job is asked for its references once in a search, in an arm of its own, and they are kept in a folder; every
+plan then costs one arm of eight steps. A plan that should not touch the gradients at all is first asked for less:
+whether they are the same to the last bit, which needs no reference (same_gradients.py). What is compared stands in
+gradients.py, how it is judged in measure/oracle.py. An arm that fails on the way is a proof that was not passed.
 
 A plan that does not pass is asked once more, on the eight batches after these. Where the job has kinks, an honest plan
 can have one flip of an activation that all neighbours of the plain job lack; it does not have it twice. A wrong
@@ -54,7 +54,7 @@ class GradientProof:
 
 class GradientProver:
     """Proves plans of one job. folder: an empty one, for what the plain job keeps: some 12 bytes for every number that
-    is trained, times the steps. It is filled when the first plan is proven; whoever gave it removes it."""
+    is trained, times the steps. It is filled as plans are proven; whoever gave it removes it."""
 
     def __init__(self, arms: Arms, folder: Path, *, steps: int = STEPS, limit_seconds: float = LIMIT_SECONDS) -> None:
         self._arms, self._folder, self._steps, self._limit = arms, folder, steps, limit_seconds

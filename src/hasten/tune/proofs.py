@@ -9,7 +9,8 @@ Each is put to the proof of its own claim, and what passes has passed together, 
 
 Where a choice falls, its technique is not lost with it: the next fastest of its values, of those that were faster
 beside the same plan, takes its place and is proven as well. It was not the fastest, and what it is worth in this plan
-is for the confirmation to say, as of all others.
+is for the confirmation to say, as of all others. What was given up: the values beside one that took a large lead left
+before they were known, and are no runners-up of it.
 
 Nothing is proven twice in one search, and nothing is believed of an earlier one: proofs are cheap beside trials, and a
 file of trials is data that anybody may have written.

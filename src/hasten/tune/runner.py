@@ -1,7 +1,8 @@
 """One arm in a heat, and what was seen of it so far.
 
-It stays alive between its windows, as long as all arms of a heat fit beside each other. Where they do not, it gives its
-place to the next one after each turn, and is a new process at the next: the same windows, paid for with a start each.
+It stays alive between its windows, as long as all arms of a heat fit beside each other, and may be asked to go on in
+another process. Where they do not fit, it gives its place to the next one after each turn, and is a new process at the
+next: the same windows, paid for with a start each.
 
 What a process pays once is told apart from what it pays for every step and every evaluation: the build, the first
 batch, what the first windows take beyond those after them, and what the first evaluation takes beyond the others.
@@ -49,11 +50,12 @@ class Runner:
     steps: int
     resident: bool
     windows: list[Window] = field(default_factory=list[Window])
-    evaluations: list[float] = field(default_factory=list[float])
+    evaluations: list[float] = field(default_factory=list[float])  # of warm processes
     turns: list[float] = field(default_factory=list[float])
     memory: list[int] = field(default_factory=list[int])
     _losses: tuple[float, ...] | None = None  # of its first run, once that is over
     _starts: list[tuple[float, float | None, Window]] = field(default_factory=list[tuple[float, float | None, Window]])
+    _cold: list[float] = field(default_factory=list[float])  # the first evaluation of each process
     _arm: Arm | None = None
     _alive: ExitStack = field(default_factory=ExitStack)
 
@@ -74,9 +76,14 @@ class Runner:
                 self.windows.append(arm.window(self.steps))
             self.memory.append(arm.peak_bytes)
             if evaluates:
-                self.evaluations.append(arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"])
+                self._evaluate(arm)
 
         self._with_arm(measured)
+
+    def _evaluate(self, arm: Arm) -> None:
+        seconds = arm.ask("evaluate", seconds=EVALUATION_SECONDS)["seconds"]
+        first = len(self._cold) < len(self._starts)
+        (self._cold if first else self.evaluations).append(seconds)
 
     def measure_turn(self) -> None:
         """The wait for a new epoch's first batch, unless its windows have met one."""
@@ -104,13 +111,13 @@ class Runner:
         stepped = base if base is not None and self.entry.same_steps else self
         rounds = len(self.memory)
         step = median(window.seconds_per_step for window in stepped.windows)
-        first, *later = self.evaluations or [0.0]
-        cold = max(first - median(later), 0.0) if later else 0.0
+        warm = self.evaluations or self._cold
+        cold = max(median(self._cold) - median(warm), 0.0) if self._cold else 0.0
         return Seen(
             windows=tuple(replace(window, arm=self.entry.name) for window in stepped.windows[:rounds]),
             one_off=cold + median(one_off(*start, step) for start in stepped._starts),
             turns=tuple(stepped.all_turns),
-            evaluations=tuple(later or self.evaluations),
+            evaluations=tuple(warm),
             peak_bytes=max(self.memory, default=0),
         )
 
@@ -136,9 +143,8 @@ class Runner:
     def _started(self) -> Arm:
         arm = self._alive.enter_context(self.arms.start(self.entry.name, self.entry.plan))
         first = arm.window(WARM_UP_STEPS)
-        if (
-            self.steps > WARM_UP_STEPS and not self.entry.same_steps
-        ):  # steps so long that a window has one of them are slower in the first alone
+        # Steps so long that a window has one of them are slower in the first alone.
+        if self.steps > WARM_UP_STEPS and not self.entry.same_steps:
             more = arm.window(self.steps)
             first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
         self._starts.append((arm.build_seconds, arm.first_turn, first))

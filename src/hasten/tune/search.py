@@ -155,11 +155,17 @@ class Search:
         and then to longer windows."""
         arms = 3 + (len(base) if len(base) > 1 else 0) + (len(base) > len(doubtful) > 1)
         evaluated = look.evaluations_at_the_end * look.evaluating_seconds
-        left = (self._ledger.seconds_left - REPORT_SECONDS) / SLACK / arms - look.arm_start_seconds - evaluated
+        start = max([look.arm_start_seconds, *(self._one_off(choice) for choice in base)])
+        left = (self._ledger.seconds_left - REPORT_SECONDS) / SLACK / arms - start - evaluated
         spare = left - LEAST_PAIRS * look.window_seconds
-        more = min(max(math.floor(spare / look.arm_start_seconds), 0), MOST_STARTS - 1)
-        left -= more * look.arm_start_seconds
+        more = min(max(math.floor(spare / start), 0), MOST_STARTS - 1)
+        left -= more * start
         return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS), 1 + more
+
+    def _one_off(self, choice: Choice) -> float:
+        """Seconds that an arm with this choice paid once, such as for compiling."""
+        last = self._ledger.last_trial(choice)
+        return 0.0 if last is None or last.costs is None else last.costs.one_off
 
     # ── for the report ──────────────────────────────────────────────────────────────────────────────────────────────
 

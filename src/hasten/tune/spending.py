@@ -125,21 +125,29 @@ def _evaluation_seconds(trial: Trial) -> float:
     return trial.evaluate(EVALUATION_SECONDS)["seconds"]
 
 
-def _saved_tensors(trial: Trial) -> int:
-    """That the forward passes of one step keep for their backward passes: about as many as there are operations."""
+def _saved_tensors(trial: Trial) -> int | None:
+    """That the forward passes of one step keep for their backward passes: about as many as there are operations. None
+    where the job forbids to look, as torch.func.grad does."""
     saved = 0
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal saved
         saved += 1
-        return tensor
+        return tensor.detach()  # torch: the tensor itself would be kept alive by a circle of references
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        trial.window(1)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            trial.window(1)
+    except RuntimeError as error:
+        if "saved tensor" not in str(error):
+            raise
+        trial.begin_anew()  # the step was left in its middle
+        trial.window(WARM_UP_STEPS)
+        return None
     return saved
 
 
-def _around(run: Run, peak_bytes: int, saved_tensors: int) -> Around:
+def _around(run: Run, peak_bytes: int, saved_tensors: int | None) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(

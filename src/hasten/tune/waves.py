@@ -7,8 +7,8 @@ is much shorter now. A wave that adds nothing is the last. One in which a choice
 it all others take less time to try, and what they save is a larger share.
 
 What looked faster and was not surely so is not lost. As far as there is time for it, it goes with the plan into the
-last heat as doubtful, and stays where the plan without it is surely slower (final.py). With a winner it joins at once
-if it looks much faster and leaves all bits as they are.
+last heat as doubtful, and stays where the plan without it is slower again (final.py). If it looks much faster and
+leaves all bits as they are, it joins with the next winner, so that others are tried on top of it as well.
 
 Values of one technique that lie in a row, such as sizes of a microbatch, are tried two at first, and further ones only
 as long as each is better than the one before. Compiling is tried last, on top of all that joined, and by itself: one
@@ -24,15 +24,15 @@ from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import (
+    AT_ONCE,
     EVALUATION_ALONE,
     Left,
     allowed,
     changes_training,
     first_values,
-    joined,
     plan_of,
     row_of,
     same,
@@ -43,7 +43,8 @@ from hasten.tune.candidates import (
 )
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import AGAIN, PLAIN
-from hasten.tune.heat import Outcome, Pace, is_known, run_heat
+from hasten.tune.heat import CLEAR, Outcome, Pace, is_known, run_heat
+from hasten.tune.joined import Joined
 from hasten.tune.ledger import Ledger
 from hasten.tune.look import Look
 from hasten.tune.needed import arm_seconds, end_seconds, heat_seconds
@@ -58,36 +59,6 @@ CONTROLS = 2  # the base, and in the first heat the base once more
 MOST_WAVES = 6
 LOOKS_MUCH_FASTER = 1.1  # what looks to be worth so much joins at once, if it can do no harm
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that it is adopted before them
-MOST_DOUBTFUL = 2  # of these, every plan without some of them has an arm of its own in the last heat
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Joined:
-    """What came to the plan. sure: the choices that were faster, in the order they joined; doubtful: those that only
-    looked faster, to be asked again on top of them."""
-
-    sure: tuple[Choice, ...] = ()
-    doubtful: tuple[Choice, ...] = ()
-
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        return (*self.sure, *self.doubtful)
-
-    def with_winners(self, winners: Sequence[Choice]) -> Joined:
-        """A doubtful choice gives way to a winner that it does not go with."""
-        sure = joined(self.sure, winners)
-        kept = [choice for choice in self.doubtful if choice in joined(sure, [choice])]
-        return Joined(sure=sure, doubtful=tuple(each for each in kept if not _has_technique(sure, each)))
-
-    def with_doubtful(self, more: Sequence[Choice], has_time: Callable[[tuple[Choice, ...]], bool]) -> Joined:
-        """has_time: for these doubtful ones."""
-        doubtful = self.doubtful
-        for choice in more:
-            before, whole = (*self.sure, *doubtful), (*doubtful, choice)
-            legal = with_choice(before, choice) is not None and not _has_technique(before, choice)
-            if legal and len(whole) <= MOST_DOUBTFUL and has_time(whole):
-                doubtful = whole
-        return Joined(sure=self.sure, doubtful=doubtful)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -98,7 +69,7 @@ class Waves:
     ledger: Ledger
     plain: Look
     look_at: Callable[[Sequence[Choice]], Look]
-    _undecided: list[Choice] = field(default_factory=list[Choice])  # of heats that ended before
+    _undecided: list[Choice] = field(default_factory=list[Choice])  # when another's lead ended their heat
 
     def run(self) -> Joined:
         """Raises ArmFailed when the plain job fails."""
@@ -108,19 +79,25 @@ class Waves:
             winners = _winners([tried for tried in results if self.ledger.is_sound(tried.choice)])
             if not winners:
                 break
-            added = base.with_winners(winners).with_doubtful(self._same_bits(results), lambda choices: True)
-            try:
-                look = self.look_at(added.choices)
-            except ArmFailed as failure:
-                self.ledger.note_failure([each for each in added.choices if each not in base.choices], failure)
-                added = base
-            base, since = added, [each for each in added.choices if each not in base.choices]
+            sure, before = base.with_winners(winners), base
+            base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results)), look)
+            since = [each for each in base.choices if each not in before.choices]
         base = base.with_winners(_winners(self._compiled(look, base.choices)))
 
         def has_time(doubtful: tuple[Choice, ...]) -> bool:
             return self._end_seconds(look, base.sure, doubtful) < self.ledger.seconds_left
 
         return base.with_doubtful(self._looking_faster(self.ledger.tried), has_time)
+
+    def _looked_at(self, base: Joined, sure: Joined, whole: Joined, look: Look) -> tuple[Joined, Look]:
+        """The whole with a look at it, or what is sure of it, or the base and its own look, where the others fail."""
+        for plan in (whole, sure) if whole != sure else (sure,):
+            try:
+                return plan, self.look_at(plan.choices)
+            except ArmFailed as failure:
+                if plan == sure:
+                    self.ledger.note_failure([each for each in plan.choices if each not in base.choices], failure)
+        return base, look
 
     def _looking_faster(self, results: Sequence[Tried]) -> list[Choice]:
         """What looked faster when it was tried last, by the seconds that it seemed to save."""
@@ -138,14 +115,24 @@ class Waves:
         wave = self._choices(look, base, since)
         first, waiting = first_values(choice for choice in wave if choice.technique != COMPILE)
         results = self._heats(look, base, first)
-        while waiting and not _has_lead(results) and (onward := _next_values(waiting, results)):
+        while waiting and not self._has_lead(results) and (onward := _next_values(waiting, results)):
             waiting = [choice for choice in waiting if choice not in onward]
             results += self._heats(look, base, onward)
-        if _has_lead(results):
+        if self._has_lead(results):
+            self._leave_undecided(results)
             return results
         reason = "its values before did not get better from one to the next"
         self.ledger.leave([Left(choice=choice, reason=reason) for choice in waiting], base)
         return results
+
+    def _has_lead(self, results: Sequence[Tried]) -> bool:
+        faster = [tried for tried in results if tried.verdict == "faster" and _ratio(tried) >= LEAD]
+        return any(self.ledger.is_sound(tried.choice) for tried in faster)
+
+    def _leave_undecided(self, results: Sequence[Tried]) -> None:
+        decided = [tried.choice for tried in results if not _is_undecided(tried)]
+        left = [*self._undecided, *(tried.choice for tried in results if _is_undecided(tried))]
+        self._undecided = [choice for choice in left if not any(same(choice, each) for each in decided)]
 
     def _compiled(self, look: Look, base: tuple[Choice, ...]) -> list[Tried]:
         compiled = [choice for choice in self._choices(look, base, base) if choice.technique == COMPILE]
@@ -160,22 +147,26 @@ class Waves:
         proposed = [choice for choice in look.proposed if only is None or choice.technique in only]
         found, refused = allowed(proposed, self.ledger.options.ceiling)
         found = [each for each in found if not changes_training(each)]  # which target.py judges
-        found = [each for each in found if with_choice(base, each) is not None and self._is_open(each, look, since)]
+        found = [
+            each for each in found if with_choice(base, each) is not None and self._is_open(each, look, base, since)
+        ]
         found, hopeless = worth_trying(found, look.bounds(), look.run_seconds, partial(arm_seconds, look))
         self.ledger.leave(([*refused] if since is None else []) + hopeless, base)
         return found
 
-    def _is_open(self, choice: Choice, look: Look, since: Sequence[Choice] | None) -> bool:
+    def _is_open(self, choice: Choice, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> bool:
         """Whether it is to be tried in this wave: for the first time, or because its answer may be another now."""
         if since is None or tried_again(choice.technique, since):
             return True
-        last = self.ledger.last_trial(choice)
-        if any(same(choice, each) for each in self._undecided):
+        if any(same(choice, each) for each in self._undecided) or self.ledger.remembered(choice, base) is not None:
             return True
+        last = self.ledger.last_trial(choice)
         if last is not None:
             return shows_now(last, look.run_seconds)
         row = [tried for tried in self.ledger.tried if tried.verdict != "skipped" and _in_a_row(tried.choice, choice)]
-        return not row or row[-1].verdict == "faster" or any(shows_now(tried, look.run_seconds) for tried in row)
+        if len(row) < AT_ONCE or row[-1].verdict == "faster":
+            return True
+        return any(shows_now(tried, look.run_seconds) for tried in row)
 
     # ── heats ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -193,12 +184,13 @@ class Waves:
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         for waiting in (training, evaluating):
-            while (
-                waiting and not _has_lead(results) and (heat := self._next_heat(look, base, waiting, in_time=in_time))
-            ):
+            while waiting and not (in_time and self._has_lead(results)):
+                heat = self._next_heat(look, base, waiting, in_time=in_time)
+                if not heat:
+                    break
                 waiting = [choice for choice in waiting if choice not in heat]
                 results += self._heat(look, base, heat, in_time=in_time)
-            if not _has_lead(results):
+            if not self._has_lead(results):
                 self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
         return results
 
@@ -229,13 +221,13 @@ class Waves:
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True, same_steps=evaluates))
         self.ledger.heats += 1
         resident = len(heat) + CONTROLS <= look.room
-        end = self._end_seconds(look, [*base, *heat])
+        end = self._end_seconds(look, _one_of_each(base, heat))
 
         def known(ratios: Sequence[float]) -> bool:
             return is_known(ratios) or (in_time and self.ledger.seconds_left < end)
 
         steps = 1 if evaluates else look.steps_in(WINDOW_SECONDS)
-        pace = Pace(steps=steps, resident=resident, known=known, over=_is_lead)
+        pace = Pace(steps=steps, resident=resident, known=known, over=_is_lead if in_time else None)
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
         outcome = run_heat(
             self.arms, Entry(name=PLAIN, plan=plan_of(base)), entries, pace, look.length, watching(self.ledger, on)
@@ -244,19 +236,19 @@ class Waves:
             noise = _speedup_of(AGAIN, outcome, look)
             self.ledger.keep(Noise(speedup=noise, window_steps=pace.steps))
         results = [_tried(choice, base, outcome, look) for choice in heat]
-        ended = any(_is_lead(ratios) for ratios in outcome.early.values())
-        self._undecided = [each for each in heat if ended and not is_known(outcome.early.get(str(each), (1.0, 1.0)))]
         for tried in results:
             self.ledger.note(tried)
             if tried.choice.preserves is Preserves.BITS and (tried.verdict == "faster" or looks_faster(tried)):
                 losses = outcome.losses
                 self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
+        if outcome.over:
+            self._leave_undecided(results)
         return results
 
     def _has_time_for(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> bool:
         """Whether a heat leaves time for the end."""
         seconds = heat_seconds(look, heat, 1 if self.ledger.heats else CONTROLS)
-        return seconds + self._end_seconds(look, [*base, *heat]) < self.ledger.seconds_left
+        return seconds + self._end_seconds(look, _one_of_each(base, heat)) < self.ledger.seconds_left
 
     def _end_seconds(self, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(self.plain, look, sure, doubtful, self.ledger.options.seconds)
@@ -311,17 +303,20 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
     return list(onward.values())
 
 
-def _has_technique(choices: Sequence[Choice], one: Choice) -> bool:
-    return any(one.technique == choice.technique for choice in choices)
-
-
 def _is_lead(ratios: Sequence[float]) -> bool:
     found = early_speedup(ratios)
     return is_gain(found) and found.ratio >= LEAD
 
 
-def _has_lead(results: Sequence[Tried]) -> bool:
-    return any(each.verdict == "faster" and _ratio(each) >= LEAD for each in results)
+def _is_undecided(tried: Tried) -> bool:
+    """Whether it left early and may be clearly faster all the same."""
+    found = tried.speedup
+    return tried.verdict == "no difference" and found is not None and found.pairs < LEAST_PAIRS and found.high > CLEAR
+
+
+def _one_of_each(base: Sequence[Choice], heat: Sequence[Choice]) -> list[Choice]:
+    """The most that can join: of each technique one."""
+    return list({choice.technique: choice for choice in (*base, *heat)}.values())
 
 
 def _in_a_row(one: Choice, other: Choice) -> bool:
