@@ -13,7 +13,7 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
 from hasten.measure.budget import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
-from hasten.tune.bounds import OPERATION_SECONDS, REACH, REMEDIED, Around, bounds_of, order, parts_of
+from hasten.tune.bounds import FAULT_SECONDS, OPERATION_SECONDS, REACH, REMEDIED, Around, bounds_of, order, parts_of
 
 ALONE = Around(on_cpu=True, reads_beside=False, memory_full=False, saved_tensors=10**9)
 RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
@@ -154,3 +154,12 @@ def test_full_memory_promises_nothing_where_it_is_not_full():
     treats = {"microbatch": "MEMORY_FULL"}
     assert bounds_of(BUDGET, RUN, ALONE, treats)["microbatch"].promise == 0
     assert bounds_of(BUDGET, RUN, replace(ALONE, memory_full=True), treats)["microbatch"].promise > 0
+
+
+def test_page_faults_promise_what_they_cost_and_are_told_as_counted_on_a_processor_alone():
+    treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward) / FAULT_SECONDS
+    whole = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=False), treats)["allocator"]
+    found = bounds_of(BUDGET, RUN, replace(ALONE, page_faults=a_tenth), treats)["allocator"]
+    assert found.promise == found.counted == pytest.approx(0.1 * whole.promise)
+    assert whole.counted == 0
+    assert bounds_of(BUDGET, RUN, ALONE, treats)["allocator"].counted == 0

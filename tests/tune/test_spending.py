@@ -317,8 +317,12 @@ def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     trial = Trial(small_job(train=rows), plan, "small")
     found = Around(**spending(trial, 1)["around"])
     trial.close()
-    on_cpu, saved = trial.run.device.type == "cpu", found.saved_tensors
-    assert found == Around(on_cpu=on_cpu, reads_beside=beside, memory_full=False, saved_tensors=saved)
+    on_cpu, saved, faults = trial.run.device.type == "cpu", found.saved_tensors, found.page_faults
+    assert found == Around(
+        on_cpu=on_cpu, reads_beside=beside, memory_full=False, saved_tensors=saved, page_faults=faults
+    )
+    assert faults >= 0
+    assert saved is not None
     assert 1 <= saved < 20  # of a model of a few layers
 
 

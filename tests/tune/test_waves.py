@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.trials import Costs, Proven, Tried
 from hasten.tune.arms import Arms
+from hasten.tune.bounds import FAULT_SECONDS
 from hasten.tune.joined import Joined
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look, look_at
@@ -78,8 +80,20 @@ def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_pr
         tried(WORKERS, 1.2, "no difference"),
         tried(WORKERS, 0.9, "slower"),  # its last trial
     )
-    assert asked._looking_faster(asked.ledger.tried) == [ALLOCATOR, FUSED]
-    assert asked._same_bits([*asked.ledger.tried, tried(FUSED, 1.2, "no difference")]) == [ALLOCATOR]
+    assert asked._looking_faster(asked.ledger.tried, look) == [ALLOCATOR, FUSED]
+    assert asked._same_bits(asked.ledger.tried, look) == [ALLOCATOR]
+
+
+def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_unless_it_was_slower(look: Look):
+    computing = replace(look.budget, forward=0.5, backward=0.4, python=0.1)
+    faults = replace(look.around, page_faults=0.1 / FAULT_SECONDS)  # a tenth of every step
+    treats = {**look.treats, "allocator": "SLOW_ALLOCATION"}
+    counted = replace(look, around=faults, treats=treats, budget=computing, step_seconds=1.0)
+    asked = waves(look, tried(ALLOCATOR, 0.97, "no difference"))
+    assert asked._same_bits(asked.ledger.tried, look) == []
+    assert asked._same_bits(asked.ledger.tried, counted) == [ALLOCATOR]
+    asked = waves(look, tried(ALLOCATOR, 0.9, "slower"))
+    assert asked._looking_faster(asked.ledger.tried, counted) == []
 
 
 def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(look: Look):

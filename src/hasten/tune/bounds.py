@@ -40,7 +40,8 @@ class Around:
     on_cpu: bool
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
-    saved_tensors: int | None  # by the forward passes of one step, for the backward passes; None where nobody may look
+    saved_tensors: int | None = None  # by the forward passes of a step, for the backward passes; None: nobody may look
+    page_faults: float = 0.0  # of a step, for pages that the system gives the process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,9 +90,16 @@ REACH: Mapping[str, Reach] = {
     "threads": Reach(always=EVERYTHING),
 }
 
+FAULT_SECONDS = 1e-6
+"""What a page fault is taken to cost, with clearing the page: a step that has none took so much less for each that it
+had before, in three jobs on the two cores of the records."""
+
 OPERATION_SECONDS = 20e-6
 """What launching an operation is taken to cost, forward and backward: where operations are much longer than that, that
 there are many of them is no symptom."""
+
+COUNTED = frozenset({"SLOW_ALLOCATION"})
+"""Symptoms that are counted in a few steps, whatever noise there is in their seconds."""
 
 RARELY = frozenset({"flush_denormals"})
 """They reach everything, and change nothing but in jobs of which no budget can tell: those with tiny numbers."""
@@ -117,12 +125,14 @@ class Bound:
     """most_gain: on the time to finish the planned run, 1 or more; an upper bound, infinite where there is none.
 
     promise: share of the planned run, 0 to 1, in which what the technique is a remedy for shows.
+    counted: share of the planned run that was counted in events, of a symptom that can be; 0 of any other.
     reason: a sentence for the candidate that is skipped because its bound is too small to be seen.
     """
 
     most_gain: float
     promise: float
     reason: str
+    counted: float = 0.0
 
 
 def parts_of(technique: str, around: Around) -> Parts:
@@ -147,8 +157,9 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
         found[technique] = Bound(
             most_gain=most_gain(budget, run, parts),
-            promise=share(budget, run, shows) * _presence(symptom, budget, around),
+            promise=(promise := share(budget, run, shows) * _presence(symptom, budget, around)),
             reason=reason(budget, run, parts),
+            counted=promise if symptom in COUNTED and around.on_cpu else 0.0,
         )
     return found
 
@@ -157,9 +168,11 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
     """How far a symptom is there, from 0 to 1, as the budget's steps tell."""
     if symptom == "MEMORY_FULL":
         return float(around.memory_full)
-    if symptom == "MANY_SMALL_OPERATIONS" and around.saved_tensors is not None:
-        computing = budget.forward + budget.backward
-        return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing) if computing > 0 else 1.0
+    computing = budget.forward + budget.backward
+    if symptom == "SLOW_ALLOCATION" and around.on_cpu and computing > 0:
+        return min(1.0, around.page_faults * FAULT_SECONDS / computing)
+    if symptom == "MANY_SMALL_OPERATIONS" and around.saved_tensors is not None and computing > 0:
+        return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing)
     return 1.0
 
 

@@ -10,7 +10,6 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
 from hasten.tune.candidates import Left, same
 from hasten.tune.fate import ArmFailed
-from hasten.tune.objective import looks_faster
 
 SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
 
@@ -61,8 +60,8 @@ class Ledger:
             self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
-        """What an earlier search found out about a choice on top of these. A failure is tried again; so is a gain that
-        claims bits and was not yet compared."""
+        """What an earlier search found out about a choice on top of these. A failure is tried again; so is what claims
+        bits, may join, and was not yet compared."""
         for tried in self.known:
             if not isinstance(tried, Tried) or not same(tried.choice, choice) or tried.verdict in ("skipped", "failed"):
                 continue
@@ -93,4 +92,4 @@ class Ledger:
 
 
 def _claims_bits(tried: Tried) -> bool:
-    return tried.choice.preserves is Preserves.BITS and (tried.verdict == "faster" or looks_faster(tried))
+    return tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference")

@@ -25,7 +25,7 @@ other, so the step is longer than one that nobody looks into; PlannedRun.step_se
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,14 +70,16 @@ def spending(trial: Trial, steps: int) -> dict[str, Any]:
     trial.make_room(steps)
     clock = _Clock(trial.run)
     with phases_told(trial.run, clock):
+        faults = _page_faults()
         window = trial.window(steps)
+        faults = _page_faults() - faults
     taken = window["steps"]
     seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
     # The parts lie apart from each other inside the window, so less than nothing can only be a rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
     seconds[Part.EVALUATION] = _evaluation_seconds(trial)
     spent = {part.value: value for part, value in seconds.items()}
-    around = _around(trial.run, window["peak_bytes"], saved_tensors)
+    around = replace(_around(trial.run, window["peak_bytes"]), saved_tensors=saved_tensors, page_faults=faults / taken)
     return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
 
 
@@ -147,12 +149,20 @@ def _saved_tensors(trial: Trial) -> int | None:
     return saved
 
 
-def _around(run: Run, peak_bytes: int, saved_tensors: int | None) -> Around:
+def _page_faults() -> int:
+    """That this process has had without reading from a disk: pages of memory that the system gave it."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _around(run: Run, peak_bytes: int) -> Around:
     machine, on_cpu = run.setup.machine, run.device.type == "cpu"
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
         on_cpu=on_cpu,
         reads_beside=run.setup.loader.workers > 0,
-        saved_tensors=saved_tensors,
         memory_full=there > 0 and peak_bytes > FULL * there,
     )

@@ -58,6 +58,7 @@ IN_THE_FIRST_HEAT = 4  # fewer, as one of the most promising is the likeliest to
 CONTROLS = 2  # the base, and in the first heat the base once more
 MOST_WAVES = 6
 LOOKS_MUCH_FASTER = 1.1  # what looks to be worth so much joins at once, if it can do no harm
+COUNTS = 0.02  # share of the planned run from which on what was counted is worth a remedy
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that it is adopted before them
 
 
@@ -80,14 +81,14 @@ class Waves:
             if not winners:
                 break
             sure, before = base.with_winners(winners), base
-            base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results)), look)
+            base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results, look)), look)
             since = [each for each in base.choices if each not in before.choices]
         base = base.with_winners(_winners(self._compiled(look, base.choices)))
 
         def has_time(doubtful: tuple[Choice, ...]) -> bool:
             return self._end_seconds(look, base.sure, doubtful) < self.ledger.seconds_left
 
-        return base.with_doubtful(self._looking_faster(self.ledger.tried), has_time)
+        return base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
 
     def _looked_at(self, base: Joined, sure: Joined, whole: Joined, look: Look) -> tuple[Joined, Look]:
         """The whole with a look at it, or what is sure of it, or the base and its own look, where the others fail."""
@@ -99,16 +100,20 @@ class Waves:
                     self.ledger.note_failure([each for each in plan.choices if each not in base.choices], failure)
         return base, look
 
-    def _looking_faster(self, results: Sequence[Tried]) -> list[Choice]:
-        """What looked faster when it was tried last, by the seconds that it seemed to save."""
-        last = [tried for tried in results if tried is self.ledger.last_trial(tried.choice) and looks_faster(tried)]
+    def _looking_faster(self, results: Sequence[Tried], look: Look) -> list[Choice]:
+        """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no difference
+        that was seen, but is a remedy for something that was counted."""
+        last = [tried for tried in results if tried is self.ledger.last_trial(tried.choice)]
+        last = [tried for tried in last if looks_faster(tried) or _remedies_what_was_counted(tried, look)]
         found = [tried.choice for tried in sorted(last, key=_saved_seconds, reverse=True)]
         return [choice for choice in found if self.ledger.is_sound(choice)]
 
-    def _same_bits(self, results: Sequence[Tried]) -> list[Choice]:
+    def _same_bits(self, results: Sequence[Tried], look: Look) -> list[Choice]:
         """What looked much faster and had the plain job's bits, which costs no further proof."""
-        much = [tried for tried in results if _ratio(tried) >= LOOKS_MUCH_FASTER]
-        return [choice for choice in self._looking_faster(much) if choice.preserves is Preserves.BITS]
+        much = [
+            tried for tried in results if _ratio(tried) >= LOOKS_MUCH_FASTER or _remedies_what_was_counted(tried, look)
+        ]
+        return [choice for choice in self._looking_faster(much, look) if choice.preserves is Preserves.BITS]
 
     def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
         """since: what joined the base after the last wave; None before the first one."""
@@ -238,7 +243,7 @@ class Waves:
         results = [_tried(choice, base, outcome, look) for choice in heat]
         for tried in results:
             self.ledger.note(tried)
-            if tried.choice.preserves is Preserves.BITS and (tried.verdict == "faster" or looks_faster(tried)):
+            if tried.choice.preserves is Preserves.BITS and tried.verdict in ("faster", "no difference"):
                 losses = outcome.losses
                 self.ledger.note(same_losses(tried.choice, losses[PLAIN], losses[str(tried.choice)]))
         if outcome.over:
@@ -306,6 +311,12 @@ def _next_values(waiting: Sequence[Choice], results: Sequence[Tried]) -> list[Ch
 def _is_lead(ratios: Sequence[float]) -> bool:
     found = early_speedup(ratios)
     return is_gain(found) and found.ratio >= LEAD
+
+
+def _remedies_what_was_counted(tried: Tried, look: Look) -> bool:
+    """Whether it made no difference that was seen, and treats what surely takes a share that would be seen."""
+    bound = look.bounds().get(tried.choice.technique)
+    return tried.verdict == "no difference" and bound is not None and bound.counted >= COUNTS
 
 
 def _is_undecided(tried: Tried) -> bool:
