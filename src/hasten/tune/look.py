@@ -20,7 +20,7 @@ from hasten.tune.candidates import plan_of
 from hasten.tune.key import environment_of, key_of
 from hasten.tune.limits import room_for
 from hasten.tune.objective import Length
-from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, WINDOW_SECONDS
+from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS
 from hasten.tune.spending import ask_budget
 from hasten.tune.survey import choice_of
 
@@ -61,7 +61,7 @@ class Look:
     @property
     def arm_start_seconds(self) -> float:
         """Of an arm, until its first window that counts."""
-        more = WINDOW_SECONDS if self.step_seconds < WINDOW_SECONDS else 0.0
+        more = WARM_UP_WINDOWS * WINDOW_SECONDS if self.step_seconds < WINDOW_SECONDS else 0.0
         return self.start_seconds + WARM_UP_STEPS * self.step_seconds + more
 
     def bounds(self) -> dict[str, Bound]:

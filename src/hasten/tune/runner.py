@@ -21,7 +21,7 @@ from hasten.measure.paired import Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
 
-WARM_UP_STEPS = 1  # and, of short steps, a window that is not counted
+WARM_UP_STEPS, WARM_UP_WINDOWS = 1, 2  # of short steps both, before the first window that is counted
 WINDOW_SECONDS = 0.2  # of one window, where a step is not longer
 EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 Answer = TypeVar("Answer")
@@ -145,7 +145,7 @@ class Runner:
         first = arm.window(WARM_UP_STEPS)
         # Steps so long that a window has one of them are slower in the first alone.
         if self.steps > WARM_UP_STEPS and not self.entry.same_steps:
-            more = arm.window(self.steps)
+            more = arm.window(WARM_UP_WINDOWS * self.steps)
             first = Window(arm=more.arm, steps=first.steps + more.steps, seconds=first.seconds + more.seconds)
         self._starts.append((arm.build_seconds, arm.first_turn, first))
         return arm
