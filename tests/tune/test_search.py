@@ -96,19 +96,26 @@ def test_what_does_nothing_is_not_kept():
     assert search.verdicts() == {"flush_denormals = True": "no difference"}
 
 
-def kept_in_noise(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
-    """Of so many searches among what does nothing, how many kept it. Steps and processes differ by 1 % each."""
-    patch.setenv("HASTEN_TEST_NOISE", "0.01")
-    patch.setenv("HASTEN_TEST_OFFSET", "0.01")
-    kept = 0
+def in_noise(
+    seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch, noise: float, *only: str, function: str = "job"
+) -> Iterator[tuple[Searched, int]]:
+    """A search for each seed, and how many processes it had. noise: by which steps differ, and processes as well."""
+    patch.setenv("HASTEN_TEST_NOISE", str(noise))
+    patch.setenv("HASTEN_TEST_OFFSET", str(noise))
     for seed in seeds:
         processes = folder / str(seed)
         processes.mkdir()
         patch.setenv("HASTEN_TEST_SEED", str(seed))
         patch.setenv("HASTEN_TEST_PROCESSES", str(processes))
-        search = searched("flush_denormals", function="indifferent")
+        yield searched(*only, function=function), len(list(processes.iterdir()))
+
+
+def kept_in_noise(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches among what does nothing, how many kept it."""
+    kept = 0
+    for search, processes in in_noise(seeds, folder, patch, 0.01, "flush_denormals", function="indifferent"):
         assert set(search.verdicts().values()) & {"faster", "slower", "no difference"}
-        assert len(list(processes.iterdir())) >= 4  # the look, the base, the base again and the choice
+        assert processes >= 4  # the look, the base, the base again and the choice
         kept += search.found.proven is not None
     return kept
 
@@ -120,17 +127,10 @@ def test_what_does_nothing_is_not_kept_where_steps_and_processes_differ_by_chanc
 
 def kept_beside_a_gain(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
     """Of so many searches with a planted gain and two choices that do nothing, how many kept one of these."""
-    patch.setenv("HASTEN_TEST_NOISE", "0.02")
-    patch.setenv("HASTEN_TEST_OFFSET", "0.02")
     kept = 0
-    for seed in seeds:
-        processes = folder / str(seed)
-        processes.mkdir()
-        patch.setenv("HASTEN_TEST_SEED", str(seed))
-        patch.setenv("HASTEN_TEST_PROCESSES", str(processes))
-        choices = searched("microbatch", "flush_denormals", "allocator").choices()
-        assert "microbatch = 4" in choices
-        kept += len(choices) > 1
+    for search, _ in in_noise(seeds, folder, patch, 0.02, "microbatch", "flush_denormals", "allocator"):
+        assert "microbatch = 4" in search.choices()
+        kept += len(search.choices()) > 1
     return kept
 
 
