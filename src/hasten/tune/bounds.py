@@ -91,8 +91,8 @@ REACH: Mapping[str, Reach] = {
 }
 
 FAULT_SECONDS = 1e-6
-"""What a page fault is taken to cost, with clearing the page. It says who is tried sooner, and who is asked again; that a
-remedy is worth anything, only its windows say."""
+"""What a page fault is taken to cost, with clearing the page. It says who is tried sooner, and who is asked again. That
+a remedy is worth anything, only its windows say."""
 
 OPERATION_SECONDS = 20e-6
 """What launching an operation is taken to cost, forward and backward: where operations are much longer than that, that
