@@ -110,3 +110,37 @@ def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room
     assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
     assert [each.choice for each in final.confirmed.earned] == [HALF]
     assert told[-1] == final.confirmed
+
+
+@pytest.mark.parametrize(("job", "pairs"), [("job", 3), ("halved_by_either", 12)])
+def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_than_equal_arms_ever_are(
+    job: str, pairs: int
+):
+    """Of the second job the plan has a choice that does nothing for it."""
+    length, choices = Length(steps=100, epochs=1, evaluations=0), (HALF if job == "job" else THREADS,)
+    with Arms(f"{Path(__file__).with_name('clocked_jobs.py')}:{job}") as arms:
+        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, lambda _: None, room=10)
+    assert final.confirmed.noise.pairs == pairs
+    assert final.confirmed.noise.ratio == pytest.approx(1)
+
+
+def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_plan_without_it_was_measured():
+    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    flush = Choice(technique="flush_denormals", value=True)
+    heats = list[int]()
+    with Arms(f"{Path(__file__).with_name('clocked_jobs.py')}:job") as arms:
+        final = confirm(
+            arms,
+            (HALF, THREADS, flush),
+            Pace(steps=2, looks=()),
+            length,
+            lambda done, *_: heats.append(done),
+            told.append,
+            room=10,
+            has_time=lambda left: False,
+        )
+    assert heats == list(range(1, 13))
+    assert len(final.confirmed.choices) == 2
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert [each.choice for each in final.confirmed.earned if each.kept] == [*final.confirmed.choices]
+    assert told[-1] == final.confirmed

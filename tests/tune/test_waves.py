@@ -151,3 +151,25 @@ def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_sh
 def test_trying_an_evaluation_takes_none_of_the_steps_windows(look: Look):
     evaluating, stepping = arm_seconds(look, choice("evaluation_batch", 64)), arm_seconds(look, HALVES)
     assert stepping - evaluating == pytest.approx(5 * (look.window_seconds - look.evaluating_seconds))
+
+
+def test_of_several_winners_the_best_joins_and_those_that_there_is_time_to_prove_on_top_of_it(look: Look):
+    layout, half = choice("channels_last"), choice("precision", "bf16", Preserves.STATISTICS)
+    winners, look = (half, layout, ALLOCATOR), replace(look, step_seconds=0.05)
+    asked, results = waves(look), [tried(each, 1.0, "faster") for each in winners]
+    asked.ledger.tried += results
+    assert asked._in_time(look, Joined(), winners, results) == [*winners]
+    needed = asked._end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
+    asked.ledger.began -= asked.ledger.seconds_left - needed
+    kept = asked._in_time(look, Joined(), winners, results)
+    assert kept == [half, ALLOCATOR]
+    asked._leave_unproven(Joined(sure=tuple(kept)))
+    assert [(each.choice, each.verdict) for each in asked.ledger.tried[3:]] == [(layout, "skipped")]
+    assert "no time to prove it" in asked.ledger.tried[-1].reason
+
+
+def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(look: Look):
+    asked, heat = waves(look), [BF16, choice("channels_last"), ALLOCATOR]
+    longest = asked._longest_end(look, (), heat)
+    assert longest == max(asked._end_seconds(look, (each,)) for each in heat)
+    assert longest < asked._end_seconds(look, tuple(heat))

@@ -3,7 +3,8 @@
 The plan is the base of these heats, so all that is asked of it is asked beside the same windows. All arms are new
 processes on windows of their own: a search looks at many choices and keeps the luckiest, and here luck has to come
 twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process: where
-equal arms lie apart, the plan must lie farther.
+equal arms lie apart, the plan must lie farther. Where it surely lies much farther than they ever do, that process
+leaves early.
 
 What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
 here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
@@ -34,10 +35,11 @@ from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.heat import LOOKS, Outcome, Pace, Watch, run_heat
-from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_gain_again, speedup
+from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_gain_again, paired_totals, speedup
 from hasten.tune.runner import Entry
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
+FAR = 1.3  # a speed-up beside which it is no question how far equal arms lie apart
 Run = Callable[[Entry, Sequence[Entry]], Outcome]
 """(base, entries beside it) -> what a heat of them gave"""
 
@@ -60,12 +62,14 @@ def confirm(
     *,
     room: int,
     doubtful: Sequence[Choice] = (),
+    has_time: Callable[[Sequence[Choice]], bool] = lambda left: True,
 ) -> Final:
     """Confirm a plan, and take out what earns nothing until all that is left earns. Raises ArmFailed when the plain job
     or the whole plan fails.
 
     doubtful: two of its choices at most; proven: is told every plan that is beyond noise, so that an interruption loses
-    none; room: arms that fit into memory beside each other.
+    none; room: arms that fit into memory beside each other; has_time: for another heat, of these. Where there is none,
+    of several that earn nothing only the one that earns least goes: the plan without it was measured.
     """
     run = partial(_run, arms, pace, length, watch, room)
     while True:
@@ -89,6 +93,8 @@ def confirm(
             plain = found.outcome.seen[PLAIN]
             nothing = _confirmed((), plain, plain, confirmed.noise, (), length)
             return Final(confirmed=nothing, outcome=found.outcome)
+        if not has_time(left):
+            return _with_one_gone(found, proven, length)
         choices = left
 
 
@@ -102,6 +108,11 @@ def is_proven(confirmed: Confirmed) -> bool:
 def is_earning(ratios: Sequence[float]) -> bool:
     """Whether the plan is surely faster than without a choice, by the ratios of the plan without it."""
     return early_speedup(ratios).high < 1 / WORTH_SEEING
+
+
+def is_far(ratios: Sequence[float]) -> bool:
+    """Whether the plan is surely faster than another arm by more than equal arms differ, by the ratios of that."""
+    return early_speedup(ratios).high < 1 / FAR
 
 
 def _run(
@@ -120,7 +131,8 @@ def _run(
 
 def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], length: Length, room: int) -> Final:
     whole_plan = Entry(name=WHOLE, plan=plan_of(choices))
-    controls = [Entry(name=name, plan=plan_of([]), stays=True) for name in (PLAIN, AGAIN)]
+    plain, again = Entry(name=PLAIN, plan=plan_of([]), stays=True), Entry(name=AGAIN, plan=plan_of([]), known=is_far)
+    controls = [plain, again]
     shorter = {_without(choice): choice for choice in choices} if len(choices) > 1 else {}
     without_some = [_shorter(choices, [left], stays=_is_in(doubtful, left)) for left in shorter.values()]
     pairs = [pair for pair in combinations(choices, 2) if all(_is_in(doubtful, choice) for choice in pair)]
@@ -131,7 +143,7 @@ def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], l
     for control in controls:
         if control.name in outcome.failed:
             raise outcome.failed[control.name]
-    noise = speedup(outcome.seen[PLAIN], outcome.seen[AGAIN], length)
+    noise = _noise(outcome, length)
     outcomes = (
         [outcome] if together else [run(whole_plan, group) for group in in_groups(without_some, max(room - 1, 1))]
     )
@@ -191,6 +203,16 @@ def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Len
     return Earned(choice=left, speedup=found, kept=kept)
 
 
+def _noise(outcome: Outcome, length: Length) -> Speedup:
+    """How many times as fast as the plain job it is in its second process."""
+    plain, again = outcome.seen[PLAIN], outcome.seen[AGAIN]
+    if AGAIN not in outcome.early:
+        return speedup(plain, again, length)
+    beside = replace(plain, windows=plain.windows[: len(again.windows)])
+    pairs = zip(*paired_totals(beside, again, length), strict=True)
+    return early_speedup([before.seconds / after.seconds for before, after in pairs])
+
+
 def _distance(noise: Speedup) -> float:
     """How far equal arms lie apart, as a ratio; 1 where they need not."""
     return 1.0 if noise.low <= 1 <= noise.high else max(noise.ratio, 1 / noise.ratio)
@@ -202,6 +224,15 @@ def _with_all_kept(found: Final, proven: Callable[[Confirmed], None]) -> Final:
     kept = replace(found, confirmed=replace(found.confirmed, earned=earned))
     proven(kept.confirmed)
     return kept
+
+
+def _with_one_gone(found: Final, proven: Callable[[Confirmed], None], length: Length) -> Final:
+    """The plan without the choice that earns least, as it was measured; the whole plan where only that is proven."""
+    least = min((earned for earned in found.confirmed.earned if not earned.kept), key=lambda each: each.speedup.ratio)
+    shorter = _with_measured(found, [least.choice], length)
+    if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
+        found = shorter
+    return _with_all_kept(found, proven) if is_proven(found.confirmed) else found
 
 
 def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Final | None:

@@ -122,7 +122,7 @@ class _Heat:
         """Let those go whose result is known; all, when nobody but controls would be left."""
         ratios, rounds = self.ratios(), len(self.first.windows)
         candidates = [name for name, runner in self.running.items() if not runner.entry.stays]
-        known, until = [name for name in candidates if self.pace.known(ratios[name])], self.pace.control_rounds
+        known, until = [name for name in candidates if self._knows(name, ratios[name])], self.pace.control_rounds
         if (over := self.pace.over) is not None and any(over(ratios[name]) for name in candidates):
             known, self.over = list(self.running), True
         elif rounds < self.pace.rounds and until is not None and (rounds >= until or known == candidates):
@@ -134,6 +134,9 @@ class _Heat:
             if name in self.running and name not in self.failed:
                 self.early[name], self.gone[name] = self._ratios_of(self.running[name]), self.running.pop(name)
                 self.gone[name].end()
+
+    def _knows(self, name: str, ratios: Sequence[float]) -> bool:
+        return (self.running[name].entry.known or self.pace.known)(ratios)
 
     def ratios(self) -> dict[str, tuple[float, ...]]:
         return {name: self._ratios_of(runner) for name, runner in self.running.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from hasten.errors import JobError
@@ -60,9 +60,13 @@ class Look:
 
     @property
     def arm_start_seconds(self) -> float:
-        """Of an arm, until its first window that counts."""
-        more = WARM_UP_WINDOWS * WINDOW_SECONDS if self.step_seconds < WINDOW_SECONDS else 0.0
-        return self.start_seconds + WARM_UP_STEPS * self.step_seconds + more
+        """Of an arm with short windows."""
+        return self.seconds_to_start(self.steps_in(WINDOW_SECONDS))
+
+    def seconds_to_start(self, steps: int) -> float:
+        """Of an arm, until its first window of so many steps that counts."""
+        more = WARM_UP_WINDOWS * steps if steps > WARM_UP_STEPS else 0
+        return self.start_seconds + (WARM_UP_STEPS + more) * self.step_seconds
 
     def bounds(self) -> dict[str, Bound]:
         """Technique -> the most that it can gain under this plan."""
@@ -99,10 +103,10 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
     with arms.start("look", plan_of(base)) as arm:
         told = arm.ask("survey")
         first = arm.window(1).seconds
-        step = arm.window(1).seconds
-        steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / step), MOST_STEPS))
+        second = arm.window(1).seconds
+        steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / second), MOST_STEPS))
         budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
-        step = median([step, arm.window(max(steps // 2, 1)).seconds_per_step, budget.step])
+        step = mean([budget.step, arm.window(max(steps // 2, 1)).seconds_per_step])
         turns = [arm.first_turn or 0.0, *arm.turns]
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)

@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import EVALUATION_ALONE, SAME_GRADIENTS
+from hasten.tune.last_pace import last_seconds
 from hasten.tune.ledger import SHARE_OF_CURVES
 from hasten.tune.look import Look
-from hasten.tune.runner import WINDOW_SECONDS
 
 ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = 5, 8  # of a heat, as most results are known after them
 REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of keeping float64 references, and of the proof beside them
@@ -44,7 +43,7 @@ def end_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Seque
     plain: the look at the job as it is; look: the last one; asked: seconds that the whole search was given.
     """
     proofs = _proofs_seconds(plain, look, [*sure, *doubtful], asked)
-    return REPORT_SECONDS + SLACK * (proofs + _final_seconds(plain, look, sure, doubtful))
+    return REPORT_SECONDS + SLACK * (proofs + last_seconds(plain, look, sure, doubtful))
 
 
 def _proofs_seconds(plain: Look, look: Look, choices: Sequence[Choice], asked: float) -> float:
@@ -59,17 +58,3 @@ def _proofs_seconds(plain: Look, look: Look, choices: Sequence[Choice], asked: f
         fewest = FEWEST_STEPS * (plain.step_seconds + look.step_seconds)
         seconds += max(asked * SHARE_OF_CURVES, SEEDS * (fewest + 2 * plain.start_seconds))
     return seconds
-
-
-def _final_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> float:
-    """As final.py has its arms: the plain job twice, the plan, and the plan without some of its choices."""
-    together = len(sure) > 0 and len(doubtful) > 1
-    shorter = (len(sure) + len(doubtful) if len(sure) + len(doubtful) > 1 else 0) + together
-    window = plain.steps_in(WINDOW_SECONDS) * look.step_seconds
-    stay = 1 + len(doubtful) + together
-    windows = LEAST_PAIRS * (2 * plain.window_seconds + stay * window) + ROUNDS_OF_AN_ARM * len(sure) * window
-    starts = 2 * plain.arm_start_seconds + (1 + shorter) * look.arm_start_seconds
-    choices = [choice for choice in (*sure, *doubtful) if choice.technique in EVALUATION_ALONE]
-    always = 1 + len(choices) if choices else 0  # arms that evaluate in every round
-    evaluations = (3 + shorter - always) * plain.evaluations_at_the_end + always * LEAST_PAIRS
-    return windows + starts + evaluations * look.evaluating_seconds

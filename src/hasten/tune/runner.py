@@ -10,7 +10,7 @@ batch, what the first windows take beyond those after them, and what the first e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -32,13 +32,15 @@ class Entry:
     """One plan in a heat.
 
     stays: it is measured whatever it looks like, as a control is. same_steps: its steps are the base's, so the windows
-    of those are its own, and of it only evaluations are measured, one in every round.
+    of those are its own, and of it only evaluations are measured, one in every round. known: whether it goes at a look,
+    by its ratios; None for what the heat's pace says.
     """
 
     name: str
     plan: Plan
     stays: bool = False
     same_steps: bool = False
+    known: Callable[[Sequence[float]], bool] | None = None
 
 
 @dataclass(kw_only=True, slots=True)

@@ -12,7 +12,6 @@ of an earlier one on the same job and machine repeats none of its trials, only t
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,11 @@ from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, S
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
-from hasten.tune.candidates import plan_of, same
+from hasten.tune.candidates import plan_of, same, without
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
 from hasten.tune.heat import Pace, run_heat
+from hasten.tune.last_pace import last_pace, last_seconds
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.needed import REPORT_SECONDS, SLACK
@@ -37,9 +37,6 @@ from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
 from hasten.tune.waves import Waves, watching
-
-LONG_WINDOW_SECONDS = 2.0
-MOST_STARTS = 4  # of an arm in the last heat
 
 
 @dataclass(kw_only=True, slots=True)
@@ -91,7 +88,9 @@ class Search:
             ledger.tell(warning)
         found = Found(look=look, ledger=ledger)
         try:
-            joined = Waves(arms=self._arms, ledger=ledger, plain=look, look_at=self._look_at).run()
+            waves = Waves(arms=self._arms, ledger=ledger, plain=look, look_at=self._look_at)
+            joined = waves.run()
+            found.look = waves.plain
             base = self._prove(found, (*joined.sure, *joined.doubtful))
             self._confirm(found, base, [choice for choice in base if choice in joined.doubtful])
             self._show(found)
@@ -102,15 +101,19 @@ class Search:
 
     def _look_at(self, base: Sequence[Choice]) -> Look:
         """At the job under a plan of these choices, once for each plan."""
-        name = tuple(sorted(map(repr, base)))
+        name = _name(base)
         if name not in self._looked:
             self._looked[name] = self._look_anew(base)
         return self._looked[name]
 
+    def _nearest_look(self, base: Sequence[Choice], otherwise: Look) -> Look:
+        return self._looked.get(_name(base), otherwise)
+
     def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
         look, ledger = found.look, self._ledger
-        steps = int(ledger.options.seconds * SHARE_OF_CURVES / (2 * SEEDS * look.step_seconds))
+        pair_seconds = look.step_seconds + self._nearest_look(base, look).step_seconds
+        steps = int(ledger.options.seconds * SHARE_OF_CURVES / (SEEDS * pair_seconds))
         runs = ShortRuns(
             first_seed=look.surveyed.seed,
             steps=min(steps, look.length.steps),
@@ -126,12 +129,25 @@ class Search:
             found.proven = confirmed
 
         look = found.look
-        seconds, starts = self._windows_and_starts(look, base, doubtful)
-        pace = Pace(steps=look.steps_in(seconds), evaluations=look.evaluations_at_the_end, starts=starts)
+        pace = self._last_pace(look, base, doubtful)
+
+        def has_time(left: Sequence[Choice]) -> bool:
+            return last_seconds(look, self._nearest_look(left, look), left, ()) < self._ledger.seconds_left
+
         self._ledger.tell(Doing(what="confirming"))
         try:
             watch = watching(self._ledger, "confirming")
-            final = confirm(self._arms, base, pace, look.length, watch, proven, room=look.room, doubtful=doubtful)
+            final = confirm(
+                self._arms,
+                base,
+                pace,
+                look.length,
+                watch,
+                proven,
+                room=look.room,
+                doubtful=doubtful,
+                has_time=has_time,
+            )
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
@@ -150,17 +166,11 @@ class Search:
         base = () if found.proven is None else found.proven.choices
         judge_training(self._arms, self._ledger, found.look, base, won)
 
-    def _windows_and_starts(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> tuple[float, int]:
-        """Seconds of a window of the last heat, and starts of each arm: what is left of the time goes to starts first,
-        and then to longer windows."""
-        arms = 3 + (len(base) if len(base) > 1 else 0) + (len(base) > len(doubtful) > 1)
-        evaluated = look.evaluations_at_the_end * look.evaluating_seconds
-        start = max([look.arm_start_seconds, *(self._one_off(choice) for choice in base)])
-        left = (self._ledger.seconds_left - REPORT_SECONDS) / SLACK / arms - start - evaluated
-        spare = left - LEAST_PAIRS * look.window_seconds
-        more = min(max(math.floor(spare / start), 0), MOST_STARTS - 1)
-        left -= more * start
-        return min(max(left / LEAST_PAIRS, WINDOW_SECONDS), LONG_WINDOW_SECONDS), 1 + more
+    def _last_pace(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> Pace:
+        nearest = self._nearest_look(base, look)
+        sure = without(base, *doubtful)
+        once = max(0.0, *(self._one_off(choice) - nearest.start_seconds for choice in base))
+        return last_pace(look, nearest, sure, doubtful, once, (self._ledger.seconds_left - REPORT_SECONDS) / SLACK)
 
     def _one_off(self, choice: Choice) -> float:
         """Seconds that an arm with this choice paid once, such as for compiling."""
@@ -191,6 +201,7 @@ class Search:
 
     def _way(self, look: Look, proven: Confirmed) -> list[Step]:
         """The planned run's seconds with one choice more at a time. Nothing where it would take time that is not left.
+        Of a plan of three choices it never does: the first one was tried alone.
 
         The last steps are known: the plan was measured, and beside it the plan without its last choice.
         """
@@ -222,7 +233,7 @@ class Search:
             return []
         needed = (len(choices) + 1) * (look.arm_start_seconds + LEAST_PAIRS * look.window_seconds)
         if self._ledger.seconds_left < needed:
-            return None
+            return self._first_alone(choices)
         names = {f"first {count}": choices[:count] for count in range(1, len(choices) + 1)}
         entries = [Entry(name=name, plan=plan_of(first), stays=True) for name, first in names.items()]
         pace = Pace(
@@ -236,3 +247,14 @@ class Search:
         if outcome.failed:
             return None
         return [speedup(outcome.base, outcome.seen[name], look.length) for name in names]
+
+    def _first_alone(self, choices: Sequence[Choice]) -> list[Speedup] | None:
+        """By the trial that it joined by; None for more than one, and where it was not tried alone."""
+        trials = [tried for tried in self._ledger.tried if not tried.on and same(tried.choice, choices[0])]
+        found = [tried.speedup for tried in trials if tried.speedup is not None]
+        return found[-1:] if len(choices) == 1 and found else None
+
+
+def _name(base: Sequence[Choice]) -> tuple[str, ...]:
+    """Of a plan, whatever order its choices are in."""
+    return tuple(sorted(map(repr, base)))

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
@@ -64,7 +65,8 @@ LEAD = 1.3  # a speed-up by which all later trials take so much less time that i
 
 @dataclass(kw_only=True, slots=True)
 class Waves:
-    """plain: the look at the job as it is; look_at: a look at it under a plan of these choices."""
+    """plain: the look at the job as it is, its step as long as the last heat had it; look_at: a look at it under a plan
+    of these choices."""
 
     arms: Arms
     ledger: Ledger
@@ -80,7 +82,7 @@ class Waves:
             winners = _winners([tried for tried in results if self.ledger.is_sound(tried.choice)])
             if not winners:
                 break
-            sure, before = base.with_winners(winners), base
+            sure, before = base.with_winners(self._in_time(look, base, winners, results)), base
             base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results, look)), look)
             since = [each for each in base.choices if each not in before.choices]
         base = base.with_winners(_winners(self._compiled(look, base.choices)))
@@ -88,7 +90,29 @@ class Waves:
         def has_time(doubtful: tuple[Choice, ...]) -> bool:
             return self._end_seconds(look, base.sure, doubtful) < self.ledger.seconds_left
 
-        return base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
+        base = base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
+        self._leave_unproven(base)
+        return base
+
+    def _in_time(self, look: Look, base: Joined, winners: Sequence[Choice], results: Sequence[Tried]) -> list[Choice]:
+        """The best one, and of all others those that there is time to prove and to confirm on top of it."""
+        first, *others = winners
+        best = next(_ratio(tried) for tried in results if tried.choice is first)
+        faster, kept = replace(look, step_seconds=look.step_seconds / best), [first]
+        for choice in others:
+            more = base.with_winners([*kept, choice])
+            if self._end_seconds(faster, more.sure, more.doubtful) < self.ledger.seconds_left:
+                kept.append(choice)
+        return kept
+
+    def _leave_unproven(self, base: Joined) -> None:
+        """What was faster, and for whose proof there was no time."""
+        here = {choice.technique for choice in base.choices}
+        for tried in list(self.ledger.tried):
+            last = tried is self.ledger.last_trial(tried.choice) and tried.choice.technique not in here
+            if last and tried.verdict == "faster" and self.ledger.is_sound(tried.choice):
+                reason = f"faster alone, {tried.reason}, and there was no time to prove it"
+                self.ledger.leave([Left(choice=tried.choice, reason=reason)], tried.on)
 
     def _looked_at(self, base: Joined, sure: Joined, whole: Joined, look: Look) -> tuple[Joined, Look]:
         """The whole with a look at it, or what is sure of it, or the base and its own look, where the others fail."""
@@ -226,7 +250,7 @@ class Waves:
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True, same_steps=evaluates))
         self.ledger.heats += 1
         resident = len(heat) + CONTROLS <= look.room
-        end = self._end_seconds(look, _one_of_each(base, heat))
+        end = self._longest_end(look, base, heat)
 
         def known(ratios: Sequence[float]) -> bool:
             return is_known(ratios) or (in_time and self.ledger.seconds_left < end)
@@ -240,6 +264,9 @@ class Waves:
         if AGAIN in outcome.seen:
             noise = _speedup_of(AGAIN, outcome, look)
             self.ledger.keep(Noise(speedup=noise, window_steps=pace.steps))
+        if not base and not evaluates:
+            step = median(window.seconds_per_step for window in outcome.base.windows)
+            self.plain = replace(self.plain, step_seconds=step)
         results = [_tried(choice, base, outcome, look) for choice in heat]
         for tried in results:
             self.ledger.note(tried)
@@ -253,7 +280,11 @@ class Waves:
     def _has_time_for(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> bool:
         """Whether a heat leaves time for the end."""
         seconds = heat_seconds(look, heat, 1 if self.ledger.heats else CONTROLS)
-        return seconds + self._end_seconds(look, _one_of_each(base, heat)) < self.ledger.seconds_left
+        return seconds + self._longest_end(look, base, heat) < self.ledger.seconds_left
+
+    def _longest_end(self, look: Look, base: Sequence[Choice], heat: Sequence[Choice]) -> float:
+        """With whichever of them joins; where several would, those join that there is time for."""
+        return max(self._end_seconds(look, with_choice(base, choice) or base) for choice in heat)
 
     def _end_seconds(self, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(self.plain, look, sure, doubtful, self.ledger.options.seconds)
@@ -323,11 +354,6 @@ def _is_undecided(tried: Tried) -> bool:
     """Whether it left early and may be clearly faster all the same."""
     found = tried.speedup
     return tried.verdict == "no difference" and found is not None and found.pairs < LEAST_PAIRS and found.high > CLEAR
-
-
-def _one_of_each(base: Sequence[Choice], heat: Sequence[Choice]) -> list[Choice]:
-    """The most that can join: of each technique one."""
-    return list({choice.technique: choice for choice in (*base, *heat)}.values())
 
 
 def _in_a_row(one: Choice, other: Choice) -> bool:
