@@ -112,7 +112,7 @@ def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room
     assert told[-1] == final.confirmed
 
 
-@pytest.mark.parametrize(("job", "pairs"), [("job", 3), ("halved_by_either", 12)])
+@pytest.mark.parametrize(("job", "pairs"), [("job", 8), ("halved_by_either", 12)])
 def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_than_equal_arms_ever_are(
     job: str, pairs: int
 ):

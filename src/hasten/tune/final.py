@@ -111,8 +111,10 @@ def is_earning(ratios: Sequence[float]) -> bool:
 
 
 def is_far(ratios: Sequence[float]) -> bool:
-    """Whether the plan is surely faster than another arm by more than equal arms differ, by the ratios of that."""
-    return early_speedup(ratios).high < 1 / FAR
+    """Whether the plan is surely faster than another arm by more than equal arms differ, by the ratios of that.
+
+    What its choices earn is held against that difference as well, so there have to be some."""
+    return len(ratios) >= LOOKS[-1] and early_speedup(ratios).high < 1 / FAR
 
 
 def _run(

@@ -59,7 +59,7 @@ def last_seconds(
     together = len(sure) > 0 and len(doubtful) > 1
     shorter = (len(sure) + len(doubtful) if len(sure) + len(doubtful) > 1 else 0) + together
     stay, window = 1 + len(doubtful) + together, steps * look.step_seconds
-    plain_rounds = LEAST_PAIRS + (KNOWN if plain.step_seconds > FAR * look.step_seconds else LEAST_PAIRS)
+    plain_rounds = LEAST_PAIRS + (LOOKS[-1] if plain.step_seconds > FAR * look.step_seconds else LEAST_PAIRS)
     rounds = LEAST_PAIRS * stay + KNOWN * (shorter + 1 - stay)
     windows = plain_rounds * steps * plain.step_seconds + rounds * window
     begun = starts if 3 + shorter <= plain.room else LEAST_PAIRS
