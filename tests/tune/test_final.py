@@ -137,7 +137,7 @@ def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_pla
             lambda done, *_: heats.append(done),
             told.append,
             room=10,
-            has_time=lambda left: False,
+            again=lambda left: None,
         )
     assert heats == list(range(1, 13))
     assert len(final.confirmed.choices) == 2

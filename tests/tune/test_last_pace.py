@@ -10,9 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
-from hasten.tune.last_pace import LONG_WINDOW_SECONDS, MOST_STARTS, SETTLED_STEPS, last_pace, last_seconds
+from hasten.tune.final import confirm
+from hasten.tune.heat import Pace
+from hasten.tune.last_pace import (
+    LONG_WINDOW_SECONDS,
+    MOST_STARTS,
+    SETTLED_STEPS,
+    last_arms,
+    last_pace,
+    last_seconds,
+)
 from hasten.tune.look import Look, look_at
+from hasten.tune.objective import Length
 
 JOB = f"{Path(__file__).with_name('clocked_jobs.py')}:job"
 BF16, CHANNELS = Choice(technique="precision", value="bf16"), Choice(technique="channels_last", value=True)
@@ -50,9 +61,24 @@ def test_time_goes_to_windows_that_a_switch_hardly_shows_in_then_to_processes_an
     assert paces[-1].steps == LONG_WINDOW_SECONDS / plain.step_seconds
 
 
-def test_arms_that_do_not_fit_beside_each_other_begin_in_every_round(plain: Look):
-    beside, one_by_one = (last_seconds(replace(plain, room=room), plain, [BF16], []) for room in (3, 2))
-    assert one_by_one - beside == pytest.approx(11 * 3 * plain.arm_start_seconds)
+@pytest.mark.parametrize("choices", [1, 2])
+@pytest.mark.parametrize("starts", [1, 2])
+@pytest.mark.parametrize("room", [pytest.param(1, marks=pytest.mark.proof), 2, 3, 4, 10])
+def test_the_last_heat_has_as_many_processes_as_are_reckoned_with(
+    plain: Look, room: int, starts: int, choices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Two choices, of which one saves half and the other a part, so that nothing goes."""
+    plan = (Choice(technique="microbatch", value=4), Choice(technique="precision", value="bf16"))[:choices]
+    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
+    with Arms(JOB) as arms:
+        arms.room = lambda bytes_of_one: room - 1  # type: ignore[method-assign]
+        pace, length = Pace(steps=2, starts=starts), Length(steps=100, epochs=1, evaluations=0)
+        final = confirm(arms, plan, pace, length, lambda *_: None, lambda _: None, room=room, again=lambda left: None)
+    reckoned = last_arms(replace(plain, room=room), plan, [], starts, is_far=True)
+    begun = len(list(tmp_path.iterdir()))
+    early = len(final.outcome.early)  # they leave before they begin anew
+    assert reckoned.plain_processes + reckoned.plan_processes - begun in range(early * LEAST_PAIRS + 1)
+    assert begun >= 3
 
 
 def test_compiling_is_paid_by_every_process_that_has_the_plan(plain: Look):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.callback import callback_handler
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from hasten.facts.loss import Loss
 from hasten.facts.plan import Plan, make_plan
@@ -214,6 +214,21 @@ def test_an_evaluation_is_timed_as_a_whole_and_is_in_no_step(clock):
     assert parts(spent) == [8, 0, 5, 5, 7, 0]
 
 
+@pytest.mark.parametrize(("known", "takes"), [(True, 2 * (8 + 6 + 3 + 2)), (False, 5 * (8 + 6 + 3 + 2))])
+def test_telling_the_length_of_an_evaluation_takes_all_of_it_where_nobody_knows_its_length(clock, known, takes):
+    """Else two batches: the first is beyond the seconds that are asked for, and is not counted."""
+
+    class Stream(IterableDataset[Any]):
+        def __iter__(self):
+            yield from (Samples(clock)[index] for index in range(len(Samples(clock))))
+
+    trial = Trial(slow_job(clock, valid=Samples(clock) if known else Stream()), Plan(), "slow")
+    found = spending(trial, 2)
+    trial.close()
+    assert found["evaluating"] == takes
+    assert found["spent"]["evaluation"] == 5 * (8 + 6 + 3 + 2)
+
+
 def test_a_job_without_valid_data_spends_nothing_on_evaluations(clock):
     assert spent_by(clock)["evaluation"] == 0
 
@@ -352,7 +367,7 @@ def test_memory_is_full_when_a_trial_has_held_most_of_it(monkeypatch):
 def test_an_arm_is_asked_for_its_budget_and_goes_on_to_windows():
     arms = Arms(f"{Path(__file__).with_name('trial_jobs.py')}:job")
     with arms.start("tried", Plan()) as arm:
-        budget, around = ask_budget(arm, steps=3, called="planned")
+        budget, around, _ = ask_budget(arm, steps=3, called="planned")
         assert arm.window(3).steps == 3
     assert (budget.arm, budget.steps, budget.evaluation) == ("planned", 3, 0)
     assert budget.step > 0

@@ -58,9 +58,12 @@ def test_a_doubtful_choice_gives_way_to_a_winner_of_its_technique():
     )
 
 
-def tried(what: Choice, ratio: float, verdict: str, *, pairs: int = 12, on: tuple[Choice, ...] = ()) -> Tried:
+def tried(
+    what: Choice, ratio: float, verdict: str, *, pairs: int = 12, on: tuple[Choice, ...] = (), off: float = 0.1
+) -> Tried:
+    """off: half of the interval."""
     took = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100 / ratio, peak_bytes=0)
-    found = Speedup(ratio=ratio, low=ratio - 0.1, high=ratio + 0.1, pairs=pairs)
+    found = Speedup(ratio=ratio, low=ratio - off, high=ratio + off, pairs=pairs)
     return Tried(choice=what, on=on, verdict=verdict, reason="", speedup=found, costs=took)
 
 
@@ -82,6 +85,12 @@ def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_pr
     )
     assert asked._looking_faster(asked.ledger.tried, look) == [ALLOCATOR, FUSED]
     assert asked._same_bits(asked.ledger.tried, look) == [ALLOCATOR]
+
+
+def test_what_three_noisy_windows_make_look_much_faster_has_nothing_tried_on_top_of_it(look: Look):
+    asked = waves(look, tried(ALLOCATOR, 1.12, "no difference", pairs=3, off=0.5))
+    assert asked._same_bits(asked.ledger.tried, look) == []
+    assert asked._looking_faster(asked.ledger.tried, look) == [ALLOCATOR]  # the last heat may ask again
 
 
 def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_unless_it_was_slower(look: Look):
@@ -153,19 +162,34 @@ def test_trying_an_evaluation_takes_none_of_the_steps_windows(look: Look):
     assert stepping - evaluating == pytest.approx(5 * (look.window_seconds - look.evaluating_seconds))
 
 
-def test_of_several_winners_the_best_joins_and_those_that_there_is_time_to_prove_on_top_of_it(look: Look):
+def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prove_and_the_others_once_there_is(
+    look: Look,
+):
     layout, half = choice("channels_last"), choice("precision", "bf16", Preserves.STATISTICS)
     winners, look = (half, layout, ALLOCATOR), replace(look, step_seconds=0.05)
     asked, results = waves(look), [tried(each, 1.0, "faster") for each in winners]
     asked.ledger.tried += results
-    assert asked._in_time(look, Joined(), winners, results) == [*winners]
+    assert asked._with_winners(look, Joined(), winners, results).sure == winners
     needed = asked._end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
+    began = asked.ledger.began
     asked.ledger.began -= asked.ledger.seconds_left - needed
-    kept = asked._in_time(look, Joined(), winners, results)
-    assert kept == [half, ALLOCATOR]
-    asked._leave_unproven(Joined(sure=tuple(kept)))
-    assert [(each.choice, each.verdict) for each in asked.ledger.tried[3:]] == [(layout, "skipped")]
-    assert "no time to prove it" in asked.ledger.tried[-1].reason
+    found = asked._with_winners(look, Joined(), winners, results)
+    assert found.sure == (half, ALLOCATOR)
+    assert asked._with_late(look, found).sure == (half, ALLOCATOR)
+    assert (asked.ledger.tried[-1].choice, asked.ledger.tried[-1].verdict) == (layout, "faster")
+    assert asked.ledger.tried[-1].speedup == results[1].speedup
+    assert asked.ledger.tried[-1].reason.endswith("there was no time to prove it")
+    asked.ledger.began = began
+    asked._late = [layout]
+    assert asked._with_late(look, found).sure == (half, ALLOCATOR, layout)
+
+
+def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_beside(look: Look):
+    other, look = choice("microbatch", 2), replace(look, step_seconds=0.05)
+    for on, joins in (((), False), ((other,), True)):
+        asked = waves(look, tried(HALVES, 1.2, "faster", on=on))
+        asked._late = [HALVES]
+        assert (HALVES in asked._with_late(look, Joined(sure=(other,))).sure) is joins
 
 
 def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(look: Look):

@@ -44,6 +44,9 @@ Member = TypeVar("Member")
 AT_ONCE = 2
 """Values of one row that are tried first; the next ones only where the last of these was the best."""
 
+UNPROVEN = ", and there was no time to prove it"
+"""What the reason of a choice that was faster ends with, where it did not join."""
+
 RUNS = 5
 """For how many planned runs a plan is taken to be used: what they would save at most has to be worth the trial."""
 

@@ -14,8 +14,9 @@ before. Here nobody looks at it until all windows are there, and it stays where 
 at least: what does nothing would have to be lucky twice.
 
 When several go, the rest is measured again, as two choices can stand in for each other: either alone can go, and both
-together not. Of two doubtful ones that is expected, so beside others the plan without both has an arm of its own. What
-is idle stays where the plan is proven and without it is not.
+together not. Of two doubtful ones that is expected, so beside others the plan without both has an arm of its own. Where
+there is no time for that, the fastest plan of those that were measured is taken. What is idle stays where the plan is
+proven and without it is not.
 
 What was given up: where one choice goes, or both doubtful ones do, the plan without them is quoted by the windows that
 it was compared on, which favours it by a part of their noise. Where not all arms fit into memory beside each other,
@@ -34,8 +35,8 @@ from hasten.facts.trials import Confirmed, Earned
 from hasten.measure.paired import early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
-from hasten.tune.heat import LOOKS, Outcome, Pace, Watch, run_heat
-from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_gain_again, paired_totals, speedup
+from hasten.tune.heat import LOOKS, ROUNDS_OF_A_CONTROL, Outcome, Pace, Watch, run_heat
+from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_likely_gain, paired_totals, speedup
 from hasten.tune.runner import Entry
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
@@ -62,18 +63,17 @@ def confirm(
     *,
     room: int,
     doubtful: Sequence[Choice] = (),
-    has_time: Callable[[Sequence[Choice]], bool] = lambda left: True,
+    again: Callable[[Sequence[Choice]], Pace | None] | None = None,
 ) -> Final:
     """Confirm a plan, and take out what earns nothing until all that is left earns. Raises ArmFailed when the plain job
     or the whole plan fails.
 
     doubtful: two of its choices at most; proven: is told every plan that is beyond noise, so that an interruption loses
-    none; room: arms that fit into memory beside each other; has_time: for another heat, of these. Where there is none,
-    of several that earn nothing only the one that earns least goes: the plan without it was measured.
+    none; room: arms that fit into memory beside each other; again: the pace of another heat, of these choices, None
+    where there is no time for it; without it, there is always time for the same pace.
     """
-    run = partial(_run, arms, pace, length, watch, room)
     while True:
-        found = _measured(run, choices, doubtful, length, room)
+        found = _measured(partial(_run, arms, pace, length, watch, room), choices, doubtful, length, room)
         confirmed = found.confirmed
         idle = [earned.choice for earned in confirmed.earned if not earned.kept]
         if is_proven(confirmed) and len(idle) < 2:
@@ -93,9 +93,10 @@ def confirm(
             plain = found.outcome.seen[PLAIN]
             nothing = _confirmed((), plain, plain, confirmed.noise, (), length)
             return Final(confirmed=nothing, outcome=found.outcome)
-        if not has_time(left):
-            return _with_one_gone(found, proven, length)
-        choices = left
+        next_pace = again(left) if again is not None else pace
+        if next_pace is None:
+            return _fastest_measured(found, proven, doubtful, length)
+        choices, pace = left, next_pace
 
 
 def is_proven(confirmed: Confirmed) -> bool:
@@ -114,7 +115,7 @@ def is_far(ratios: Sequence[float]) -> bool:
     """Whether the plan is surely faster than another arm by more than equal arms differ, by the ratios of that.
 
     What its choices earn is held against that difference as well, so there have to be some."""
-    return len(ratios) >= LOOKS[-1] and early_speedup(ratios).high < 1 / FAR
+    return len(ratios) >= ROUNDS_OF_A_CONTROL and early_speedup(ratios).high < 1 / FAR
 
 
 def _run(
@@ -201,7 +202,7 @@ def _earned(left: Choice, outcome: Outcome, name: str, noise: float, length: Len
         found = early_speedup([1 / ratio for ratio in outcome.early[name]])
     else:
         found = speedup(outcome.seen[name], outcome.base, length)
-    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_gain_again(found) or not doubtful)
+    kept = found.ratio >= max(WORTH_SEEING, noise) and (is_likely_gain(found) or not doubtful)
     return Earned(choice=left, speedup=found, kept=kept)
 
 
@@ -228,13 +229,21 @@ def _with_all_kept(found: Final, proven: Callable[[Confirmed], None]) -> Final:
     return kept
 
 
-def _with_one_gone(found: Final, proven: Callable[[Confirmed], None], length: Length) -> Final:
-    """The plan without the choice that earns least, as it was measured; the whole plan where only that is proven."""
-    least = min((earned for earned in found.confirmed.earned if not earned.kept), key=lambda each: each.speedup.ratio)
-    shorter = _with_measured(found, [least.choice], length)
-    if shorter is not None and (is_proven(shorter.confirmed) or not is_proven(found.confirmed)):
-        found = shorter
-    return _with_all_kept(found, proven) if is_proven(found.confirmed) else found
+def _fastest_measured(
+    found: Final, proven: Callable[[Confirmed], None], doubtful: Sequence[Choice], length: Length
+) -> Final:
+    """Of the plan and those without an idle choice, or without both doubtful ones, that were measured beside it: the
+    fastest that is proven, the plan itself where none of the shorter ones is."""
+    idle = [earned.choice for earned in found.confirmed.earned if not earned.kept]
+    some = [[choice] for choice in idle]
+    some += [[*doubtful]] if len(doubtful) > 1 and all(_is_in(idle, choice) for choice in doubtful) else []
+    shorter = [each for left in some if (each := _with_measured(found, left, length)) is not None]
+    best = max(
+        (each for each in shorter if is_proven(each.confirmed)),
+        key=lambda each: each.confirmed.speedup.ratio,
+        default=found,
+    )
+    return _with_all_kept(best, proven) if is_proven(best.confirmed) else found
 
 
 def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Final | None:

@@ -29,6 +29,7 @@ from hasten.tune.objective import WORTH_SEEING, Length, Seen, paired_totals
 from hasten.tune.runner import Entry, Runner
 
 LOOKS = (3, 5, 8)  # rounds after which those whose result is known go
+ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = LOOKS[1:]  # after which most of them are gone
 ENOUGH = 5  # pairs, whose spread can be believed
 NORMAL_DEVIATION = 1.4826  # standard deviation of a normal distribution, in its median deviations
 CLEAR = 1.05  # a speed-up that is surely above this needs no more windows

@@ -8,27 +8,29 @@ differ for as long as they live; and then to windows that are longer still.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from hasten.facts.choice import Choice
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.candidates import EVALUATION_ALONE
 from hasten.tune.final import FAR
-from hasten.tune.heat import LOOKS, Pace
+from hasten.tune.heat import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM, Pace
 from hasten.tune.look import Look
 from hasten.tune.runner import WINDOW_SECONDS
 
 SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window that a switch hardly shows in, whichever is less
 LONG_WINDOW_SECONDS = 2.0
 MOST_STARTS = 4  # processes of an arm
-KNOWN = LOOKS[1]  # rounds after which an arm that may leave early mostly has left
+CONTROLS = 3  # the plan and the plain job twice
 
 
 def last_pace(
     plain: Look, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice], once: float, seconds: float
 ) -> Pace:
-    """plain: the look at the job as it is; look: the one at the plan, or the nearest there is; once: seconds that an
-    arm's start takes more than these say, as compiling does; seconds: that there are."""
+    """plain: the look at the job as it is; look: that at the plan, or at as much of it as was looked at; once: seconds
+    that a process of the plan pays beyond those, as for compiling; seconds: that there are."""
 
     def fits(steps: int, starts: int = 1) -> bool:
         return last_seconds(plain, look, sure, doubtful, once=once, steps=steps, starts=starts) <= seconds
@@ -42,6 +44,18 @@ def last_pace(
     return Pace(steps=steps, evaluations=plain.evaluations_at_the_end, starts=starts)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastArms:
+    """What final.py has in the last heat. processes, windows: of the plain job, and of the plan with what is left of it
+    without some of its choices; evaluations: that are timed, of all arms."""
+
+    plain_processes: int
+    plan_processes: int
+    plain_windows: int
+    plan_windows: int
+    evaluations: int
+
+
 def last_seconds(
     plain: Look,
     look: Look,
@@ -52,22 +66,44 @@ def last_seconds(
     steps: int | None = None,
     starts: int = 1,
 ) -> float:
-    """As final.py has its arms: the plain job twice, the plan, and the plan without some of its choices.
-
-    steps: of a window; the fewest, where none are given."""
+    """Seconds of the last heat. steps: of a window; the fewest, where none are given."""
     steps = plain.steps_in(WINDOW_SECONDS) if steps is None else steps
-    together = len(sure) > 0 and len(doubtful) > 1
-    shorter = (len(sure) + len(doubtful) if len(sure) + len(doubtful) > 1 else 0) + together
-    stay, window = 1 + len(doubtful) + together, steps * look.step_seconds
-    plain_rounds = LEAST_PAIRS + (LOOKS[-1] if plain.step_seconds > FAR * look.step_seconds else LEAST_PAIRS)
-    rounds = LEAST_PAIRS * stay + KNOWN * (shorter + 1 - stay)
-    windows = plain_rounds * steps * plain.step_seconds + rounds * window
-    begun = starts if 3 + shorter <= plain.room else LEAST_PAIRS
-    starting = begun * (2 * plain.seconds_to_start(steps) + (1 + shorter) * (look.seconds_to_start(steps) + once))
-    choices = [choice for choice in (*sure, *doubtful) if choice.technique in EVALUATION_ALONE]
-    always = 1 + len(choices) if choices else 0  # arms that evaluate in every round
-    evaluations = (3 + shorter - always) * plain.evaluations_at_the_end + always * LEAST_PAIRS
-    return windows + starting + evaluations * look.evaluating_seconds
+    arms = last_arms(plain, sure, doubtful, starts, is_far=plain.step_seconds > FAR * look.step_seconds)
+    return (
+        arms.plain_processes * plain.seconds_to_start(steps)
+        + arms.plan_processes * (look.seconds_to_start(steps) + once)
+        + arms.plain_windows * steps * plain.step_seconds
+        + arms.plan_windows * steps * look.step_seconds
+        + arms.evaluations * look.evaluating_seconds
+    )
+
+
+def last_arms(
+    plain: Look, sure: Sequence[Choice], doubtful: Sequence[Choice], starts: int, *, is_far: bool
+) -> LastArms:
+    """is_far: whether the plan is so much faster that the second plain process leaves early. What surely earns mostly
+    does so as well."""
+    choices, room = [*sure, *doubtful], plain.room
+    singles = len(choices) if len(choices) > 1 else 0
+    pair = 1 if len(doubtful) > 1 and len(choices) > len(doubtful) else 0
+    together = CONTROLS + singles + pair <= room
+    shorter = singles + (pair if together else 0)
+    groups = 0 if together else math.ceil(singles / max(room - 1, 1))  # each beside the whole plan again
+    first_arms, more_arms = (CONTROLS + shorter, 0) if together else (CONTROLS, groups + shorter)
+    first = starts if first_arms <= room else LEAST_PAIRS  # who has no place is a new process at every turn
+    more = starts if room > 1 else LEAST_PAIRS
+    rounds = LEAST_PAIRS * (1 + groups + shorter - singles)
+    if singles:
+        rounds += ROUNDS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
+    evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
+    always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every round
+    return LastArms(
+        plain_processes=2 * first,
+        plan_processes=(first_arms - 2) * first + more_arms * more,
+        plain_windows=LEAST_PAIRS + (ROUNDS_OF_A_CONTROL if is_far else LEAST_PAIRS),
+        plan_windows=rounds,
+        evaluations=(first_arms + more_arms - always) * plain.evaluations_at_the_end + always * LEAST_PAIRS,
+    )
 
 
 def _most(values: Iterable[int], fits: Callable[[int], bool]) -> int:

@@ -20,7 +20,7 @@ from hasten.tune.candidates import plan_of
 from hasten.tune.key import environment_of, key_of
 from hasten.tune.limits import room_for
 from hasten.tune.objective import Length
-from hasten.tune.runner import EVALUATION_SECONDS, WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS
+from hasten.tune.runner import WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS
 from hasten.tune.spending import ask_budget
 from hasten.tune.survey import choice_of
 
@@ -40,6 +40,7 @@ class Look:
     start_seconds: float  # of an arm, until its first step
     step_seconds: float
     turn_seconds: float
+    evaluating_seconds: float  # that telling the length of an evaluation takes, by a part of it where it is long
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
@@ -47,11 +48,6 @@ class Look:
     @property
     def evaluation_seconds(self) -> float:
         return self.budget.evaluation
-
-    @property
-    def evaluating_seconds(self) -> float:
-        """That telling the length of an evaluation takes, by a part of it where it is long."""
-        return min(self.evaluation_seconds, 2 * EVALUATION_SECONDS)
 
     @property
     def window_seconds(self) -> float:
@@ -105,8 +101,10 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         first = arm.window(1).seconds
         second = arm.window(1).seconds
         steps = max(FEW_STEPS, min(math.ceil(LOOK_SECONDS / second), MOST_STEPS))
-        budget, around = ask_budget(arm, steps=steps, called="planned" if base else "plain")
-        step = mean([budget.step, arm.window(max(steps // 2, 1)).seconds_per_step])
+        budget, around, evaluating = ask_budget(arm, steps=steps, called="planned" if base else "plain")
+        step = arm.window(max(steps // 2, 1)).seconds_per_step
+        if around.on_cpu:  # elsewhere a step that is looked into waits at every boundary
+            step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)
@@ -126,6 +124,7 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         start_seconds=start,
         step_seconds=step,
         turn_seconds=median(turns),
+        evaluating_seconds=evaluating,
         budget=budget,
         around=around,
         room=room,

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from hasten.facts.choice import Choice, Preserves
 from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import EVALUATION_ALONE, SAME_GRADIENTS
+from hasten.tune.heat import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM
 from hasten.tune.last_pace import last_seconds
 from hasten.tune.ledger import SHARE_OF_CURVES
 from hasten.tune.look import Look
 
-ROUNDS_OF_AN_ARM, ROUNDS_OF_A_CONTROL = 5, 8  # of a heat, as most results are known after them
 REFERENCES_SECONDS, STEPS_OF_GRADIENTS = 6.0, 8  # of keeping float64 references, and of the proof beside them
 STEPS_OF_REFERENCES = 32  # of the plain job, whose time the fewest references take at least
 STEPS_OF_SAME_GRADIENTS = 4  # of either arm

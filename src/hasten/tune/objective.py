@@ -94,10 +94,10 @@ def looks_faster(tried: Tried) -> bool:
     return tried.verdict == "no difference" and tried.speedup is not None and tried.speedup.ratio >= LOOKS_FASTER
 
 
-def is_gain_again(found: Speedup) -> bool:
-    """Whether what has looked faster before is so again, and worth it: with 80 %, where is_gain has 95 %.
+def is_likely_gain(found: Speedup) -> bool:
+    """Whether it is both likely to be faster and worth it: with 80 %, where is_gain has 95 %.
 
-    Who does nothing has to be lucky twice to come through both, and the first time already is rare."""
+    Enough for who is asked twice: what does nothing has to be lucky twice then."""
     low = math.log(found.ratio) - OF_THE_INTERVAL * (math.log(found.ratio) - math.log(found.low))
     return low > 0 and found.ratio >= WORTH_SEEING
 

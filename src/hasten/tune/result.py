@@ -8,7 +8,7 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import Plan, PlannedChoice, Proof, Rejected, Total
 from hasten.facts.texts import shortened
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
-from hasten.tune.candidates import same
+from hasten.tune.candidates import UNPROVEN, same
 from hasten.tune.objective import break_even_step
 from hasten.tune.target import Gained
 
@@ -90,6 +90,8 @@ def _rejected(
 
 
 def _why(tried: Tried, kept: Sequence[Choice]) -> str:
+    if tried.reason.endswith(UNPROVEN):
+        return f"faster alone, {tried.reason}"
     if tried.verdict == "faster":
         rival = next((choice for choice in kept if choice.technique == tried.choice.technique), None)
         better = f"{rival} was better" if rival else "earned nothing in the whole plan"

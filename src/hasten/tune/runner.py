@@ -20,10 +20,10 @@ from hasten.facts.plan import Plan
 from hasten.measure.paired import Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
+from hasten.tune.trial import EVALUATION_SECONDS
 
 WARM_UP_STEPS, WARM_UP_WINDOWS = 1, 2  # of short steps both, before the first window that is counted
 WINDOW_SECONDS = 0.2  # of one window, where a step is not longer
-EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 Answer = TypeVar("Answer")
 
 

@@ -23,7 +23,7 @@ from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, S
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
-from hasten.tune.candidates import plan_of, same, without
+from hasten.tune.candidates import plan_of, same
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
 from hasten.tune.heat import Pace, run_heat
@@ -106,8 +106,10 @@ class Search:
             self._looked[name] = self._look_anew(base)
         return self._looked[name]
 
-    def _nearest_look(self, base: Sequence[Choice], otherwise: Look) -> Look:
-        return self._looked.get(_name(base), otherwise)
+    def _nearest_look(self, base: Sequence[Choice], plain: Look) -> Look:
+        """At as many of these choices as a plan had that was looked at; plain: what is known of none."""
+        names = [name for name in self._looked if name and {*name} <= {*_name(base)}]
+        return self._looked[max(names, key=len)] if names else plain
 
     def _prove(self, found: Found, base: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """The choices that preserve what they claim."""
@@ -131,8 +133,9 @@ class Search:
         look = found.look
         pace = self._last_pace(look, base, doubtful)
 
-        def has_time(left: Sequence[Choice]) -> bool:
-            return last_seconds(look, self._nearest_look(left, look), left, ()) < self._ledger.seconds_left
+        def again(left: Sequence[Choice]) -> Pace | None:
+            still = [choice for choice in left if choice in doubtful]
+            return self._last_pace(look, left, still) if self._has_time_for_last(look, left, still) else None
 
         self._ledger.tell(Doing(what="confirming"))
         try:
@@ -146,7 +149,7 @@ class Search:
                 proven,
                 room=look.room,
                 doubtful=doubtful,
-                has_time=has_time,
+                again=again,
             )
         except ArmFailed as failure:
             if found.proven is None:
@@ -167,10 +170,21 @@ class Search:
         judge_training(self._arms, self._ledger, found.look, base, won)
 
     def _last_pace(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> Pace:
-        nearest = self._nearest_look(base, look)
-        sure = without(base, *doubtful)
-        once = max(0.0, *(self._one_off(choice) - nearest.start_seconds for choice in base))
-        return last_pace(look, nearest, sure, doubtful, once, (self._ledger.seconds_left - REPORT_SECONDS) / SLACK)
+        sure, nearest = _others(base, doubtful), self._nearest_look(base, look)
+        return last_pace(look, nearest, sure, doubtful, self._once(base, nearest), self._seconds_to_report)
+
+    def _has_time_for_last(self, look: Look, base: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
+        sure, nearest = _others(base, doubtful), self._nearest_look(base, look)
+        needed = last_seconds(look, nearest, sure, doubtful, once=self._once(base, nearest))
+        return needed < self._seconds_to_report
+
+    @property
+    def _seconds_to_report(self) -> float:
+        return (self._ledger.seconds_left - REPORT_SECONDS) / SLACK
+
+    def _once(self, base: Sequence[Choice], look: Look) -> float:
+        """Seconds that a process of this plan pays once, such as for compiling, beyond those that the look says."""
+        return max(0.0, *(self._one_off(choice) - look.start_seconds for choice in base))
 
     def _one_off(self, choice: Choice) -> float:
         """Seconds that an arm with this choice paid once, such as for compiling."""
@@ -201,7 +215,7 @@ class Search:
 
     def _way(self, look: Look, proven: Confirmed) -> list[Step]:
         """The planned run's seconds with one choice more at a time. Nothing where it would take time that is not left.
-        Of a plan of three choices it never does: the first one was tried alone.
+        Of a plan of three choices it takes none where the first one was tried alone: that trial tells.
 
         The last steps are known: the plan was measured, and beside it the plan without its last choice.
         """
@@ -253,6 +267,10 @@ class Search:
         trials = [tried for tried in self._ledger.tried if not tried.on and same(tried.choice, choices[0])]
         found = [tried.speedup for tried in trials if tried.speedup is not None]
         return found[-1:] if len(choices) == 1 and found else None
+
+
+def _others(choices: Sequence[Choice], some: Sequence[Choice]) -> list[Choice]:
+    return [choice for choice in choices if choice not in some]
 
 
 def _name(base: Sequence[Choice]) -> tuple[str, ...]:

@@ -35,29 +35,30 @@ from hasten.measure.budget import STEP, Part
 from hasten.training.phases import Phase, phases_told
 from hasten.training.run import Run
 from hasten.tune.bounds import Around
-from hasten.tune.trial import WARM_UP_STEPS, Trial
+from hasten.tune.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
 
 if TYPE_CHECKING:  # an arm's process loads this file
     from hasten.tune.arms import Arm
 
-EVALUATION_SECONDS = 0.3  # by which the length of a whole evaluation is told
 FULL = 0.8  # share of the memory there from which it is called full
 _PART_OF = {Phase.FORWARD: Part.FORWARD, Phase.BACKWARD: Part.BACKWARD, Phase.UPDATE: Part.OPTIMIZER}
 
 
 def ask_budget(
     arm: Arm, *, steps: int, called: str = "plain", limit_seconds: float | None = None
-) -> tuple[Budget, Around]:
-    """The budget of an arm's plan, over so many steps and one evaluation, and what else its bounds depend on.
+) -> tuple[Budget, Around, float]:
+    """The budget of an arm's plan, over so many steps and one evaluation; what else its bounds depend on; and the
+    seconds that it takes to tell the length of an evaluation.
 
     Raises ArmFailed as Arm.ask does.
     """
     found = arm.ask("budget", limit_seconds, steps=steps)
-    return Budget(arm=called, **found["spent"]), Around(**found["around"])
+    return Budget(arm=called, **found["spent"]), Around(**found["around"]), found["evaluating"]
 
 
 def spending(trial: Trial, steps: int) -> dict[str, Any]:
-    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around.
+    """spent: the fields of facts.trials.Budget but its arm; around: those of bounds.Around; evaluating: seconds that it
+    takes to tell the length of an evaluation, by a part of it or, where nobody knows its length, by the whole.
 
     The steps are the trial's own next ones; it can go on to windows afterwards. A run that has trained no step yet is
     warmed up before. steps: fewer are taken where the planned run is shorter.
@@ -77,10 +78,13 @@ def spending(trial: Trial, steps: int) -> dict[str, Any]:
     seconds = {part: clock.seconds[part] / taken for part in STEP - {Part.PYTHON}}
     # The parts lie apart from each other inside the window, so less than nothing can only be a rounding.
     seconds[Part.PYTHON] = max(0.0, window["seconds"] / taken - sum(seconds.values()))
-    seconds[Part.EVALUATION] = _evaluation_seconds(trial)
+    trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
+    begin = time.perf_counter()
+    seconds[Part.EVALUATION] = trial.evaluate(EVALUATION_SECONDS)["seconds"]
+    evaluating = time.perf_counter() - begin
     spent = {part.value: value for part, value in seconds.items()}
     around = replace(_around(trial.run, window["peak_bytes"]), saved_tensors=saved_tensors, page_faults=faults / taken)
-    return {"spent": {**spent, "steps": taken}, "around": asdict(around)}
+    return {"spent": {**spent, "steps": taken}, "around": asdict(around), "evaluating": evaluating}
 
 
 class _Clock:
@@ -120,11 +124,6 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[part] += now - self._mark
         self._mark = now
-
-
-def _evaluation_seconds(trial: Trial) -> float:
-    trial.evaluate(EVALUATION_SECONDS)  # the first one is slower, by far where it compiles the model once more
-    return trial.evaluate(EVALUATION_SECONDS)["seconds"]
 
 
 def _saved_tensors(trial: Trial) -> int | None:

@@ -27,6 +27,7 @@ from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
 
 WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
+EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
 USUAL_PREFETCH = 2  # torch's own: batches that a worker keeps ready
 
 

@@ -30,6 +30,7 @@ from hasten.tune.arms import Arms
 from hasten.tune.candidates import (
     AT_ONCE,
     EVALUATION_ALONE,
+    UNPROVEN,
     Left,
     allowed,
     changes_training,
@@ -49,7 +50,7 @@ from hasten.tune.joined import Joined
 from hasten.tune.ledger import Ledger
 from hasten.tune.look import Look
 from hasten.tune.needed import arm_seconds, end_seconds, heat_seconds
-from hasten.tune.objective import WORTH_SEEING, costs, is_gain, looks_faster, shows_now, speedup
+from hasten.tune.objective import WORTH_SEEING, costs, is_gain, is_likely_gain, looks_faster, shows_now, speedup
 from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.sameness import same_losses
 
@@ -65,14 +66,15 @@ LEAD = 1.3  # a speed-up by which all later trials take so much less time that i
 
 @dataclass(kw_only=True, slots=True)
 class Waves:
-    """plain: the look at the job as it is, its step as long as the last heat had it; look_at: a look at it under a plan
-    of these choices."""
+    """plain: the look at the job as it is, with the step that its last heat had; look_at: a look at it under a plan of
+    these choices."""
 
     arms: Arms
     ledger: Ledger
     plain: Look
     look_at: Callable[[Sequence[Choice]], Look]
     _undecided: list[Choice] = field(default_factory=list[Choice])  # when another's lead ended their heat
+    _late: list[Choice] = field(default_factory=list[Choice])  # that were faster, without time to prove them
 
     def run(self) -> Joined:
         """Raises ArmFailed when the plain job fails."""
@@ -82,37 +84,46 @@ class Waves:
             winners = _winners([tried for tried in results if self.ledger.is_sound(tried.choice)])
             if not winners:
                 break
-            sure, before = base.with_winners(self._in_time(look, base, winners, results)), base
+            look = look if base.choices else self.plain
+            sure, before = self._with_winners(look, base, winners, results), base
             base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results, look)), look)
             since = [each for each in base.choices if each not in before.choices]
         base = base.with_winners(_winners(self._compiled(look, base.choices)))
+        base = self._with_late(look, base)
 
         def has_time(doubtful: tuple[Choice, ...]) -> bool:
-            return self._end_seconds(look, base.sure, doubtful) < self.ledger.seconds_left
+            return self._has_time_to_end(look, base.sure, doubtful)
 
-        base = base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
-        self._leave_unproven(base)
+        return base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
+
+    def _with_winners(self, look: Look, base: Joined, winners: Sequence[Choice], results: Sequence[Tried]) -> Joined:
+        """With the best one, and all others that there is time to prove and to confirm on top of it."""
+        first, *others = winners
+        if first.technique not in EVALUATION_ALONE:
+            best = next(_ratio(tried) for tried in results if tried.choice is first)
+            look = replace(look, step_seconds=look.step_seconds / best)
+        return self._with_others(look, base.with_winners([first]), others)
+
+    def _with_others(self, look: Look, base: Joined, others: Sequence[Choice]) -> Joined:
+        for choice in others:
+            more = base.with_winners([choice])
+            if self._has_time_to_end(look, more.sure, more.doubtful):
+                base = more
+            elif not any(same(choice, late) for late in self._late):
+                self._late.append(choice)
         return base
 
-    def _in_time(self, look: Look, base: Joined, winners: Sequence[Choice], results: Sequence[Tried]) -> list[Choice]:
-        """The best one, and of all others those that there is time to prove and to confirm on top of it."""
-        first, *others = winners
-        best = next(_ratio(tried) for tried in results if tried.choice is first)
-        faster, kept = replace(look, step_seconds=look.step_seconds / best), [first]
-        for choice in others:
-            more = base.with_winners([*kept, choice])
-            if self._end_seconds(faster, more.sure, more.doubtful) < self.ledger.seconds_left:
-                kept.append(choice)
-        return kept
-
-    def _leave_unproven(self, base: Joined) -> None:
-        """What was faster, and for whose proof there was no time."""
-        here = {choice.technique for choice in base.choices}
-        for tried in list(self.ledger.tried):
-            last = tried is self.ledger.last_trial(tried.choice) and tried.choice.technique not in here
-            if last and tried.verdict == "faster" and self.ledger.is_sound(tried.choice):
-                reason = f"faster alone, {tried.reason}, and there was no time to prove it"
-                self.ledger.leave([Left(choice=tried.choice, reason=reason)], tried.on)
+    def _with_late(self, look: Look, base: Joined) -> Joined:
+        """With those that there was no time to prove, where there is now; of all others it is told."""
+        trials = [self.ledger.last_trial(choice) for choice in self._late]
+        faster = [tried for tried in trials if tried is not None and tried.verdict == "faster"]
+        faster = [tried for tried in faster if self.ledger.is_sound(tried.choice) and _was_tried_beside(tried, base)]
+        self._late = []
+        base = self._with_others(look, base, [tried.choice for tried in faster])
+        for tried in faster:
+            if any(tried.choice is choice for choice in self._late):
+                self.ledger.note(replace(tried, reason=f"{tried.reason}{UNPROVEN}"))
+        return base
 
     def _looked_at(self, base: Joined, sure: Joined, whole: Joined, look: Look) -> tuple[Joined, Look]:
         """The whole with a look at it, or what is sure of it, or the base and its own look, where the others fail."""
@@ -134,9 +145,7 @@ class Waves:
 
     def _same_bits(self, results: Sequence[Tried], look: Look) -> list[Choice]:
         """What looked much faster and had the plain job's bits, which costs no further proof."""
-        much = [
-            tried for tried in results if _ratio(tried) >= LOOKS_MUCH_FASTER or _remedies_what_was_counted(tried, look)
-        ]
+        much = [tried for tried in results if _looks_much_faster(tried) or _remedies_what_was_counted(tried, look)]
         return [choice for choice in self._looking_faster(much, look) if choice.preserves is Preserves.BITS]
 
     def _wave(self, look: Look, base: tuple[Choice, ...], since: Sequence[Choice] | None) -> list[Tried]:
@@ -286,6 +295,9 @@ class Waves:
         """With whichever of them joins; where several would, those join that there is time for."""
         return max(self._end_seconds(look, with_choice(base, choice) or base) for choice in heat)
 
+    def _has_time_to_end(self, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice]) -> bool:
+        return self._end_seconds(look, sure, doubtful) < self.ledger.seconds_left
+
     def _end_seconds(self, look: Look, sure: Sequence[Choice], doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(self.plain, look, sure, doubtful, self.ledger.options.seconds)
 
@@ -344,6 +356,11 @@ def _is_lead(ratios: Sequence[float]) -> bool:
     return is_gain(found) and found.ratio >= LEAD
 
 
+def _looks_much_faster(tried: Tried) -> bool:
+    """Not by chance alone: what joins has others tried on top of it."""
+    return tried.speedup is not None and tried.speedup.ratio >= LOOKS_MUCH_FASTER and is_likely_gain(tried.speedup)
+
+
 def _remedies_what_was_counted(tried: Tried, look: Look) -> bool:
     """Whether it made no difference that was seen, and treats what surely takes a share that would be seen."""
     bound = look.bounds().get(tried.choice.technique)
@@ -354,6 +371,12 @@ def _is_undecided(tried: Tried) -> bool:
     """Whether it left early and may be clearly faster all the same."""
     found = tried.speedup
     return tried.verdict == "no difference" and found is not None and found.pairs < LEAST_PAIRS and found.high > CLEAR
+
+
+def _was_tried_beside(tried: Tried, base: Joined) -> bool:
+    """Whether it was tried on top of the value of its technique that has joined, where one has."""
+    rivals = [choice for choice in base.choices if choice.technique == tried.choice.technique]
+    return all(any(same(rival, choice) for choice in tried.on) for rival in rivals)
 
 
 def _in_a_row(one: Choice, other: Choice) -> bool:

@@ -220,9 +220,10 @@ def _how(evidence: Evidence) -> Markup | None:
     if evidence.noise is None and evidence.confirmed is None:
         return None
     return lead(
-        "Two versions of the job take turns, window by window, on one machine. A ratio is the median over pairs of "
-        "windows; its 95 % interval comes from resampling the pairs. A ratio above 1 is faster. Where the interval "
-        "contains 1, there is no difference that can be told from noise."
+        "Two versions of the job take turns, window by window, on one machine. A ratio of twelve pairs of windows is "
+        "their median, and its 95 % interval comes from resampling them; one of fewer is their geometric mean, with "
+        "Student's interval. A ratio above 1 is faster. Where the interval contains 1, there is no difference that can "
+        "be told from noise."
     )
 
 
