@@ -131,6 +131,14 @@ def test_a_technique_without_a_bound_is_not_for_that_the_most_promising():
     assert [each.technique for each in found] == ["precision", "allocator"]
 
 
+def test_a_remedy_for_what_was_counted_comes_before_what_may_gain_more_if_it_was_much():
+    for faults, first in ((0.03, "allocator"), (0.01, "precision")):
+        around = replace(ALONE, page_faults=faults * BUDGET.step / FAULT_SECONDS)
+        bounds = bounds_of(BUDGET, RUN, around, {**TREATS, "allocator": "SLOW_ALLOCATION"})
+        found = order([choice("precision"), choice("allocator")], bounds)
+        assert found[0].technique == first
+
+
 def test_one_that_nobody_bounded_comes_before_all():
     found = order([choice("precision"), choice("a new one")], bounds_of(BUDGET, RUN, ALONE, TREATS))
     assert [each.technique for each in found] == ["a new one", "precision"]

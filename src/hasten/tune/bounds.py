@@ -101,6 +101,9 @@ there are many of them is no symptom."""
 COUNTED = frozenset({"SLOW_ALLOCATION"})
 """Symptoms that are counted in a few steps, whatever noise there is in their seconds."""
 
+COUNTS = 0.02
+"""Share of the planned run from which on what was counted is worth a remedy."""
+
 RARELY = frozenset({"flush_denormals"})
 """They reach everything, and change nothing but in jobs of which no budget can tell: those with tiny numbers."""
 
@@ -177,13 +180,23 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
-    """The same candidates, most promising first, and what rarely pays last; those of one technique, and of equal
-    promise, stay in their order.
+    """The same candidates: what treats something that was counted, the most promising of all others first, and what
+    rarely pays last; those of one technique, and of equal promise, stay in their order.
 
     By promise and not by bound: a loose bound, such as a setting of the whole process has, says that much may be gained
     and not that anything is likely to be.
     """
-    return sorted(candidates, key=lambda choice: (choice.technique in RARELY, -_promise(choice, bounds)))
+
+    def place(choice: Choice) -> tuple[bool, bool, float]:
+        return choice.technique in RARELY, not is_counted(choice, bounds), -_promise(choice, bounds)
+
+    return sorted(candidates, key=place)
+
+
+def is_counted(choice: Choice, bounds: Mapping[str, Bound]) -> bool:
+    """Whether it treats what was counted, and much of it: that is there, where a bound only says what may be."""
+    bound = bounds.get(choice.technique)
+    return bound is not None and bound.counted >= COUNTS
 
 
 def _promise(choice: Choice, bounds: Mapping[str, Bound]) -> float:

@@ -27,6 +27,7 @@ from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Tried
 from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
+from hasten.tune.bounds import is_counted
 from hasten.tune.candidates import (
     AT_ONCE,
     EVALUATION_ALONE,
@@ -60,7 +61,6 @@ IN_THE_FIRST_HEAT = 4  # fewer, as one of the most promising is the likeliest to
 CONTROLS = 2  # the base, and in the first heat the base once more
 MOST_WAVES = 6
 LOOKS_MUCH_FASTER = 1.1  # what looks to be worth so much joins at once, if it can do no harm
-COUNTS = 0.02  # share of the planned run from which on what was counted is worth a remedy
 LEAD = 1.3  # a speed-up by which all later trials take so much less time that it is adopted before them
 
 
@@ -363,8 +363,7 @@ def _looks_much_faster(tried: Tried) -> bool:
 
 def _remedies_what_was_counted(tried: Tried, look: Look) -> bool:
     """Whether it made no difference that was seen, and treats what surely takes a share that would be seen."""
-    bound = look.bounds().get(tried.choice.technique)
-    return tried.verdict == "no difference" and bound is not None and bound.counted >= COUNTS
+    return tried.verdict == "no difference" and is_counted(tried.choice, look.bounds())
 
 
 def _is_undecided(tried: Tried) -> bool:
