@@ -20,8 +20,9 @@ STAGES = ("tune", "alone", "product", "finalists", "head_to_head", "realised")
 PEERS = (
     "Peers: random search over the same grid, with the tuner's own seconds. pytorch-autotune 2.0.0 is not measured: it "
     "asks for bf16 of a CUDA device alone, so on a processor it has fp16 and compiling to try, and it takes a model "
-    "and one batch, not a loader. Lightning's batch size finder is not measured: it looks for the largest batch that "
-    "fits, which is another training with fewer updates, and memory that does not fit here ends the process",
+    "and one batch, not a loader. Lightning's batch size finder is not measured: by the documentation of "
+    "2.5.5 it makes the batch larger until memory is out, which is another training with fewer updates, and on a "
+    "processor memory that is out ends the process",
 )
 Table = dict[str, Any]
 

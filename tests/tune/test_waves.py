@@ -175,6 +175,8 @@ def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prov
     asked.ledger.began -= asked.ledger.seconds_left - needed
     found = asked._with_winners(look, Joined(), winners, results)
     assert found.sure == (half, ALLOCATOR)
+    assert asked._with_winners(look, Joined(sure=(ALLOCATOR,)), [half, layout], results).sure == (ALLOCATOR, half)
+    assert asked._with_winners(look, Joined(sure=(half, ALLOCATOR)), [layout], results).sure == (half, ALLOCATOR)
     assert asked._with_late(look, found).sure == (half, ALLOCATOR)
     assert (asked.ledger.tried[-1].choice, asked.ledger.tried[-1].verdict) == (layout, "faster")
     assert asked.ledger.tried[-1].speedup == results[1].speedup

@@ -97,11 +97,14 @@ class Waves:
         return base.with_doubtful(self._looking_faster(self.ledger.tried, look), has_time)
 
     def _with_winners(self, look: Look, base: Joined, winners: Sequence[Choice], results: Sequence[Tried]) -> Joined:
-        """With the best one, and all others that there is time to prove and to confirm on top of it."""
+        """With those that there is time to prove and to confirm on top of the best one. A plan that has nothing gets
+        that one whatever time there is."""
         first, *others = winners
         if first.technique not in EVALUATION_ALONE:
             best = next(_ratio(tried) for tried in results if tried.choice is first)
             look = replace(look, step_seconds=look.step_seconds / best)
+        if base.choices:
+            return self._with_others(look, base, winners)
         return self._with_others(look, base.with_winners([first]), others)
 
     def _with_others(self, look: Look, base: Joined, others: Sequence[Choice]) -> Joined:
