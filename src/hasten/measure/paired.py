@@ -19,7 +19,7 @@ A result needs twelve pairs. Of fewer, the resampled median takes too few values
 `compare` refuses. What is to be dropped early has to be told from fewer, and `early_speedup` does it at a price: it
 takes the log-ratios for normal and independent, and gives their mean with Student's interval ("Student" 1908,
 Biometrika 6, 1-25), which is exact where that holds and has no defence against the one disturbed window that the
-median shrugs off. It says who need not be measured further, and no speed-up that is shown as proven is told by it.
+median shrugs off. It says who need not be measured further; how much faster a whole plan is, it never says.
 
 Nothing is ever filtered: one window without a step or with an impossible duration makes the whole comparison invalid.
 """

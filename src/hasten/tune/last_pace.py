@@ -1,8 +1,8 @@
 """How long the last heat takes, and what it does with the time there is.
 
 What it measures is quoted, so its windows should run as the planned run will. An arm that was stopped while others ran
-finds its caches cold, and a window of two or three steps tells of that as much as of the job. So the time goes to
-windows first, until a switch hardly shows in them; then to more processes of each arm, as processes of the same code
+finds its caches cold, and the shorter its windows are, the more they tell of that. So the time goes to windows first,
+up to those of which the first step is a small part; then to more processes of each arm, as processes of the same code
 differ for as long as they live; and then to windows that are longer still.
 """
 
@@ -20,7 +20,7 @@ from hasten.tune.heat import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM, Pace
 from hasten.tune.look import Look
 from hasten.tune.runner import WINDOW_SECONDS
 
-SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window that a switch hardly shows in, whichever is less
+SETTLED_STEPS, SETTLED_SECONDS = 8, 0.5  # of a window, whichever is less
 LONG_WINDOW_SECONDS = 2.0
 MOST_STARTS = 4  # processes of an arm
 CONTROLS = 3  # the plan and the plain job twice

@@ -86,6 +86,8 @@ class Waves:
                 break
             look = look if base.choices else self.plain
             sure, before = self._with_winners(look, base, winners, results), base
+            if sure == base:  # there is no time to prove any of them
+                break
             base, look = self._looked_at(before, sure, sure.with_doubtful(self._same_bits(results, look)), look)
             since = [each for each in base.choices if each not in before.choices]
         base = base.with_winners(_winners(self._compiled(look, base.choices)))
