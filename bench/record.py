@@ -11,6 +11,7 @@ A target that was missed is written like one that was met.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from typing import Any, Literal
 
 from bench.arms import Measured, OneOff, Protocol
 
+from hasten.errors import Misconfigured
 from hasten.facts.machine import Machine, read_machine
 from hasten.measure.paired import Comparison
 
@@ -278,6 +280,19 @@ def _new_folder(folder: Path, name: str) -> Path:
             continue
         return home
     raise FileExistsError(f"{folder / name} and 98 more of that name exist already")
+
+
+def keep_to_one_source(folder: Path) -> None:
+    """A bench that goes on where it was stopped has to have the source that it began with: what a record says was
+    measured on one commit was. Raises Misconfigured where the folder holds what another source has measured."""
+    here = f"{_git('rev-parse', 'HEAD')}{_git('diff', 'HEAD')}"
+    mark, digest = folder / "source.sha256", hashlib.sha256(here.encode()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not mark.exists() and not any(folder.iterdir()):
+        mark.write_text(digest, encoding="utf-8")
+    if not mark.exists() or mark.read_text(encoding="utf-8") != digest:
+        what = "holds what another state of the source has measured"
+        raise Misconfigured(what, where=str(folder), fix="empty it, or name another folder with --work")
 
 
 def _whole_number(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The tuner on ten workloads: its plan beside an exhaustive grid's, its seconds, and what it predicts (goal G9).
+"""The tuner on ten workloads: its plan beside a grid's, its seconds, and what it predicts (goal G9).
 
     python -m bench.tuner                    # an hour or so, in which nothing else may run; writes a record
     python -m bench.tuner --only digits rows # some of the workloads
@@ -33,7 +33,7 @@ from typing import Any
 
 from bench.aa_tuner import search_nothing
 from bench.options import parser_of
-from bench.record import ROOT
+from bench.record import ROOT, keep_to_one_source
 from bench.tuner_grid import (
     FINAL_ROUNDS,
     FINALISTS,
@@ -273,6 +273,8 @@ class Left:
 
 def main() -> None:
     options = _options()
+    if not options.quick:
+        keep_to_one_source(options.work)
     if options.aa is not None:
         search_nothing(options.work / "aa", options.aa, None if options.quick else options.records)
         return
@@ -291,6 +293,7 @@ def main() -> None:
         shutil.rmtree(work)
         print("--quick judges nothing: no record was written", flush=True)
         return
+    keep_to_one_source(work)  # hours have passed
     print(f"written: {write(work, list(WORKLOADS), EXAMPLES, options.records)}", flush=True)
 
 

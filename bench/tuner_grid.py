@@ -1,4 +1,4 @@
-"""The oracle of the tuner's bench: every configuration that a search may try, measured whatever it promises.
+"""The oracle of the tuner's bench: a grid of what a search may try, measured whatever it promises.
 
 A technique gives none of its values or one of its first few. The product of all techniques is raced: each
 configuration beside the plain job for three short windows, the fastest ones again for twelve. Nothing here asks the

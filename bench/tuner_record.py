@@ -35,7 +35,7 @@ def write(work: Path, names: Sequence[str], examples: Sequence[str], records: Pa
     missing = [name for name in names if name not in measured]
     targets = judged(measured, examples, len(names))
     absent = [f"Not in this record: {', '.join(missing)}"] if missing else []
-    claim = f"hasten tune on {len(measured)} workloads beside an exhaustive grid, and its predictions beside whole runs"
+    claim = f"hasten tune on {len(measured)} workloads beside a grid, and its predictions beside whole runs"
     page = [
         *head(claim, machine, surroundings, absent, "python -m bench.tuner"),
         *target_table(targets),

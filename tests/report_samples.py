@@ -19,6 +19,7 @@ from hasten.facts.trials import (
     Costs,
     Curves,
     Earned,
+    Ended,
     Memory,
     Noise,
     Proven,
@@ -111,6 +112,7 @@ def sample_records(steps: int = 300, seeds: int = 4) -> list[Record]:
         _rates(),
         Memory(arm="plain", bytes=tuple(int(4.6e8 + 2e6 * math.sin(i)) for i in range(24))),
         Memory(arm="planned", bytes=tuple(int(3.9e8 + 1e6 * math.cos(i) + 3e5 * i) for i in range(24))),
+        Ended(choices=KEPT, seconds=61.4),
     ]  # fmt: skip
 
 

@@ -41,6 +41,13 @@ def endless():
         return model(batch[0]).sum()
     return small_job(loss=loss)
 
+def terminated():
+    import os, signal
+    def loss(model, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return model(batch[0]).sum()
+    return small_job(loss=loss)
+
 def full():
     def loss(model, batch):
         raise MemoryError("no room")
@@ -222,6 +229,18 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     assert done.stderr.split("\n\n")[-1] == "interrupted\n"
     assert "runs/endless-1 holds what was logged, and no weights" in done.stderr
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
+
+
+def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "hasten", "train", "jobs_of_tests.py:terminated"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert signal.SIGTERM + 128 == done.returncode == 143
+    assert done.stderr.split("\n\n")[-1] == "interrupted\n"
 
 
 def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
 from hasten.checkpoint.plans import held_place
-from hasten.cli import app
+from hasten.cli import app, tuning
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
+from hasten.tune.ledger import Ledger, Options
+from hasten.tune.look import Look
+from hasten.tune.search import Found
+from report_samples import sample_records
 
 CLOCKED = Path(__file__).parent / "tune" / "clocked_jobs.py"
 TRIALS = Path(__file__).parent / "tune" / "trial_jobs.py"
@@ -108,7 +115,7 @@ def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path
     ("function", "code", "says"),
     [
         ("job_raising", 10, "ZeroDivisionError: in the middle"),
-        ("job_never_finite", 13, "NonFinite"),
+        ("job_never_finite", 13, "is not finite"),
         ("empty", 2, "has 0 samples"),
         ("not_there", 2, "not_there"),
     ],
@@ -127,3 +134,70 @@ def test_a_class_that_there_is_not_is_refused(here: Path):
     assert code == 2
     assert "bits, rounding, statistics, training" in err
     assert list(here.iterdir()) == []
+
+
+# ── how it ends, whatever was found ─────────────────────────────────────────────────────────────────────────────────
+
+SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
+CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+LOOK = cast("Look", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3))
+
+
+@pytest.fixture
+def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Exit code and standard output of a search that has found this and was, or was not, interrupted then."""
+    (here / "job.py").touch()
+
+    def ended(*arguments: str, proven: Confirmed | None = None, interrupt: KeyboardInterrupt | None = None):
+        ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
+        found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
+        monkeypatch.setattr(tuning, "_searched", lambda *asked: found)
+        monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
+        return ran("job.py:job", *arguments)[:2]
+
+    return ended
+
+
+def test_the_seconds_of_a_plan_never_stand_without_their_machine(ending):
+    for proven in (CONFIRMED, None):
+        code, out = ending(proven=proven)
+        assert code == 0
+        assert [line.split(None, 1) for line in out.splitlines() if line.startswith("  machine")] == [
+            ["machine", SURVEYED.machine]
+        ]
+        answer = json.loads(ending("--json", "--output", f"{proven is None}.toml", proven=proven)[1])
+        assert (answer["machine"], answer["job"]) == (SURVEYED.machine, SURVEYED.job)
+
+
+def test_an_interrupted_search_names_the_command_that_goes_on_as_it_was_given(ending):
+    code, out = ending("--seconds", "300", "--allow", "bits", interrupt=KeyboardInterrupt())
+    assert code == 130
+    told, command = out.strip().splitlines()
+    assert told.strip() == "interrupted before a plan was proven; the same command goes on where it was"
+    assert command.split(None, 1)[1] == "hasten tune job.py:job --output plan.toml --allow bits --seconds 300"
+    assert "--seconds 90.5" in ending("--seconds", "90.5", interrupt=KeyboardInterrupt())[1]
+    assert "--seconds" not in ending(interrupt=KeyboardInterrupt())[1]
+
+
+def test_a_search_that_has_ended_without_a_plan_does_not_offer_itself_again(ending):
+    out = ending()[1]
+    assert out.strip().splitlines()[-1].split(None, 1) == ["next", "hasten train job.py:job"]
+    assert "hasten tune" not in out
+
+
+def test_an_interrupted_search_without_a_plan_names_none_that_lies_there(ending, here: Path):
+    assert ending(proven=CONFIRMED)[0] == 0  # an earlier search's
+    before = (here / "plan.toml").read_bytes()
+    code, out = ending("--json", interrupt=KeyboardInterrupt())
+    answer = json.loads(out)
+    assert code == 130
+    assert (answer["plan"], answer["interrupted"]) == (None, True)
+    assert "interrupted before a plan was proven" in answer["sentence"]
+    assert (here / "plan.toml").read_bytes() == before
+
+
+def test_an_interrupted_search_keeps_the_plan_that_was_proven_by_then(ending, here: Path):
+    code, out = ending(proven=CONFIRMED, interrupt=KeyboardInterrupt())
+    assert code == 130
+    assert out.strip().splitlines()[-1].split(None, 1) == ["next", "hasten train job.py:job --plan plan.toml"]
+    assert len(read_plan(here / "plan.toml").choices) == len(CONFIRMED.choices)

@@ -18,13 +18,15 @@ Codes of what is no error:
 HARMED                    16   `hasten prove loss`: the planned run is worse than the margin allows
 NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is no sameness either
 INTERRUPTED              130   of any command, by Ctrl-C
+TERMINATED               143   of any command, by SIGTERM
 
 An error says what happened, where, and what to do, in that order and in whole sentences.
 """
 
 from __future__ import annotations
 
-HARMED, NOT_PROVEN, INTERRUPTED = 16, 17, 130  # the last is 128 + SIGINT, as a shell counts it
+HARMED, NOT_PROVEN = 16, 17
+INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as a shell counts it
 
 
 class HastenError(Exception):
@@ -70,7 +72,10 @@ class Unavailable(Misconfigured):
 
 
 class UserCodeFailed(HastenError):
+    """trace: the lines of a traceback from the user's first frame on, where the code ran in another process."""
+
     exit_code = 10
+    trace = ""
 
 
 class DataFailed(HastenError):

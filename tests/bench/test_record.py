@@ -5,8 +5,17 @@ from dataclasses import replace
 
 import pytest
 from bench.arms import Measured, OneOff, Protocol
-from bench.record import Record, Target, break_even_step, environment, hardware, write_record
+from bench.record import (
+    Record,
+    Target,
+    break_even_step,
+    environment,
+    hardware,
+    keep_to_one_source,
+    write_record,
+)
 
+from hasten.errors import Misconfigured
 from hasten.facts.machine import read_machine
 from hasten.measure.paired import Window, compare, interleaved
 from support import laptop
@@ -87,6 +96,18 @@ def test_the_environment_tells_versions_and_no_secrets(monkeypatch, tmp_path):
     # torch itself also tells its build: 2.13.0+cpu, whose package may be called 2.13.0
     assert machine.torch.startswith(told["packages"]["torch"])
     assert told["thread_variables"]["OMP_NUM_THREADS"] is None
+
+
+def test_a_bench_that_was_stopped_goes_on_with_the_source_that_it_began_with_and_with_no_other(tmp_path, monkeypatch):
+    keep_to_one_source(tmp_path / "new")
+    (tmp_path / "new" / "digits").mkdir()
+    keep_to_one_source(tmp_path / "new")
+    monkeypatch.setattr("bench.record._git", lambda *arguments: "another state")
+    with pytest.raises(Misconfigured, match="another state of the source"):
+        keep_to_one_source(tmp_path / "new")
+    (tmp_path / "old" / "digits").mkdir(parents=True)  # of a bench that did not say
+    with pytest.raises(Misconfigured, match="another state of the source"):
+        keep_to_one_source(tmp_path / "old")
 
 
 @pytest.mark.parametrize(

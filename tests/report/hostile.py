@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
+
+from hasten.facts.plan import Plan
+from hasten.facts.trials import Record, Surveyed
 
 BREAKOUTS = (
     "",
@@ -69,3 +72,9 @@ def with_numbers(value: Any, numbers: Callable[[], float], counts: Callable[[], 
         value,
         lambda item: item if isinstance(item, str) else counts() if isinstance(item, int) else numbers(),
     )
+
+
+def of_one_job(plan: Plan, records: Sequence[Record]) -> Plan:
+    """The plan as the search of these records would have written it; else they are left out of its page."""
+    surveyed = next(record for record in records if isinstance(record, Surveyed))
+    return replace(plan, job=surveyed.fingerprint, machine=surveyed.proven_on)

@@ -25,7 +25,7 @@ from hasten.report.page.run_log import read_run
 from hasten.report.page.tuned import page_of_plan
 from report_samples import sample_plan, sample_records, write_run
 
-from .hostile import PAYLOADS, with_texts
+from .hostile import PAYLOADS, of_one_job, with_texts
 
 PROGRAM = Path(__file__).with_name("in_browser.py")
 WIDTHS = (400, 1400)
@@ -80,7 +80,8 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def plan_with(texts: Iterator[str]) -> str:
     records = [with_texts(record, texts.__next__) for record in sample_records(steps=12, seeds=2)]
-    return page_of_plan(gathered(with_texts(sample_plan(), texts.__next__), "plan.toml", records))
+    plan = of_one_job(with_texts(sample_plan(), texts.__next__), records)
+    return page_of_plan(gathered(plan, "plan.toml", records))
 
 
 def run_with(folder: Path, texts: Iterator[str]) -> str:

@@ -18,7 +18,7 @@ from hasten.report.page.tuned import page_of_plan
 from hasten.report.text import printable
 from report_samples import sample_plan, sample_records, sample_run, write_run
 
-from .hostile import PAYLOADS, with_texts
+from .hostile import PAYLOADS, of_one_job, with_texts
 from .parsed import Page, faults
 
 SAMPLE = range(0, len(PAYLOADS), 21)
@@ -39,7 +39,7 @@ def plan_page(texts) -> str:
     plan, records = sample_plan(), sample_records(steps=12, seeds=2)
     surveyed = with_texts(records[0], texts)
     hostile = [surveyed, *(with_texts(record, texts) for record in records[1:])]
-    return page_of_plan(gathered(with_texts(plan, texts), texts(), hostile))
+    return page_of_plan(gathered(of_one_job(with_texts(plan, texts), hostile), texts(), hostile))
 
 
 def run_page(log: RunLog, texts) -> str:
@@ -54,6 +54,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> RunLog:
 def test_there_are_two_hundred_payloads_and_every_kind_of_record_carries_them():
     assert len(set(PAYLOADS)) >= 200
     assert {type(record).__name__ for record in sample_records(steps=2, seeds=1)} == set(RECORDS)
+
+
+def test_the_page_of_a_plan_that_carries_them_shows_its_trials():
+    assert "Time to the target" in plan_page(harmless())
 
 
 def check_plan(start: int) -> None:

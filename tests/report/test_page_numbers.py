@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,12 +21,17 @@ from hasten.report.page.thinning import POINTS, band, ticks
 from hasten.report.page.tuned import page_of_plan
 from report_samples import sample_plan, sample_records, sample_run
 
-from .hostile import COUNTS, NUMBERS, with_numbers
+from .hostile import COUNTS, NUMBERS, of_one_job, with_numbers
 from .parsed import Page, faults
 
 
 def plan_page(records: list[Record], plan: Plan | None = None) -> str:
     return page_of_plan(gathered(plan or sample_plan(), "plan.toml", records))
+
+
+def plan_page_of(change: Callable[[Any], Any]) -> str:
+    records = [change(record) for record in sample_records(steps=5, seeds=2)]
+    return plan_page(records, of_one_job(change(sample_plan()), records))
 
 
 def run_log(events: list) -> RunLog:
@@ -56,7 +63,7 @@ def test_a_page_stands_whatever_all_its_numbers_are(number: float, count: int):
     def hostile(value):
         return with_numbers(value, lambda: number, lambda: count)
 
-    check(plan_page([hostile(record) for record in sample_records(steps=5, seeds=2)], hostile(sample_plan())))
+    check(plan_page_of(hostile))
     check(page_of_run(run_log([hostile(event) for event in sample_run(steps=7)])))
 
 
@@ -67,7 +74,7 @@ def test_a_page_stands_whatever_numbers_come_together(seed: int):
     def hostile(value):
         return with_numbers(value, lambda: draw.choice([*NUMBERS, 0.5, 3.0]), lambda: draw.choice([*COUNTS, 2, 30]))
 
-    check(plan_page([hostile(record) for record in sample_records(steps=5, seeds=2)], hostile(sample_plan())))
+    check(plan_page_of(hostile))
     check(page_of_run(run_log([hostile(event) for event in sample_run(steps=7)])))
 
 
@@ -109,7 +116,7 @@ def test_a_hundred_thousand_steps_are_thinned_and_the_page_stays_small():
     spiked = (*values[:777], 50.0, *values[778:])
     long = Curves(seeds=(1, 2), plain=(values, spiked), planned=(values, values), verdict="harmed", sentence="spike")
     rates = Rates(steps=tuple(range(steps)), rates=values, momenta=values)
-    page = plan_page([*sample_records(steps=2)[:-4], long, rates, Memory(arm="plain", bytes=tuple(range(steps)))])
+    page = plan_page([*sample_records(steps=2)[:-5], long, rates, Memory(arm="plain", bytes=tuple(range(steps)))])
     check(page)
     assert len(page) < 400_000
     assert "Each point stands for 313 steps" in page

@@ -13,7 +13,7 @@ import pytest
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
-from hasten.facts.trials import Budget, Confirmed, Curves, Noise, Proven, Record, Step, Surveyed, Tried
+from hasten.facts.trials import Budget, Confirmed, Curves, Ended, Noise, Proven, Record, Step, Surveyed, Tried
 from hasten.report.page.evidence import gathered, read_evidence
 from hasten.report.page.tried import rows_of
 from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
@@ -218,14 +218,13 @@ def test_a_plan_that_was_edited_is_said_to_be():
 
 
 def test_a_search_that_found_nothing_says_so():
-    shown = page(plan=Plan())
-    assert (
-        sentence_of(evidence(plan=Plan()))
-        == "This job takes 6 min 52 s; nothing that was tried makes it faster beyond doubt"
-    )
+    nothing = with_one(Confirmed, lambda record: replace(record, choices=(), earned=(), speedup=record.noise))
+    shown = page(nothing, plan=Plan())
+    told = sentence_of(evidence(nothing, plan=Plan()))
+    assert told == "This job takes 6 min 52 s; nothing that was tried makes it faster beyond doubt"
     assert "The plan has no technique" in shown.text
     assert "The plan was changed" not in shown.text
-    assert next_command(evidence(plan=Plan())) == "hasten tune examples/digits.py:job"
+    assert next_command(evidence(nothing, plan=Plan())) == "hasten tune examples/digits.py:job"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +294,7 @@ def test_evidence_is_read_from_beside_the_plan(tmp_path: Path):
 
 def test_a_search_without_a_plan_yet_has_its_page(tmp_path: Path):
     path = write_plan(
-        tmp_path, records=[record for record in sample_records(steps=2) if not isinstance(record, Confirmed)]
+        tmp_path, records=[record for record in sample_records(steps=2) if not isinstance(record, Confirmed | Ended)]
     )
     path.unlink()
     found = read_evidence(path)

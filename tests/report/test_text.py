@@ -43,6 +43,24 @@ def test_text_stays_readable_without_its_control_characters(text: str, shown: st
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://me:pass@host:5432/x failed", "postgres://[hidden]@host:5432/x failed"),
+        ("https://host:8080/a:b@c and a@b.c", "https://host:8080/a:b@c and a@b.c"),
+        (f"no access with hf_{'a1' * 17}.", "no access with [hidden]."),
+        (f"ghp_{'Z9' * 18}", "[hidden]"),
+        (f"key sk-proj-{'x' * 24}", "key [hidden]"),
+        ("AKIAIOSFODNN7EXAMPLE", "[hidden]"),
+        (f"Authorization: Bearer {'a' * 20}==", "Authorization: Bearer [hidden]"),
+        (f"eyJ{'h' * 12}.{'p' * 12}.{'s' * 12}", "[hidden]"),
+        (f"{'0a' * 20} task-force risk-averse", f"{'0a' * 20} task-force risk-averse"),
+    ],
+)
+def test_secrets_that_have_a_shape_of_their_own_are_hidden(text: str, shown: str):
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
     [
         (0, "0 ms"),

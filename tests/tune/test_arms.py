@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hasten.errors import Misconfigured, UserCodeFailed
 from hasten.facts.plan import Plan, make_plan
 from hasten.tune.arms import Arms, Limits
 from hasten.tune.fate import ArmFailed, Fate
@@ -55,6 +56,32 @@ def come(condition: Callable[[], bool]) -> None:
     """Wait for what comes by itself; the test's own limit ends it."""
     while not condition():
         os.sched_yield()
+
+
+def test_an_error_of_the_jobs_own_code_is_told_with_its_line_as_training_tells_it():
+    error = failure("job_raising").as_error()
+    assert isinstance(error, UserCodeFailed)
+    assert error.what == "ZeroDivisionError: in the middle"
+    assert f"trial_jobs.py:{line_of('in the middle')}, in " in error.where
+    assert error.fix == 'mend this line: raise ZeroDivisionError("in the middle")'
+    assert error.trace.splitlines()[-1].strip() == 'raise ZeroDivisionError("in the middle")'
+
+
+def test_an_error_of_hastens_keeps_its_class_and_its_remedy():
+    error = failure("nothing_here").as_error()
+    assert type(error) is Misconfigured
+    assert error.fix
+
+
+def test_what_the_job_itself_takes_says_from_when_on_an_arm_is_hung():
+    everything = arms()
+    everything.expect(build_seconds=40, request_seconds=30)
+    assert everything._limits == Limits(build_seconds=800, window_seconds=600)
+    everything.expect(build_seconds=1, request_seconds=0.01)
+    assert everything._limits == Limits(build_seconds=300, window_seconds=120)
+    given = arms(window_seconds=5)
+    given.expect(build_seconds=1, request_seconds=1)
+    assert given._limits.window_seconds == 5  # what was given stays
 
 
 def test_a_window_that_the_planned_run_has_no_room_for_begins_it_anew():

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.confirmed import is_proven
 from hasten.facts.trials import Confirmed, Costs
 from hasten.tune.arms import Arms
-from hasten.tune.final import confirm, is_proven
+from hasten.tune.final import confirm
 from hasten.tune.heat import Pace
 from hasten.tune.objective import Length
 

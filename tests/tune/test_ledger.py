@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Proven, Record, Tried
 from hasten.tune.candidates import Left
+from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.ledger import Ledger, Options
 
 PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
@@ -31,6 +33,20 @@ def test_a_trial_is_remembered_on_top_of_the_same_choices_and_no_others():
 def test_what_was_skipped_or_failed_is_tried_again():
     assert ledger(tried(BF16, "skipped"), tried(BF16, "failed"))[0].remembered(BF16, ()) is None
     assert ledger(tried(BF16, "slower"))[0].remembered(BF16, ()) is not None
+
+
+def test_what_had_to_leave_before_its_answer_was_known_is_tried_again():
+    assert ledger(replace(tried(BF16, "no difference"), cut_short=True))[0].remembered(BF16, ()) is None
+
+
+def test_that_an_arm_failed_is_remembered_as_no_proof():
+    first, kept = ledger()
+    first.note_failure([PREFETCH], ArmFailed("plain", Fate.OUT_OF_MEMORY, "as planted"), "the job itself")
+    assert not first.is_sound(PREFETCH)
+    again, _ = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=True, reason="the same"), *kept)
+    proof = again.remembered_proof(PREFETCH)
+    assert proof is not None
+    assert proof.passes
 
 
 def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():

@@ -14,6 +14,7 @@ from hasten.tune.objective import (
     Length,
     Seen,
     break_even_step,
+    by_start,
     costs,
     one_off,
     paired_totals,
@@ -54,6 +55,16 @@ def test_evaluations_alone_can_make_a_run_faster():
 def test_fewer_than_twelve_pairs_give_no_speedup():
     with pytest.raises(InvalidMeasurement, match="too few"):
         speedup(seen(0.5, windows=11), seen(0.5, arm="other", windows=11), RUN)
+
+
+def test_every_start_says_how_much_faster_it_was_by_its_own_windows():
+    def started(*seconds: float) -> Seen:
+        made = (Window(arm="a", steps=1, seconds=each, start=number // 2) for number, each in enumerate(seconds))
+        return Seen(windows=tuple(made), one_off=0.0)
+
+    length = Length(steps=100, epochs=1, evaluations=0)
+    assert by_start(started(2, 2, 3, 3, 4, 4), started(1, 1, 1, 1, 1, 1), length) == pytest.approx([2, 3, 4])
+    assert by_start(started(2, 2, 3, 3, 4, 4), started(1, 1, 1), length) == pytest.approx([2, 3])  # it left early
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,18 @@ def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
     assert len(found.asked) == 3
 
 
+def test_what_passes_because_no_harm_was_seen_says_that_nothing_was_shown(plant):
+    plant()
+    found, curves = by_losses(*claiming(Preserves.STATISTICS, SPLIT))  # dropout draws for each half
+    assert curves is not None
+    assert curves.verdict == "inconclusive"
+    assert [(each.passes, each.inconclusive) for each in found.proofs] == [(True, True)]
+    again, curves = by_losses(BF16)
+    assert curves is not None
+    assert curves.verdict == "equivalent"
+    assert [each.inconclusive for each in again.proofs] == [False]
+
+
 def test_without_time_to_find_out_who_harmed_all_go_and_are_told_so(plant):
     plant("precision + threads")
     found, curves = by_losses(*LOOSE, seconds_left=0)

@@ -11,7 +11,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.plan import Plan
-from hasten.facts.trials import Doing, Record, Surveyed, Tried, line_of, records_of
+from hasten.facts.trials import Confirmed, Doing, Ended, Record, Surveyed, Tried, line_of, records_of
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.final import AGAIN, WHOLE
@@ -74,6 +74,14 @@ def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not(pl
     assert search.found.proven.speedup.ratio == pytest.approx(2, rel=0.05)
     assert search.verdicts()["microbatch = 4"] == "faster"
     assert search.verdicts()["threads = 1"] == "slower"
+
+
+def test_the_plan_that_is_written_lies_in_the_records_with_its_interval_and_after_it_the_end(planted: Searched):
+    *_, last = planted.records
+    confirmed = [record for record in planted.records if isinstance(record, Confirmed)]
+    assert confirmed == [planted.found.proven]
+    assert isinstance(last, Ended)
+    assert [str(choice) for choice in last.choices] == ["microbatch = 4"]
 
 
 def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):
@@ -242,5 +250,6 @@ def test_an_interrupted_search_keeps_what_it_knows_and_claims_nothing_that_is_no
     search = searched("microbatch", tell=interrupting(where))
     assert search.found.interrupted
     assert search.found.proven is None
+    assert not [record for record in search.records if isinstance(record, Ended)]
     again = searched("microbatch", earlier=search.records)
     assert again.choices() == ["microbatch = 4"]

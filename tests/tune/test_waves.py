@@ -12,11 +12,13 @@ from hasten.facts.choice import Choice, Preserves, Speedup, Value
 from hasten.facts.trials import Costs, Proven, Tried
 from hasten.tune.arms import Arms
 from hasten.tune.bounds import FAULT_SECONDS
+from hasten.tune.fate import ArmFailed, Fate
+from hasten.tune.heats import Heats
 from hasten.tune.joined import Joined
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.needed import arm_seconds, end_seconds
-from hasten.tune.waves import Waves
+from hasten.tune.waves import Stage, Waves
 
 JOB = f"{Path(__file__).with_name('clocked_jobs.py')}:job"
 
@@ -70,7 +72,11 @@ def tried(
 def waves(look: Look, *known: Tried) -> Waves:
     ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
     ledger.tried += known
-    return Waves(arms=Arms(JOB), ledger=ledger, plain=look, look_at=lambda base: look)
+    return Waves(heats=Heats(arms=Arms(JOB), ledger=ledger, plain=look), look_at=lambda base: look)
+
+
+def stage(look: Look, base: tuple[Choice, ...], since: Sequence[Choice]) -> Stage:
+    return Stage(base=Joined(sure=base), look=look, since=since)
 
 
 def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_proof_failed_or_it_was_sure(look: Look):
@@ -107,13 +113,13 @@ def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_un
 
 def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(look: Look):
     first, second, third = HALVES, choice("microbatch", 2), choice("microbatch", 1)
-    assert waves(look)._is_open(third, look, (), [])
-    assert waves(look, tried(first, 0.9, "slower"))._is_open(second, look, (), [])  # as two are always tried
+    assert waves(look)._is_open(third, stage(look, (), []))
+    assert waves(look, tried(first, 0.9, "slower"))._is_open(second, stage(look, (), []))  # as two are always tried
     one_row = tried(first, 1.2, "faster"), tried(second, 1.5, "faster")
-    assert waves(look, *one_row)._is_open(third, look, (), [])
+    assert waves(look, *one_row)._is_open(third, stage(look, (), []))
     one_row = tried(first, 0.9, "slower"), tried(second, 0.8, "slower")
-    assert not waves(look, *one_row)._is_open(third, look, (), [])
-    assert waves(look, *one_row)._is_open(third, look, (), [BF16])  # which can turn it round
+    assert not waves(look, *one_row)._is_open(third, stage(look, (), []))
+    assert waves(look, *one_row)._is_open(third, stage(look, (), [BF16]))  # which can turn it round
 
 
 def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: Look):
@@ -124,35 +130,35 @@ def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: Loo
         tried(FUSED, 0.8, "slower"),
     )
     asked.ledger.tried += [lead, unknown, known]
-    asked._leave_undecided([lead, unknown, known])
-    assert asked._is_open(HALVES, look, (BF16,), [BF16])
-    assert not asked._is_open(FUSED, look, (BF16,), [BF16])
-    asked._leave_undecided([lead])  # another wave, in which nobody asked
-    assert asked._undecided == [HALVES]
-    asked._leave_undecided([tried(HALVES, 1.0, "no difference")])
-    assert asked._undecided == []
+    asked.heats.leave_undecided([lead, unknown, known])
+    assert asked._is_open(HALVES, stage(look, (BF16,), [BF16]))
+    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
+    asked.heats.leave_undecided([lead])  # another wave, in which nobody asked
+    assert asked.heats.undecided == [HALVES]
+    asked.heats.leave_undecided([tried(HALVES, 1.0, "no difference")])
+    assert asked.heats.undecided == []
 
 
 def test_what_an_earlier_search_tried_on_the_same_plan_is_asked_of_its_records(look: Look):
     asked = waves(look, tried(FUSED, 0.99, "no difference"))
-    assert not asked._is_open(FUSED, look, (BF16,), [BF16])
+    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
     asked.ledger.known = [tried(FUSED, 1.1, "faster", on=(BF16,))]
-    assert asked._is_open(FUSED, look, (BF16,), [BF16])
+    assert asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
 
 
 def test_a_lead_whose_proof_has_failed_keeps_nobody_from_being_tried(look: Look):
     asked, lead = waves(look), tried(WORKERS, 1.6, "faster")
-    assert asked._has_lead([lead])
-    assert not asked._has_lead([tried(WORKERS, 1.2, "faster")])
+    assert asked.heats.has_lead([lead])
+    assert not asked.heats.has_lead([tried(WORKERS, 1.2, "faster")])
     asked.ledger.note(Proven(choice=WORKERS, passes=False, reason="the loss of step 3 is another"))
-    assert not asked._has_lead([lead])
+    assert not asked.heats.has_lead([lead])
 
 
 def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same(look: Look):
     def seconds(*sure: Choice, doubtful: Sequence[Choice] = ()) -> float:
         return end_seconds(look, look, sure, doubtful, 60.0)
 
-    assert seconds(ALLOCATOR) < seconds(FUSED) < seconds(choice("channels_last"))
+    assert seconds(FUSED) < seconds(choice("channels_last"))
     assert seconds(ALLOCATOR) < seconds(ALLOCATOR, WORKERS) < seconds(ALLOCATOR, doubtful=[WORKERS])
     assert seconds(ALLOCATOR) + 6 <= seconds(choice("precision", "bf16", Preserves.STATISTICS))
 
@@ -170,7 +176,7 @@ def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prov
     asked, results = waves(look), [tried(each, 1.0, "faster") for each in winners]
     asked.ledger.tried += results
     assert asked._with_winners(look, Joined(), winners, results).sure == winners
-    needed = asked._end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
+    needed = asked.heats.end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
     began = asked.ledger.began
     asked.ledger.began -= asked.ledger.seconds_left - needed
     found = asked._with_winners(look, Joined(), winners, results)
@@ -186,6 +192,36 @@ def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prov
     assert asked._with_late(look, found).sure == (half, ALLOCATOR, layout)
 
 
+def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joined_last_and_the_one_before_goes_on(
+    look: Look,
+):
+    asked, asked_of = waves(look), list[tuple[Choice, ...]]()
+    stages = [Stage(base=Joined(), look=look), stage(look, (BF16,), [BF16]), stage(look, (BF16, HALVES), [HALVES])]
+
+    def find(found: Stage) -> str:
+        asked_of.append(found.base.choices)
+        if HALVES in found.base.choices:
+            raise ArmFailed("plain", Fate.NON_FINITE, "the loss is nan")
+        return "found"
+
+    assert asked._on_what_runs(stages, find) == "found"
+    assert asked_of == [(BF16, HALVES), (BF16,)]
+    assert [each.base.choices for each in stages] == [(), (BF16,)]
+    assert stages[-1].since == [HALVES]
+    assert not asked.ledger.is_sound(HALVES)
+    assert not asked._is_open(HALVES, stages[-1])
+    assert asked.ledger.is_sound(BF16)
+    assert asked._is_open(FUSED, stages[-1])
+
+
+def test_the_plain_job_that_fails_ends_the_waves(look: Look):
+    def find(found: Stage) -> str:
+        raise ArmFailed("plain", Fate.CRASHED, "as planted")
+
+    with pytest.raises(ArmFailed, match="as planted"):
+        waves(look)._on_what_runs([Stage(base=Joined(), look=look)], find)
+
+
 def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_beside(look: Look):
     other, look = choice("microbatch", 2), replace(look, step_seconds=0.05)
     for on, joins in (((), False), ((other,), True)):
@@ -196,6 +232,6 @@ def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_besid
 
 def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(look: Look):
     asked, heat = waves(look), [BF16, choice("channels_last"), ALLOCATOR]
-    longest = asked._longest_end(look, (), heat)
-    assert longest == max(asked._end_seconds(look, (each,)) for each in heat)
-    assert longest < asked._end_seconds(look, tuple(heat))
+    longest = asked.heats.longest_end(look, (), heat)
+    assert longest == max(asked.heats.end_seconds(look, (each,)) for each in heat)
+    assert longest < asked.heats.end_seconds(look, tuple(heat))

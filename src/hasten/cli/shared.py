@@ -6,16 +6,18 @@ Help must answer at once, so nothing heavy is imported up here: each command imp
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from hasten.errors import INTERRUPTED as INTERRUPTED
-from hasten.errors import HastenError, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, UserCodeFailed
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -49,10 +51,11 @@ def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Argume
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
         try:
-            return command(*arguments, **options)
-        except KeyboardInterrupt:
+            with _termination_as_interrupt():
+                return command(*arguments, **options)
+        except KeyboardInterrupt as interrupt:
             typer.echo("\ninterrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(exit_code_of(interrupt)) from None
         except (typer.Exit, BrokenPipeError):
             raise
         except Exception as error:
@@ -66,6 +69,31 @@ def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Argume
             raise typer.Exit(failure.exit_code) from error
 
     return guarded
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as a scheduler sends it before it kills: a clean stop, as by Ctrl-C, with an exit code of its own."""
+
+
+def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Unless whoever started this process has made other arrangements for SIGTERM."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def load(name: str, **changes: object) -> Job:
@@ -102,5 +130,5 @@ def _tell(failure: HastenError, error: Exception) -> None:
     from hasten.training.user_code import users_traceback
 
     if isinstance(failure, UserCodeFailed):
-        typer.echo(users_traceback(error.__cause__ or error), err=True, nl=False)
+        typer.echo(failure.trace or users_traceback(error.__cause__ or error), err=True, nl=False)
     show("", failure_block(failure), sys.stderr)

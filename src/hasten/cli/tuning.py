@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.shared import INTERRUPTED, JobName, app, command, ending_in_one_block
+from hasten.cli.shared import JobName, app, command, ending_in_one_block, exit_code_of
 
 if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
@@ -25,6 +25,8 @@ ALLOW = (
     "What changes training is judged by whole runs, which come on top of --seconds."
 )
 ALLOWED = ("bits", "rounding", "statistics", "training")
+SECONDS = 60.0  # where nothing else is said
+INTERRUPTED_EARLY = "interrupted before a plan was proven; the same command goes on where it was"
 
 
 @app.command()
@@ -40,7 +42,7 @@ def tune(
     ] = "statistics",
     seconds: Annotated[
         float, typer.Option(metavar="S", min=1, help="About how long to look. Trials of compiling come on top.")
-    ] = 60.0,
+    ] = SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
     """Try every technique, and write what is proven as a plan. Interrupted, it goes on where it was.
@@ -60,7 +62,7 @@ def tune(
     loading = nursery()  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plans import held_place, write_found_plan
     from hasten.report.terminal import show
-    from hasten.report.tuning import Tuning, sentence
+    from hasten.report.tuning import Tuning
     from hasten.training.locate import split_name
 
     split_name(job)
@@ -73,22 +75,17 @@ def tune(
             screen.close()
             trials.close()
             loading.close()
-        plan = _plan(found)
-        if not found.interrupted or found.has_plan:
+        plan, written = _plan(found), found.has_plan or not found.interrupted
+        if written:
             write_found_plan(plan, output)
-    gained, stops_early = found.gained.reached if found.gained else (), found.look.surveyed.stops_early
-    told = sentence(found.proven, found.look.run_seconds, gained, stops_early=stops_early)
+    told = _sentence(found) if written else INTERRUPTED_EARLY
     if as_json:
-        typer.echo(json.dumps(_answer(found, plan, output, told)))
+        typer.echo(json.dumps(_answer(found, plan, output if written else None, told)))
     else:
-        lines = [("", told), ("plan", str(output))] if found.has_plan or not found.interrupted else []
-        if found.interrupted and not found.has_plan:
-            lines = [("", "interrupted before a plan was proven; the same command goes on where it was")]
-        again = ["hasten", "tune", job, "--output", str(output), "--allow", allow]
-        next_command = command("train", job, output) if found.has_plan else shlex.join(again)
-        show("", [*lines, ("next", next_command)])
-    if found.interrupted:
-        raise typer.Exit(INTERRUPTED)
+        where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
+        show("", [("", told), *where, ("next", _next(found, job, output, allow, seconds))])
+    if found.interrupt is not None:
+        raise typer.Exit(exit_code_of(found.interrupt))
 
 
 class Trials:
@@ -164,13 +161,32 @@ def _plan(found: Found) -> Plan:
     return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
 
 
-def _answer(found: Found, plan: Plan, output: Path, told: str) -> dict[str, Any]:
+def _sentence(found: Found) -> str:
+    from hasten.report.tuning import sentence
+
+    gained = found.gained.reached if found.gained else ()
+    stops_early = found.look.surveyed.stops_early
+    return sentence(found.proven, found.look.run_seconds, gained, stops_early=stops_early)
+
+
+def _next(found: Found, job: str, output: Path, allow: str, seconds: float) -> str:
+    """To train, by the plan if there is one; after an interruption without a plan, to go on."""
+    if found.has_plan or not found.interrupted:
+        return command("train", job, output if found.has_plan else None)
+    longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
+    return shlex.join(["hasten", "tune", job, "--output", str(output), "--allow", allow, *longer])
+
+
+def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[str, Any]:
+    """written: where the plan is; None where none was written."""
     from dataclasses import asdict
 
     return {
         "sentence": told,
         "interrupted": found.interrupted,
-        "plan": str(output),
+        "job": found.look.surveyed.job,
+        "machine": found.look.surveyed.machine,
+        "plan": None if written is None else str(written),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],

@@ -8,6 +8,7 @@ but numbers and texts, and whatever has not the shape of a record is refused.
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -85,7 +86,8 @@ class Tried:
     """One choice beside the plan without it.
 
     verdict: "faster", "no difference", "slower", "failed" or "skipped"; the reason says why in a sentence.
-    speedup: of the seconds to finish the planned run; None where nothing was measured.
+    speedup: of the seconds to finish the planned run; None where nothing was measured. cut_short: it left before its
+    answer was known, for want of time or for another's lead: another search asks again.
     """
 
     choice: Choice
@@ -94,6 +96,7 @@ class Tried:
     reason: str
     speedup: Speedup | None = None
     costs: Costs | None = None
+    cut_short: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +104,9 @@ class Proven:
     """Whether one choice preserves what it claims, on this job, in the plan that it is to be part of.
 
     gradient_error: in multiples of the plain job's; None where it was not judged by its gradients. by_losses: it was
-    judged by those of short runs beside the plain job, as the reason tells.
+    judged by those of short runs beside the plain job, as the reason tells. inconclusive: it passes because no harm was
+    seen, and the reason says how large one would have been seen. unanswered: an arm failed on the way, so it does not
+    pass, and another search asks again.
     """
 
     choice: Choice
@@ -110,6 +115,8 @@ class Proven:
     gradient_error: float | None = None
     bound: float | None = None
     by_losses: bool = False
+    inconclusive: bool = False
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +130,10 @@ class Earned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confirmed:
-    """A whole plan beside the untouched job on windows of their own, and beside itself without each of its choices."""
+    """A whole plan beside the untouched job on windows of their own, and beside itself without each of its choices.
+
+    Where there are no choices, no plan was left: then speedup and planned are those of the job in a second process.
+    """
 
     choices: tuple[Choice, ...]
     speedup: Speedup
@@ -131,6 +141,12 @@ class Confirmed:
     plain: Costs
     planned: Costs
     earned: tuple[Earned, ...]
+
+    @property
+    def planned_seconds(self) -> float:
+        """Of the planned run: the plain job's over the ratio, which compares windows next to each other. The median of
+        the plan's own windows is another estimate, and would contradict the ratio that stands beside it."""
+        return self.plain.total / self.speedup.ratio if self.speedup.ratio else math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,7 +211,15 @@ class Reached:
     sentence: str
 
 
-Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """A search came to its end, and nobody interrupted it. choices: of the plan that it wrote."""
+
+    choices: tuple[Choice, ...]
+    seconds: float
+
+
+Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached | Ended
 RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
 LONGEST_LINE = 1 << 26
 MOST_CHARACTERS = 1 << 30

@@ -13,7 +13,7 @@ too often.
 Two processes of the same code can differ by a few per cent for as long as they live, because their memory lies
 differently. Where that matters the arms are started several times, and a pair is what is independent then: of the
 processes that were started together, the middle window of either side. These two need not have been neighbours, so
-drift within a start is not cancelled but widens the interval.
+drift within a start is not cancelled but widens the interval. Of fewer starts, see processes.py.
 
 A result needs twelve pairs. Of fewer, the resampled median takes too few values for its interval to be believed, so
 `compare` refuses. What is to be dropped early has to be told from fewer, and `early_speedup` does it at a price: it

@@ -13,7 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Doing, Noise, Proven, Reached, Record, Surveyed, Tried
+from hasten.facts.confirmed import is_proven, verdict_of
+from hasten.facts.trials import Confirmed, Doing, Earned, Noise, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
 from hasten.report.text import duration, printable, time_left
 
@@ -28,7 +29,8 @@ _STYLES = {"faster": "green", "kept": "bold green", "slower": "dim", "failed": "
 class Tuning:
     """Call record and doing as the search does; close it at the end, whatever happened.
 
-    seconds: that the search may take; the time left is at most what is left of them. stream: None is standard error.
+    seconds: that the search may take; what is left of them is about the time that is left, as its end takes what it
+    takes. stream: None is standard error.
     """
 
     def __init__(
@@ -47,15 +49,15 @@ class Tuning:
             case Tried() if record.verdict != "skipped":
                 seen = _times(record.speedup) if record.speedup else ""
                 reason = "" if record.speedup else record.reason
-                self._row(_added(record), seen, record.verdict, reason)
+                self._row(_added(record), seen, "cut short" if record.cut_short else record.verdict, reason)
             case Proven() if not record.passes:
                 self._row(str(record.choice), "", "not proven", record.reason)
-            case Confirmed():
+            case Confirmed() if record.choices:
+                proven = is_proven(record)
                 for each in record.earned:
-                    verdict = "kept" if each.kept else "earned nothing"
-                    self._row(f"the plan with {each.choice}", _times(each.speedup), verdict)
-                if record.choices:
-                    self._row("the whole plan", _times(record.speedup), "on new windows")
+                    self._row(f"the plan with {each.choice}", _times(each.speedup), _fate(each, proven=proven))
+                told = "on new windows" if proven else verdict_of(record)
+                self._row("the whole plan", _times(record.speedup), told)
             case _:
                 pass
 
@@ -67,7 +69,7 @@ class Tuning:
             self._screen.doing(doing, f"about {time_left(doing.seconds_left)} left")
             return
         left = max(self._seconds - (self._clock() - self._began), 0.0)
-        self._screen.doing(doing, f"at most {time_left(left)} left" if left else "longer than asked for")
+        self._screen.doing(doing, f"about {time_left(left)} left" if left else "longer than asked for")
 
     def close(self) -> None:
         self._screen.end()
@@ -102,7 +104,7 @@ def _of_the_planned_run(proven: Confirmed | None, plain_seconds: float) -> str:
         return f"this job takes about {duration(plain_seconds)}; nothing that was tried is proven to make it faster"
     ratio = proven.speedup
     return (
-        f"this job would take {duration(proven.plain.total)}; with this plan {duration(proven.planned.total)} "
+        f"this job would take {duration(proven.plain.total)}; with this plan {duration(proven.planned_seconds)} "
         f"({ratio.ratio:.2f}×, 95 % {ratio.low:.2f}–{ratio.high:.2f}, {ratio.pairs} pairs)"
     )
 
@@ -125,6 +127,13 @@ def _of_seeds(found: Speedup | None) -> str:
 
 def _added(tried: Tried) -> str:
     return f"{tried.choice}{'' if not tried.on else ' on top of ' + _short(tried.on)}"
+
+
+def _fate(earned: Earned, *, proven: bool) -> str:
+    """What becomes of a choice; of a plan that is not proven as a whole, nothing is kept."""
+    if not earned.kept:
+        return "earned nothing"
+    return "kept" if proven else "not proven"
 
 
 def _short(choices: tuple[Choice, ...]) -> str:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from hasten.facts.machine import free_memory, killed_for_memory
@@ -24,7 +25,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired import Window
 from hasten.tune.copied import Copied, NotBegun
-from hasten.tune.fate import ArmFailed, Fate
+from hasten.tune.fate import ArmFailed, Fate, Told
 from hasten.tune.libraries import libraries_of
 from hasten.tune.limits import Limits as Limits
 from hasten.tune.limits import Watch, room_for
@@ -32,6 +33,7 @@ from hasten.tune.line import Closed, Garbled
 from hasten.tune.nursery import Nursery, how_it_ended, nursery
 
 LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
+MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # before an arm is called hung
 
 
 class Arm:
@@ -134,7 +136,8 @@ class Arm:
                 self._look()
         if "failed" in answer:
             with _understood():
-                raise ArmFailed(self.name, Fate(answer["failed"]), str(answer["message"]))
+                told = Told(**answer["told"]) if answer["told"] else None
+                raise ArmFailed(self.name, Fate(answer["failed"]), str(answer["message"]), told)
         return answer
 
     def _look(self) -> None:
@@ -202,6 +205,17 @@ class Arms:
             except NotBegun as error:
                 reason = error
         raise ArmFailed(name, Fate.CRASHED, f"it was not begun: {reason}")
+
+    def expect(self, *, build_seconds: float, request_seconds: float) -> None:
+        """The job as it is took so long: an arm that takes many times that, and longer than a job should, is hung."""
+        build = max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)
+        window = max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)
+        limits = self._limits
+        self._limits = replace(
+            limits,
+            build_seconds=min(limits.build_seconds, build),
+            window_seconds=min(limits.window_seconds, window),
+        )
 
     def room(self, bytes_of_one: int) -> int:
         """How many arms that hold so many bytes (Arm.held_bytes) fit into the memory that is free now."""

@@ -51,6 +51,10 @@ class Compared:
     curves: Curves | None = None
     blames_plan: bool = True
 
+    @property
+    def inconclusive(self) -> bool:
+        return self.curves is not None and self.curves.verdict == "inconclusive"
+
 
 class ByLosses:
     """Compares plans of one job with it. curves: of the last plan that has passed, or else that has not."""
@@ -88,7 +92,7 @@ class ByLosses:
         found = self._asked.surely(kept) if passed else found
         self.curves = found.curves
         return [
-            *(_record(choice, True, found.reason, unjudged) for choice in passed),
+            *(_record(choice, True, found.reason, unjudged, found.inconclusive) for choice in passed),
             *(_record(each.choice, False, _why(each), unjudged) for each in dropped),
         ]
 
@@ -119,10 +123,10 @@ class ByLosses:
         return Compared(passes=curves.verdict not in ("harmed", "better"), reason=curves.sentence, curves=curves)
 
 
-def _record(choice: Choice, passes: bool, reason: str, unjudged: str | None) -> Proven:
+def _record(choice: Choice, passes: bool, reason: str, unjudged: str | None, inconclusive: bool = False) -> Proven:
     if choice.preserves is Preserves.ROUNDING:
         reason = f"{reason}; losses were compared because no gradient of this job can be judged: {unjudged}"
-    return Proven(choice=choice, passes=passes, reason=reason, by_losses=True)
+    return Proven(choice=choice, passes=passes, reason=reason, by_losses=True, inconclusive=inconclusive)
 
 
 def _why(dropped: Dropped[Compared]) -> str:

@@ -4,7 +4,8 @@ The plan is the base of these heats, so all that is asked of it is asked beside 
 processes on windows of their own: a search looks at many choices and keeps the luckiest, and here luck has to come
 twice. A plan whose interval reaches down to 1 is no plan; and the plain job runs once more in a second process: where
 equal arms lie apart, the plan must lie farther. Where it surely lies much farther than they ever do, that process
-leaves early.
+leaves early. Where there is time for several processes of each arm, the interval holds beyond them
+(measure/processes.py); else it is one of these processes.
 
 What a choice is worth is what the plan loses without it. Each was faster beyond noise when it joined, so what is asked
 here is whether that is still there: one without which the plan is as fast, or faster, or no farther off than equal arms
@@ -31,12 +32,24 @@ from functools import partial
 from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.confirmed import is_proven
 from hasten.facts.trials import Confirmed, Earned
 from hasten.measure.paired import early_speedup
+from hasten.measure.processes import over_processes
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.heat import LOOKS, ROUNDS_OF_A_CONTROL, Outcome, Pace, Watch, run_heat
-from hasten.tune.objective import WORTH_SEEING, Length, Seen, costs, is_gain, is_likely_gain, paired_totals, speedup
+from hasten.tune.objective import (
+    WORTH_SEEING,
+    Length,
+    Seen,
+    by_start,
+    costs,
+    is_gain,
+    is_likely_gain,
+    paired_totals,
+    speedup,
+)
 from hasten.tune.runner import Entry
 
 PLAIN, AGAIN, WHOLE = "plain", "plain again", "whole plan"
@@ -76,34 +89,25 @@ def confirm(
         found = _measured(partial(_run, arms, pace, length, watch, room), choices, doubtful, length, room)
         confirmed = found.confirmed
         idle = [earned.choice for earned in confirmed.earned if not earned.kept]
-        if is_proven(confirmed) and len(idle) < 2:
-            proven(confirmed)
         if not confirmed.choices or not idle:
-            return found
+            return _told(found, proven)
         left = without(choices, *idle)
         if (shorter := _with_measured(found, idle, length)) is not None:
             if is_proven(confirmed) and not is_proven(shorter.confirmed):
                 return _with_all_kept(found, proven)
-            if is_proven(shorter.confirmed):
-                proven(shorter.confirmed)
-            return shorter
+            return _told(shorter, proven)
         if not left and is_proven(confirmed):  # each can go for the other's sake, and both cannot
             return _with_all_kept(found, proven)
         if not left:
             plain = found.outcome.seen[PLAIN]
-            nothing = _confirmed((), plain, plain, confirmed.noise, (), length)
+            nothing = _confirmed((), plain, found.outcome, confirmed.noise, (), length)
             return Final(confirmed=nothing, outcome=found.outcome)
         next_pace = again(left) if again is not None else pace
         if next_pace is None:
             return _fastest_measured(found, proven, doubtful, length)
+        if len(idle) < 2:
+            _told(found, proven)
         choices, pace = left, next_pace
-
-
-def is_proven(confirmed: Confirmed) -> bool:
-    """Whether the plan is faster than the job by more than the job is faster, or slower, than itself."""
-    noise = max(confirmed.noise.high, 1 / confirmed.noise.low) if confirmed.noise.low > 0 else 1.0
-    apart = confirmed.noise.low > 1 or confirmed.noise.high < 1
-    return is_gain(confirmed.speedup) and confirmed.speedup.low > (noise if apart else 1.0)
 
 
 def is_earning(ratios: Sequence[float]) -> bool:
@@ -156,19 +160,23 @@ def _measured(run: Run, choices: Sequence[Choice], doubtful: Sequence[Choice], l
         for name, left in shorter.items()
         if name in found.seen or name in found.failed
     ]
-    confirmed = _confirmed(choices, outcome.base, outcome.seen[PLAIN], noise, earned, length)
+    confirmed = _confirmed(choices, outcome.base, outcome, noise, earned, length)
     return Final(confirmed=confirmed, outcome=outcome)
 
 
 def _confirmed(
     choices: Sequence[Choice],
     planned: Seen,
-    plain: Seen,
+    outcome: Outcome,
     noise: Speedup,
     earned: Sequence[Earned],
     length: Length,
 ) -> Confirmed:
-    faster = speedup(plain, planned, length) if choices else noise
+    plain, again = outcome.seen[PLAIN], outcome.seen[AGAIN]
+    faster = noise
+    if choices:
+        starts, equal = by_start(plain, planned, length), by_start(plain, again, length)
+        faster = over_processes(speedup(plain, planned, length), starts, equal)
     if len(choices) == 1:
         earned = [Earned(choice=choices[0], speedup=faster, kept=is_gain(faster))]
     return Confirmed(
@@ -221,12 +229,16 @@ def _distance(noise: Speedup) -> float:
     return 1.0 if noise.low <= 1 <= noise.high else max(noise.ratio, 1 / noise.ratio)
 
 
+def _told(found: Final, proven: Callable[[Confirmed], None]) -> Final:
+    if is_proven(found.confirmed):
+        proven(found.confirmed)
+    return found
+
+
 def _with_all_kept(found: Final, proven: Callable[[Confirmed], None]) -> Final:
     """A proven plan whose idle choices stay, as without them nothing is proven."""
     earned = tuple(replace(each, kept=True) for each in found.confirmed.earned)
-    kept = replace(found, confirmed=replace(found.confirmed, earned=earned))
-    proven(kept.confirmed)
-    return kept
+    return _told(replace(found, confirmed=replace(found.confirmed, earned=earned)), proven)
 
 
 def _fastest_measured(
@@ -255,5 +267,5 @@ def _with_measured(found: Final, idle: Sequence[Choice], length: Length) -> Fina
     choices = without(found.confirmed.choices, *idle)
     if len(choices) != len(kept):
         return None
-    confirmed = _confirmed(choices, seen[name], seen[PLAIN], found.confirmed.noise, kept, length)
+    confirmed = _confirmed(choices, seen[name], found.outcome, found.confirmed.noise, kept, length)
     return Final(confirmed=confirmed, outcome=found.outcome)

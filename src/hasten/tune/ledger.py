@@ -39,8 +39,13 @@ class Ledger:
     began: float = field(default_factory=time.monotonic)
 
     @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.began
+
+    @property
     def seconds_left(self) -> float:
-        return self.options.seconds - (time.monotonic() - self.began)
+        return self.options.seconds - self.seconds
 
     def note(self, record: Tried | Proven) -> None:
         if isinstance(record, Tried):
@@ -53,17 +58,19 @@ class Ledger:
         """Choices that went well alone, and whose plan then failed, or the job beside it."""
         for choice in choices:
             reason = f"{who} failed: {failure.fate.value}: {failure.what}"
-            self.note(Proven(choice=choice, passes=False, reason=reason))
+            self.note(Proven(choice=choice, passes=False, reason=reason, unanswered=True))
 
     def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:
         for each in left:
             self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
-        """What an earlier search found out about a choice on top of these. A failure is tried again; so is what claims
-        bits, may join, and was not yet compared."""
+        """What an earlier search found out about a choice on top of these. A failure is tried again, and so is what had
+        to leave before its answer was known, and what claims bits, may join, and was not yet compared."""
         for tried in self.known:
-            if not isinstance(tried, Tried) or not same(tried.choice, choice) or tried.verdict in ("skipped", "failed"):
+            if not isinstance(tried, Tried) or not same(tried.choice, choice):
+                continue
+            if tried.cut_short or tried.verdict in ("skipped", "failed"):
                 continue
             on_the_same = len(tried.on) == len(base) and all(map(same, tried.on, base))
             if on_the_same and not (_claims_bits(tried) and self.remembered_proof(choice) is None):
@@ -71,9 +78,9 @@ class Ledger:
         return None
 
     def remembered_proof(self, choice: Choice) -> Proven | None:
-        """What an earlier search proved last of a choice."""
+        """What an earlier search proved last of a choice; that an arm failed is no answer."""
         proofs = [each for each in self.known if isinstance(each, Proven) and same(each.choice, choice)]
-        return proofs[-1] if proofs else None
+        return next((proof for proof in reversed(proofs) if not proof.unanswered), None)
 
     def note_remembered(self, tried: Tried) -> None:
         self.note(tried)

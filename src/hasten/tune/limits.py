@@ -30,11 +30,12 @@ _FOLDER_SECONDS = 1.0  # between two counts at least
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Seconds that an arm may take to be built, and for one request, such as a window; bytes that it may hold in
-    memory, its workers included, and on disk in its own folder: None for a share of what is free when it starts."""
+    """Seconds that an arm may take to be built, and for one request, such as a window: of a job that nobody has looked
+    at yet, see Arms.expect. Bytes that it may hold in memory, its workers included, and on disk in its own folder: None
+    for a share of what is free when it starts."""
 
-    build_seconds: float = 300.0
-    window_seconds: float = 120.0
+    build_seconds: float = 3600.0
+    window_seconds: float = 600.0
     memory_bytes: int | None = None
     disk_bytes: int | None = None
 

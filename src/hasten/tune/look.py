@@ -106,6 +106,9 @@ def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = (
         if around.on_cpu:  # elsewhere a step that is looked into waits at every boundary
             step = mean([budget.step, step])
         turns = [arm.first_turn or 0.0, *arm.turns]
+        if not base:
+            longest = max(first, second, budget.evaluation, evaluating, *turns)
+            arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)
     surveyed = _surveyed(job, told, ceiling)

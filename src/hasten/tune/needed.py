@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.tune.by_bits import STEPS_OF_AN_EPOCH
 from hasten.tune.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.candidates import EVALUATION_ALONE, SAME_GRADIENTS
 from hasten.tune.heat import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM
@@ -49,6 +50,8 @@ def end_seconds(plain: Look, look: Look, sure: Sequence[Choice], doubtful: Seque
 def _proofs_seconds(plain: Look, look: Look, choices: Sequence[Choice], asked: float) -> float:
     claims, seconds = {choice.preserves for choice in choices}, 0.0
     rounding = {choice.technique for choice in choices if choice.preserves is Preserves.ROUNDING}
+    if Preserves.BITS in claims:
+        seconds += 2 * (plain.start_seconds + 2 * STEPS_OF_AN_EPOCH * plain.step_seconds)
     if rounding - SAME_GRADIENTS:
         references = max(REFERENCES_SECONDS, STEPS_OF_REFERENCES * plain.step_seconds)
         seconds += references + STEPS_OF_GRADIENTS * plain.step_seconds

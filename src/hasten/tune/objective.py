@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from hasten.facts.choice import Speedup
+from hasten.facts.confirmed import LEAST_GAIN
 from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window, compare
 
-WORTH_SEEING = 1.01  # a speed-up below this is no gain, however sure it is
+WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
 LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
@@ -80,8 +81,16 @@ def costs(seen: Seen, length: Length) -> Costs:
 def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
     """How many times sooner the planned run ends. Raises InvalidMeasurement as measure.paired.compare does."""
     before, after = paired_totals(plain, planned, length)
-    windows = [window for pair in zip(before, after, strict=True) for window in pair]
+    windows = [replace(window, start=0) for pair in zip(before, after, strict=True) for window in pair]
     return compare(windows, baseline=before[0].arm, challenger=after[0].arm).speedup
+
+
+def by_start(plain: Seen, planned: Seen, length: Length) -> list[float]:
+    """What speedup() says, of the windows of each start alone; of starts that both arms were in."""
+    ratios = dict[int, list[float]]()
+    for before, after in zip(*paired_totals(plain, planned, length), strict=False):
+        ratios.setdefault(before.start, []).append(before.seconds / after.seconds)
+    return [median(each) for each in ratios.values()]
 
 
 def is_gain(found: Speedup) -> bool:

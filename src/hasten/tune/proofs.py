@@ -2,7 +2,7 @@
 
 Each is put to the proof of its own claim, and what passes has passed together, as the plan will have it:
 
-1. What claims bits was compared in its own windows (sameness.py).
+1. What claims bits is compared by its losses, to the last bit, over two epochs (by_bits.py).
 2. What claims to be equal up to rounding is proven by its gradients (by_gradients.py).
 3. What claims to leave the statistics alone is compared by the losses of short runs, and with it what claims rounding
    where the job has no gradients to judge (by_losses.py).
@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from hasten.facts.choice import Choice
 from hasten.facts.trials import Proven, Tried
 from hasten.tune.arms import Arms
+from hasten.tune.by_bits import ByBits
 from hasten.tune.by_gradients import ByGradients
 from hasten.tune.by_losses import ByLosses, ShortRuns
 from hasten.tune.candidates import same, with_choice, without
@@ -39,10 +40,11 @@ def prove(arms: Arms, base: Choices, ledger: Ledger, runs: ShortRuns) -> Choices
     # Bytes of the job's own numbers: a folder that others cannot read, gone with the block.
     with TemporaryDirectory(prefix="hasten-proof-") as folder:
         gradients = ByGradients(GradientProver(arms, Path(folder)), ledger.tell)
-        losses, lost = ByLosses(arms, runs, ledger.tell), list[Choice]()
+        bits, losses, lost = ByBits(arms, ledger.tell), ByLosses(arms, runs, ledger.tell), list[Choice]()
         while True:
-            base, fallen = _sound(base, gradients.prove(base), ledger)
-            lost += fallen
+            for judge in (bits, gradients):
+                base, fallen = _sound(base, judge.prove(base), ledger)
+                lost += fallen
             joined = with_runners_up(base, lost, ledger)
             if len(joined) == len(base):
                 known = losses.curves

@@ -42,7 +42,7 @@ def plan_found(
 def _total(proven: Confirmed) -> Total:
     return Total(
         baseline_seconds=round(proven.plain.total, 3),
-        planned_seconds=round(proven.planned.total, 3),
+        planned_seconds=round(proven.planned_seconds, 3),
         one_off_seconds=round(proven.planned.one_off, 3),
         break_even_step=break_even_step(proven.plain, proven.planned),
     )

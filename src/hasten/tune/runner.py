@@ -75,7 +75,7 @@ class Runner:
 
         def measured(arm: Arm) -> None:
             if not self.entry.same_steps:
-                self.windows.append(arm.window(self.steps))
+                self.windows.append(replace(arm.window(self.steps), start=len(self._starts)))
             self.memory.append(arm.peak_bytes)
             if evaluates:
                 self._evaluate(arm)

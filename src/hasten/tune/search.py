@@ -19,7 +19,7 @@ from functools import partial
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Doing, Memory, Rates, Record, Step, Surveyed
+from hasten.facts.trials import Confirmed, Doing, Ended, Memory, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
@@ -27,6 +27,7 @@ from hasten.tune.candidates import plan_of, same
 from hasten.tune.fate import ArmFailed
 from hasten.tune.final import PLAIN, WHOLE, confirm
 from hasten.tune.heat import Pace, run_heat
+from hasten.tune.heats import Heats, watching
 from hasten.tune.last_pace import last_pace, last_seconds
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
@@ -34,9 +35,8 @@ from hasten.tune.needed import REPORT_SECONDS, SLACK
 from hasten.tune.objective import speedup
 from hasten.tune.proofs import prove
 from hasten.tune.runner import WINDOW_SECONDS, Entry
-from hasten.tune.shortest import warning_of
 from hasten.tune.target import Gained, judge_training
-from hasten.tune.waves import Waves, watching
+from hasten.tune.waves import Waves
 
 
 @dataclass(kw_only=True, slots=True)
@@ -48,7 +48,11 @@ class Found:
     ledger: Ledger
     proven: Confirmed | None = None
     gained: Gained | None = None
-    interrupted: bool = False
+    interrupt: KeyboardInterrupt | None = None  # that ended the search
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupt is not None
 
     @property
     def has_plan(self) -> bool:
@@ -84,20 +88,24 @@ class Search:
         ledger.known = self._earlier(look.surveyed)
         ledger.keep(look.surveyed)
         ledger.keep(look.budget)
-        if warning := warning_of(look, ledger.seconds_left):
-            ledger.tell(warning)
         found = Found(look=look, ledger=ledger)
         try:
-            waves = Waves(arms=self._arms, ledger=ledger, plain=look, look_at=self._look_at)
-            joined = waves.run()
-            found.look = waves.plain
+            heats = Heats(arms=self._arms, ledger=ledger, plain=look)
+            joined = Waves(heats=heats, look_at=self._look_at).run()
+            found.look = heats.plain
             base = self._prove(found, (*joined.sure, *joined.doubtful))
             self._confirm(found, base, [choice for choice in base if choice in joined.doubtful])
             self._show(found)
             self._change_training(found)
-        except KeyboardInterrupt:
-            found.interrupted = True
+            self._end(found)
+        except KeyboardInterrupt as interrupt:
+            found.interrupt = interrupt
         return found
+
+    def _end(self, found: Found) -> None:
+        choices = found.proven.choices if found.proven is not None else ()
+        choices = found.gained.choices if found.gained is not None else choices
+        self._ledger.keep(Ended(choices=tuple(choices), seconds=self._ledger.seconds))
 
     def _look_at(self, base: Sequence[Choice]) -> Look:
         """At the job under a plan of these choices, once for each plan."""
@@ -128,6 +136,7 @@ class Search:
             return
 
         def proven(confirmed: Confirmed) -> None:
+            self._ledger.keep(confirmed)
             found.proven = confirmed
 
         look = found.look
@@ -156,7 +165,8 @@ class Search:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
                 self._ledger.note_failure(base, failure, who)
             return
-        self._ledger.keep(final.confirmed)
+        if found.proven is None:
+            self._ledger.keep(final.confirmed)
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
 
@@ -219,7 +229,7 @@ class Search:
 
         The last steps are known: the plan was measured, and beside it the plan without its last choice.
         """
-        choices, plain, planned = proven.choices, proven.plain.total, proven.planned.total
+        choices, plain, planned = proven.choices, proven.plain.total, proven.planned_seconds
         ratios = self._first_choices(look, choices[:-2])
         if ratios is None:
             return []

@@ -11,15 +11,17 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from hasten.errors import Misconfigured, NonFinite, OutOfMemory
 from hasten.facts.plan_file import plan_from_toml
-from hasten.training.failures import is_out_of_memory
+from hasten.training.failures import as_failure, is_out_of_memory
 from hasten.training.locate import load_job
+from hasten.training.user_code import users_traceback
 from hasten.tune.curve import planned_run, train, train_on
 from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
-from hasten.tune.fate import Fate
+from hasten.tune.fate import Fate, Told
 from hasten.tune.gradients import judge_gradients_of, keep_references
 from hasten.tune.rates import rates
 from hasten.tune.same_gradients import compare_gradients, keep_gradients
@@ -34,6 +36,7 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "window": lambda trial, asked: trial.window(asked["steps"]),
     "turn": lambda trial, asked: trial.turn(),
     "evaluate": lambda trial, asked: trial.evaluate(asked["seconds"]),
+    "two epochs": lambda trial, asked: trial.two_epochs(asked["steps"]),
     "device memory": lambda trial, asked: trial.device_memory(),
     "survey": lambda trial, asked: survey(trial),
     "rates": lambda trial, asked: rates(trial),
@@ -74,12 +77,28 @@ def serve(line: Line, name: str, plan: str) -> None:
             fields = REQUESTS[asked["do"]](trial, asked)
     except BaseException as error:
         if os.getpid() == me:
-            _answer(line, failed=_fate_of(error).value, message=f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE])
+            message = f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE]
+            _answer(line, failed=_fate_of(error).value, message=message, told=_told(error))
 
 
 def _answer(line: Line, **fields: Any) -> None:
     line.write(json.dumps(fields).encode() + b"\n")
     line.flush()
+
+
+def _told(error: BaseException) -> dict[str, str] | None:
+    """The fields of Told; None for what says no more than its message."""
+    failure = as_failure(error) if isinstance(error, Exception) else None
+    if failure is None:
+        return None
+    told = Told(
+        kind=type(failure).__name__,
+        what=failure.what[:LONGEST_MESSAGE],
+        where=failure.where[:LONGEST_MESSAGE],
+        fix=failure.fix[:LONGEST_MESSAGE],
+        trace=users_traceback(error.__cause__ or error)[-LONGEST_MESSAGE:],
+    )
+    return asdict(told)
 
 
 def _fate_of(error: BaseException) -> Fate:

@@ -1,7 +1,8 @@
-"""How long the shortest search takes that can come to a plan, said before it begins where that is longer than asked.
+"""How long the shortest search takes that can come to a plan, said before its first trial where there is less time.
 
-A window has one whole step at least, so with slow steps no search is short: the first heat and the confirmation of what
-it found are run whatever the time, because without them nothing is known.
+A window has one whole step at least, and so has every step of a proof, so with slow steps no search is short: the first
+heat with the most promising choice, the proof of it and its confirmation are run whatever the time, because without
+them nothing is known.
 """
 
 from __future__ import annotations
@@ -9,25 +10,15 @@ from __future__ import annotations
 import math
 
 from hasten.facts.trials import Doing
-from hasten.measure.paired import LEAST_PAIRS
-from hasten.tune.look import Look
-
-ARMS_OF_A_HEAT = 3  # the job twice, and one choice
 
 
-def shortest_seconds(look: Look) -> float:
-    """Of one heat with one choice, and of its confirmation."""
-    return 2 * ARMS_OF_A_HEAT * (look.arm_start_seconds + LEAST_PAIRS * look.window_seconds)
-
-
-def warning_of(look: Look, seconds: float) -> Doing | None:
-    """seconds: that are left. None where they are enough."""
-    needed = shortest_seconds(look)
-    if needed <= seconds:
+def warning_of(step_seconds: float, needed_seconds: float, seconds_left: float) -> Doing | None:
+    """None where there are as many seconds as that search needs."""
+    if needed_seconds <= seconds_left:
         return None
-    told = f"{needed:.0f} s" if needed < 120 else f"{math.ceil(needed / 60)} min"
+    told = f"{needed_seconds:.0f} s" if needed_seconds < 120 else f"{math.ceil(needed_seconds / 60)} min"
     what = (
-        f"a step takes {look.step_seconds:.3g} s, so the shortest search that can find a plan takes about {told}, "
-        f"longer than --seconds says; Ctrl-C ends it"
+        f"a step takes {step_seconds:.3g} s, so the shortest search that can find a plan takes about {told} more, and "
+        f"--seconds leaves {max(seconds_left, 0):.0f} s; Ctrl-C ends it"
     )
     return Doing(what=what, stays=True)

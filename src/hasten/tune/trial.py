@@ -82,6 +82,22 @@ class Trial:
         self._turned = True
         return {"seconds": seconds}
 
+    def two_epochs(self, steps: int) -> dict[str, Any]:
+        """The losses of the first steps of the run and then of as many from the second epoch, without those between;
+        where an epoch has no more, or nobody knows its end, of twice as many steps as they come. For a run that has
+        taken none; afterwards the trial is of no use for anything else.
+
+        Raises NonFinite for a loss that is not finite.
+        """
+        of_an_epoch = self.run.loader.steps_per_epoch
+        if of_an_epoch is None or of_an_epoch <= steps:
+            return {"losses": self._timed(2 * steps)["losses"]}
+        first = self._timed(steps)["losses"]
+        self._batches.close()
+        self.run.epoch += 1
+        self._batches = self.run.batches()
+        return {"losses": first + self._timed(steps)["losses"]}
+
     def evaluate(self, seconds: float) -> dict[str, Any]:
         """seconds: that an evaluation of all samples takes, by as many of its batches as take so long. Neither schedule
         nor stopping is told of it."""

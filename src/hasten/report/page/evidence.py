@@ -1,8 +1,8 @@
 """What is known of a plan: the plan itself, and the records of its trials in the order they can be told.
 
 The file of trials is written while a search goes on, and a search can be interrupted, go on, and be run again. So the
-latest of what can be there once counts, and all records belong to the last job and machine that were surveyed: what was
-found before the job changed is left out, and counted.
+latest of what can be there once counts, and all records belong to one job and machine: those that the plan states, or
+the last that were surveyed where it states none. What belongs to another is left out, and counted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from hasten.facts.choice import Choice
+from hasten.facts.confirmed import is_proven
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import (
     Budget,
     Confirmed,
     Curves,
+    Ended,
     Memory,
     Noise,
     Proven,
@@ -53,6 +55,7 @@ class Evidence:
     proven: tuple[Proven, ...] = ()
     reached: tuple[Reached, ...] = ()
     way: tuple[Step, ...] = ()  # from the plain job
+    ended: Ended | None = None  # None where the last search was interrupted, or goes on
     outdated: int = 0  # records of another job or machine
 
     @property
@@ -66,10 +69,33 @@ class Evidence:
         return tuple(item.choice for item in self.plan.choices)
 
     @property
+    def timed(self) -> list[Choice]:
+        """Those of the plan that are judged by the time of the planned run."""
+        return _timed(self.choices, self.reached)
+
+    @property
     def edited(self) -> bool:
-        """Whether the plan has choices, and others than were confirmed. Without any, none was proven."""
-        kept = _timed(self.choices, self.reached)
-        return self.confirmed is not None and bool(kept) and not _same(kept, self.confirmed.choices)
+        """Whether the plan's choices are others than those that its figures belong to."""
+        return self.measured is not None and not _same(self.timed, self.measured.choices)
+
+    @property
+    def measured(self) -> Confirmed | None:
+        """What tells the plan's own speed; None where nothing does. Of other choices it has to be proven: else it says
+        nothing of these."""
+        found, ours = self.confirmed, self.timed
+        if found is None or not ours:
+            return None
+        return found if _same(ours, found.choices) or is_proven(found) else None
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether a search has ended, and nothing that it tried was proven to be of use."""
+        return self.ended is not None and not self.ended.choices and not self.choices
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether no search seems to have written the plan."""
+        return bool(self.choices) and self.plan.job is None and self.surveyed is None
 
     @property
     def gained(self) -> tuple[Reached, ...]:
@@ -96,7 +122,7 @@ def read_evidence(plan: Path) -> Evidence:
 
 
 def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
-    ours = _of_the_last_job(records)
+    ours = _of_one_job(plan, records)
     return Evidence(
         plan=plan,
         path=path,
@@ -111,6 +137,7 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         tried=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Tried)}.values()),
         proven=tuple({identity(record.choice): record for record in _all(ours, Proven)}.values()),
         way=_last_way(_all(ours, Step)),
+        ended=_ended(ours),
         outdated=len(records) - len(ours),
     )
 
@@ -120,14 +147,23 @@ def identity(choice: Choice) -> str:
     return json.dumps([choice.technique, choice.value, dict(choice.options)], sort_keys=True)
 
 
-def _of_the_last_job(records: Sequence[Record]) -> list[Record]:
-    last = _last(records, Surveyed)
+def _of_one_job(plan: Plan, records: Sequence[Record]) -> list[Record]:
+    """Those of the last job and machine that were surveyed, of the last that are the plan's where it states some. None
+    where all are of another: its seconds are not the plan's."""
+    surveyed = _all(records, Surveyed)
+    if not surveyed:
+        return list(records)
+    last = next((each for each in reversed(surveyed) if _is_of(plan, each)), None)
     found, key = list[Record](), None
     for record in records:
         key = record.key if isinstance(record, Surveyed) else key
-        if last is None or key == last.key:
+        if last is not None and key == last.key:
             found.append(record)
     return found
+
+
+def _is_of(plan: Plan, surveyed: Surveyed) -> bool:
+    return plan.job in (None, surveyed.fingerprint) and plan.machine in (None, surveyed.proven_on)
 
 
 def _confirmed(plan: Plan, records: Sequence[Record]) -> Confirmed | None:
@@ -147,6 +183,12 @@ def _timed(choices: Sequence[Choice], reached: Sequence[Reached]) -> list[Choice
 
 def _same(some: Sequence[Choice], others: Sequence[Choice]) -> bool:
     return sorted(map(identity, some)) == sorted(map(identity, others))
+
+
+def _ended(records: Sequence[Record]) -> Ended | None:
+    """How the last search ended; None where it has not."""
+    last = next((record for record in reversed(records) if isinstance(record, Surveyed | Ended)), None)
+    return last if isinstance(last, Ended) else None
 
 
 def _last_way(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -91,10 +91,10 @@ def _with_ends(step: Step) -> Markup:
 
 
 def time_of_the_run(evidence: Evidence) -> Markup | None:
-    confirmed, surveyed = evidence.confirmed, evidence.surveyed
+    confirmed, measured, surveyed = evidence.confirmed, evidence.measured, evidence.surveyed
     if confirmed is None:
         return None
-    both = {"plain": confirmed.plain, "planned": confirmed.planned} if confirmed.choices else {"plain": confirmed.plain}
+    both = {"plain": confirmed.plain} | ({"planned": measured.planned} if measured is not None else {})
     parts = {arm: _parts_of_run(costs, surveyed) for arm, costs in both.items()}
     told = _paid_back(evidence.plan.total)
     if surveyed is not None and surveyed.stops_early:
@@ -109,6 +109,19 @@ def time_of_the_run(evidence: Evidence) -> Markup | None:
         bars(parts),
         table("Seconds of the planned run, by the medians of what was measured", _columns(parts), rows, "parts"),
     )
+
+
+def seconds_of_the_run(evidence: Evidence) -> float | None:
+    """Of the planned run as it is, by where its step was seen to spend them; None where that, or its length, is not
+    known. The start is left out, which nobody timed."""
+    budget, surveyed = evidence.budgets.get("plain"), evidence.surveyed
+    if budget is None or surveyed is None:
+        return None
+    steps, evaluations = words.known(surveyed.total_steps), words.known(surveyed.evaluations)
+    step, evaluation = words.known(budget.step), words.known(budget.evaluation)
+    if steps is None or evaluations is None or step is None or evaluation is None:
+        return None
+    return words.known(steps * step + evaluations * evaluation)
 
 
 def _paid_back(total: Total | None) -> str:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import PlannedChoice
+from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Tried
 from hasten.report.page import words
 from hasten.report.page.drawing import Axis, interval, ratio_axis
@@ -23,6 +22,7 @@ SIGNS = {
     "faster alone": "+",
     "no difference": "=",
     "slower": "−",
+    "cut short": "…",
     "failed": "✕",
     "skipped": "…",
     "refused": "∅",
@@ -48,7 +48,7 @@ def what_was_tried(evidence: Evidence) -> Markup | None:
     counted = {
         verdict: sum(row.verdict == verdict for row in found) for verdict in dict.fromkeys(row.verdict for row in found)
     }
-    told = words.listed([f"{number:,} {verdict}" for verdict, number in counted.items()], most=8)
+    told = words.listed([f"{number:,} {verdict}" for verdict, number in counted.items()], most=len(SIGNS) + 1)
     more = f" The first {MOST_ROWS} are shown." if len(found) > MOST_ROWS else ""
     return section(
         "Everything that was tried",
@@ -77,42 +77,13 @@ def rows_of(evidence: Evidence) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(row.verdict) if row.verdict in SIGNS else len(order))
 
 
-def proof_of(evidence: Evidence, planned: PlannedChoice) -> Part:
-    """Whether what the choice claims held on this job."""
-    name = identity(planned.choice)
-    record = next((record for record in evidence.proven if identity(record.choice) == name), None)
-    if record is None and planned.proof is None:
-        changes = planned.choice.preserves in (None, Preserves.TRAINING)
-        return "judged by the time to the target" if changes and evidence.gained else "not proven here"
-    if record is None:
-        assert planned.proof is not None
-        stated = planned.proof
-        told = _error(stated.gradient_error, stated.bound) if stated.losses is None else _by_losses(stated.losses)
-        return two_lines("as the plan states", told)
-    measured = _error(record.gradient_error, record.bound)
-    told = "; ".join(filter(None, [record.reason.rstrip("."), measured]))
-    told = _by_losses(told) if record.by_losses else told
-    if record.passes:
-        return two_lines(element("span", "✓ holds", class_="verdict kept"), told)
-    return two_lines(element("span", "✕ does not hold", class_="verdict failed"), told)
-
-
-def _by_losses(told: str) -> str:
-    return f"by its losses: {told}"
-
-
-def _error(error: float | None, bound: float | None) -> str:
-    if error is None:
-        return ""
-    most = f" (at most {words.plainly(bound)})" if bound is not None else ""
-    return f"gradient error {words.plainly(error)} times the plain job's own{most}"
-
-
 def _row_of(trial: Tried, evidence: Evidence, kept: set[str]) -> Row:
-    verdict = trial.verdict
+    verdict = "cut short" if trial.cut_short else trial.verdict
     if verdict == "faster":
         verdict = "kept" if identity(trial.choice) in kept else "faster alone"
     reason = "" if trial.reason == str(trial.speedup) else trial.reason  # which has a column of its own
+    if verdict == "cut short":
+        reason = reason or "it left before its answer was known"
     if verdict == "faster alone":
         named = (trial.choice.technique, trial.choice.value)
         reason = next((item.reason for item in evidence.plan.rejected if (item.technique, item.value) == named), reason)

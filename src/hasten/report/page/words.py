@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.confirmed import Verdict, verdict_of
 from hasten.facts.sizes import byte_size, three_digits
 from hasten.facts.trials import Confirmed
 from hasten.report.text import UNKNOWN, duration, per_second, percent
@@ -93,11 +94,18 @@ def finish_sentence(confirmed: Confirmed) -> str:
     """What a confirmed plan makes of the job, as the search itself has ended with."""
     plain, found = seconds(confirmed.plain.total), confirmed.speedup
     told = f"{ratio(found)}, 95 % {interval(found)}, {pairs(found)}"
-    if found.low > 1:
-        return f"This job would take {plain}; with this plan {seconds(confirmed.planned.total)} ({told})"
-    if found.high < 1:
-        return f"This job takes {plain}, and longer with this plan: {seconds(confirmed.planned.total)} ({told})"
-    return f"This job takes {plain}, and this plan makes no difference that can be told from noise ({told})"
+    match verdict_of(confirmed):
+        case Verdict.FASTER:
+            return f"This job would take {plain}; with this plan {seconds(confirmed.planned_seconds)} ({told})"
+        case Verdict.SLOWER:
+            return f"This job takes {plain}, and longer with this plan: {seconds(confirmed.planned_seconds)} ({told})"
+        case Verdict.WITHIN_NOISE:
+            told = f"{told}; the job beside itself {interval(confirmed.noise)}"
+            return f"This job takes {plain}, and this plan is no farther off than the job is from itself ({told})"
+        case Verdict.TOO_LITTLE:
+            return f"This job takes {plain}, and this plan gains less than 1 % ({told})"
+        case Verdict.NO_DIFFERENCE:
+            return f"This job takes {plain}, and this plan makes no difference that can be told from noise ({told})"
 
 
 def unbroken(sentence: str) -> str:

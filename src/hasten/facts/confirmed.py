@@ -1,0 +1,36 @@
+"""What the confirmation of a whole plan says: whether the search keeps it, and in which words the report tells it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from hasten.facts.trials import Confirmed
+
+LEAST_GAIN = 1.01  # a speed-up below this is no gain, however sure it is
+
+
+class Verdict(StrEnum):
+    """On a plan as a whole. It is proven where it is FASTER."""
+
+    FASTER = "faster"
+    WITHIN_NOISE = "no farther off than the job beside itself"
+    TOO_LITTLE = "gains less than 1 %"
+    NO_DIFFERENCE = "no difference"
+    SLOWER = "slower"
+
+
+def verdict_of(confirmed: Confirmed) -> Verdict:
+    found, noise = confirmed.speedup, confirmed.noise
+    if found.high < 1:
+        return Verdict.SLOWER
+    if not found.low > 1:
+        return Verdict.NO_DIFFERENCE
+    farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms lie apart
+    if (noise.low > 1 or noise.high < 1) and not found.low > farthest:
+        return Verdict.WITHIN_NOISE
+    return Verdict.FASTER if found.ratio >= LEAST_GAIN else Verdict.TOO_LITTLE
+
+
+def is_proven(confirmed: Confirmed) -> bool:
+    """Whether there is a plan, and it is faster than the job by more than the job is faster, or slower, than itself."""
+    return bool(confirmed.choices) and verdict_of(confirmed) is Verdict.FASTER

@@ -1,0 +1,242 @@
+"""The page of a search that came to nothing, that was interrupted, or that was another job's or another machine's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hasten.facts.choice import Speedup
+from hasten.facts.plan import Plan, PlannedChoice, make_plan
+from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Proven, Reached, Record, Step, Surveyed, Tried
+from hasten.report.page.evidence import Evidence, gathered, read_evidence
+from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
+from report_samples import (
+    FINGERPRINT,
+    KEPT,
+    MACHINE,
+    PROVEN_ON,
+    RATE,
+    THREADS,
+    faster,
+    sample_plan,
+    sample_reached,
+    sample_records,
+    write_plan,
+)
+
+from .parsed import Page, faults
+
+ELSEWHERE = "64 cores of another made-up processor, 512.0 GiB, no accelerator, torch 2.13.0"
+NONE = Plan(job=FINGERPRINT, machine=PROVEN_ON)  # as a search writes it that has found nothing
+NO_WINNER = (Confirmed, Step, Memory, Ended, Reached, Proven)
+UNPROVEN = Speedup(ratio=1.1, low=1.04, high=1.15, pairs=12)
+APART = Speedup(ratio=1.07, low=1.05, high=1.09, pairs=12)
+ABOUT_A_RUN = "6 min 59 s"  # 4600 steps of 89.3 ms, and 20 evaluations of 410 ms
+
+
+def text_of(evidence: Evidence) -> str:
+    html = page_of_plan(evidence)
+    assert faults(html) == []
+    return " ".join(Page(html).text.replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def told(plan: Plan, records: Sequence[Record], path: str = "plan.toml") -> Evidence:
+    return gathered(plan, path, records)
+
+
+def without(*kinds: type) -> list[Record]:
+    return [record for record in sample_records(steps=12) if not isinstance(record, kinds)]
+
+
+def changed(kind: type, **changes: Any) -> list[Record]:
+    return [replace(record, **changes) if isinstance(record, kind) else record for record in sample_records(steps=12)]
+
+
+def begun_elsewhere() -> list[Record]:
+    """A search on another machine that was interrupted in its first wave, which begins the file of trials anew."""
+    surveyed = next(record for record in sample_records(steps=12) if isinstance(record, Surveyed))
+    machine = replace(PROVEN_ON, cores=64, memory_bytes=512 << 30)
+    return [
+        replace(surveyed, key="other", machine=ELSEWHERE, proven_on=machine),
+        Budget(
+            arm="plain", data_wait=0.0, transfer=0.0, forward=0.00123, backward=0.002, optimizer=0.0, python=0.0,
+            evaluation=0.1, steps=24,
+        ),
+        Tried(choice=THREADS, on=(), verdict="slower", reason="of the other machine", speedup=faster(0.5)),
+    ]  # fmt: skip
+
+
+# ── another job or machine ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_never_stands_beside_the_seconds_of_another_machine():
+    evidence = told(sample_plan(), begun_elsewhere())
+    shown = text_of(evidence)
+    assert sentence_of(evidence) == "A plan that states 2 min 11 s instead of 6 min 52 s"
+    assert "8 cores, 32.0 GiB, no accelerator, torch 2.13.0" in shown
+    assert "The trials beside the plan are of another job or machine: 3 records are left out." in shown
+    for other in (ELSEWHERE, "of the other machine", "1.23 ms"):
+        assert other not in shown
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fingerprint": replace(FINGERPRINT, parameters=7)},
+        {"fingerprint": replace(FINGERPRINT, source="examples/text.py:job")},
+        {"proven_on": replace(PROVEN_ON, torch="2.14.0")},
+    ],
+)
+def test_what_was_surveyed_of_a_changed_job_is_not_the_plans(changes: dict):
+    evidence = told(sample_plan(), changed(Surveyed, **changes))
+    assert (evidence.surveyed, evidence.confirmed, evidence.tried) == (None, None, ())
+    assert evidence.outdated == len(sample_records())
+
+
+def test_the_records_of_the_plans_own_machine_count_although_another_search_followed():
+    evidence = told(sample_plan(), [*sample_records(steps=12), *begun_elsewhere()])
+    assert sentence_of(evidence).startswith("This job would take 6 min 52 s; with this plan 2 min 11 s")
+    shown = text_of(evidence)
+    assert MACHINE in shown
+    assert "3 records of another job or machine were left out." in shown
+
+
+def test_a_plan_that_states_no_machine_is_told_by_the_trials_beside_it():
+    hand_written = replace(sample_plan(), job=None, machine=None)
+    assert told(hand_written, begun_elsewhere()).outdated == 0
+    assert ELSEWHERE in text_of(told(hand_written, begun_elsewhere()))
+    assert ELSEWHERE in text_of(told(Plan(), begun_elsewhere()))
+
+
+def test_the_machine_of_a_plan_is_compared_as_it_is_read_from_its_file(tmp_path: Path):
+    assert read_evidence(write_plan(tmp_path)).outdated == 0
+    assert read_evidence(write_plan(tmp_path, records=begun_elsewhere())).outdated == 3
+
+
+# ── a search that came to nothing ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_search_that_ended_without_a_winner_says_so_and_how_long_the_job_takes():
+    evidence = told(NONE, [*without(*NO_WINNER), Ended(choices=(), seconds=61.0)])
+    assert sentence_of(evidence) == (
+        f"This job takes about {ABOUT_A_RUN}; nothing that was tried is proven to make it faster"
+    )
+    shown = text_of(evidence)
+    assert "The plan has no technique: the job runs as it is." in shown
+    assert "No confirmation of the whole plan" not in shown
+    assert "no plan confirmed yet" not in shown
+    assert next_command(evidence) == "hasten train examples/digits.py:job"
+
+
+def test_without_the_length_of_the_run_it_says_no_seconds():
+    ended = Ended(choices=(), seconds=61.0)
+    endless = [replace(r, total_steps=None) if isinstance(r, Surveyed) else r for r in without(*NO_WINNER)]
+    for records in ([*endless, ended], [*without(*NO_WINNER, Budget), ended], [ended]):
+        assert sentence_of(told(NONE, records)) == "Nothing that was tried is proven to make this job faster"
+
+
+def test_where_early_stopping_can_end_the_run_before_it_says_that_too():
+    records = [replace(r, stops_early=True) if isinstance(r, Surveyed) else r for r in without(*NO_WINNER)]
+    assert sentence_of(told(NONE, [*records, Ended(choices=(), seconds=61.0)])).endswith(
+        "; all of it where early stopping does not end the run before"
+    )
+
+
+def test_a_search_that_goes_on_or_was_interrupted_has_no_plan_yet():
+    unfinished = without(*NO_WINNER)
+    again = [*unfinished, Ended(choices=(), seconds=61.0), unfinished[0]]
+    for records in (unfinished, again):
+        evidence = told(NONE, records)
+        assert sentence_of(evidence) == "10 trials, and no plan confirmed yet"
+        assert next_command(evidence) == "hasten tune examples/digits.py:job"
+        assert "No confirmation of the whole plan" not in text_of(evidence)  # of no plan there is none to miss
+
+
+# ── a confirmation that is no proof ─────────────────────────────────────────────────────────────────────────────────
+
+
+def unproven() -> list[Record]:
+    """A whole plan that was faster than the job, and no farther off than the job from itself: no plan came of it."""
+    records = changed(Confirmed, speedup=UNPROVEN, noise=APART)
+    return [*(record for record in records if not isinstance(record, Ended | Step)), Ended(choices=(), seconds=61.0)]
+
+
+def test_what_was_not_proven_is_not_told_as_a_plan():
+    evidence = told(NONE, unproven())
+    assert sentence_of(evidence) == "This job takes 6 min 52 s; nothing that was tried makes it faster beyond doubt"
+    shown = text_of(evidence)
+    header = shown.partition("Where the time of the run goes")[0]
+    for figure in ("1.10×", "2 min 11 s", "with the plan"):
+        assert figure not in header
+    assert "The job beside itself, where nothing differs, gave 1.07× (1.05–1.09, 12 pairs)." in header
+    time_of_the_run = shown.partition("Where the time of the run goes")[2].partition("Where the time of a step")[0]
+    assert "with the plan" not in time_of_the_run
+    assert "with the plan" not in shown.partition("Memory over time")[2]
+    assert next_command(evidence) == "hasten train examples/digits.py:job"
+
+
+def test_beside_what_changes_training_it_is_not_told_as_a_plan_either():
+    joined = sample_reached(RATE, faster(1.5, 0.05, 5), kept=True)
+    plan = replace(NONE, choices=(PlannedChoice(choice=RATE),))
+    evidence = told(plan, [*unproven(), joined])
+    assert sentence_of(evidence).startswith("With learning_rate = 0.2 (1.50×")
+    assert "1.10×" not in text_of(evidence)
+
+
+def test_a_plan_whose_own_choices_were_not_proven_says_why_and_leads_to_another_search():
+    evidence = told(sample_plan(), unproven())
+    assert "no farther off than the job is from itself (1.10×, 95 % 1.04–1.15" in sentence_of(evidence)
+    assert next_command(evidence) == "hasten tune examples/digits.py:job"
+    drawn = page_of_plan(evidence).partition("<h2>The plan</h2>")[2].partition("<h2>")[0]
+    assert "interval other" in drawn
+    assert "interval kept" not in drawn
+
+
+def test_what_was_not_proven_says_nothing_of_a_plan_with_other_choices():
+    plan = replace(sample_plan(), choices=sample_plan().choices[:2])
+    evidence = told(plan, unproven())
+    assert sentence_of(evidence) == "A plan that states 2 min 11 s instead of 6 min 52 s"
+    shown = text_of(evidence)
+    assert "The plan was changed" not in shown
+    assert "No confirmation of the whole plan lies beside it" in shown
+
+
+def test_a_plan_that_was_proven_and_is_not_in_the_file_is_not_nothing():
+    killed = [record for record in sample_records(steps=12) if not isinstance(record, Ended)]  # before it was written
+    assert sentence_of(told(Plan(), killed)) == (
+        "This job takes 6 min 52 s; a plan was proven to make it faster, and is not in this file"
+    )
+    ended = told(NONE, [*killed, killed[0], Ended(choices=(), seconds=61.0)])  # and a later search did not find it
+    assert "nothing that was tried" in sentence_of(ended)
+
+
+# ── what comes next ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_of_what_changes_training_alone_leads_to_training_by_it():
+    joined = sample_reached(RATE, faster(1.5, 0.05, 5), kept=True)
+    plan = replace(NONE, choices=(PlannedChoice(choice=RATE),))
+    evidence = told(plan, [*without(*NO_WINNER), joined, Ended(choices=(RATE,), seconds=300.0)], "night.toml")
+    assert next_command(evidence) == "hasten train examples/digits.py:job --plan night.toml"
+
+
+def test_a_search_for_another_file_names_it():
+    assert next_command(told(NONE, without(*NO_WINNER), "night.toml")) == (
+        "hasten tune examples/digits.py:job --output night.toml"
+    )
+    assert next_command(told(NONE, without(*NO_WINNER), "my plans/plan.toml")) == (
+        "hasten tune examples/digits.py:job --output 'my plans/plan.toml'"
+    )
+    assert next_command(told(sample_plan(), begun_elsewhere(), "night.toml")).endswith("--output night.toml")
+
+
+def test_no_search_is_sent_over_a_plan_that_was_written_by_hand():
+    assert next_command(told(make_plan(precision="bf16"), [], "mine.toml")) == "hasten tune JOB"
+
+
+def test_the_choices_of_the_sample_are_those_that_its_search_ended_with():
+    assert told(sample_plan(), sample_records(steps=12)).ended == Ended(choices=KEPT, seconds=61.4)

@@ -1,0 +1,95 @@
+"""A plan that was not proven is told as such, by the rule of the search and in its own words."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from hasten.facts.choice import Speedup
+from hasten.facts.confirmed import Verdict, verdict_of
+from hasten.facts.trials import Confirmed, Doing, Tried
+from hasten.report.page.words import finish_sentence
+from hasten.report.tuning import Tuning
+from report_samples import BF16, FUSED, sample_records
+
+CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+EQUAL = Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
+APART = Speedup(ratio=0.93, low=0.92, high=0.95, pairs=12)  # equal arms, of which one is slower as long as it lives
+
+
+def between(low: float, high: float) -> Speedup:
+    return Speedup(ratio=(low + high) / 2, low=low, high=high, pairs=12)
+
+
+def confirmed(found: Speedup, noise: Speedup = EQUAL) -> Confirmed:
+    earned = tuple(replace(each, kept=each.choice != FUSED) for each in CONFIRMED.earned)
+    return replace(CONFIRMED, speedup=found, noise=noise, earned=earned)
+
+
+def rows(record: Confirmed) -> list[str]:
+    stream = io.StringIO()
+    screen = Tuning(60, stream)
+    screen.record(record)
+    screen.close()
+    return stream.getvalue().splitlines()[1:]  # without the head
+
+
+@pytest.mark.parametrize(
+    ("found", "noise", "verdict"),
+    [
+        (between(1.05, 1.15), EQUAL, Verdict.FASTER),
+        (between(1.05, 1.15), APART, Verdict.WITHIN_NOISE),
+        (between(1.05, 1.15), between(1.06, 1.08), Verdict.WITHIN_NOISE),
+        (between(1.12, 1.15), APART, Verdict.FASTER),  # farther off than 1 / 0.92
+        (between(1.001, 1.009), EQUAL, Verdict.TOO_LITTLE),
+        (between(0.99, 1.2), EQUAL, Verdict.NO_DIFFERENCE),
+        (between(1.0, 1.2), APART, Verdict.NO_DIFFERENCE),
+        (between(0.8, 0.9), EQUAL, Verdict.SLOWER),
+    ],
+)
+def test_a_plan_is_faster_where_it_is_farther_off_than_equal_arms(found: Speedup, noise: Speedup, verdict: Verdict):
+    assert verdict_of(confirmed(found, noise)) is verdict
+
+
+def test_the_screen_keeps_nothing_of_a_plan_that_is_not_proven():
+    shown = rows(confirmed(between(1.05, 1.15), APART))
+    assert [row.rpartition(")")[2].strip() for row in shown] == [
+        *["not proven"] * 3,
+        "earned nothing",
+        "no farther off than the job beside itself",
+    ]
+    shown = rows(confirmed(between(0.99, 1.2)))
+    assert shown[-1].endswith(")         no difference")
+    assert not any("kept" in row for row in shown)
+
+
+def test_the_screen_tells_what_a_proven_plan_keeps():
+    shown = rows(confirmed(between(1.12, 1.15)))
+    assert [row.rpartition(")")[2].strip() for row in shown] == [*["kept"] * 3, "earned nothing", "on new windows"]
+
+
+def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
+    assert finish_sentence(confirmed(between(1.05, 1.15), APART)) == (
+        "This job takes 6 min 52 s, and this plan is no farther off than the job is from itself "
+        "(1.10×, 95 % 1.05–1.15, 12 pairs; the job beside itself 0.92–0.95)"
+    )
+    assert "gains less than 1 % (1.00×" in finish_sentence(confirmed(between(1.001, 1.009)))
+
+
+def test_a_trial_that_left_before_its_answer_was_known_is_no_answer_on_the_screen():
+    stream = io.StringIO()
+    screen = Tuning(60, stream)
+    found = between(0.97, 1.09)
+    screen.record(Tried(choice=BF16, on=(), verdict="no difference", reason="", speedup=found, cut_short=True))
+    assert stream.getvalue().splitlines()[-1].endswith("cut short")
+
+
+def test_the_time_that_is_left_is_no_promise():
+    stream = io.StringIO()
+    clock = iter([0.0, 40.0, 61.0])
+    screen = Tuning(60, stream, clock=lambda: next(clock))
+    screen.doing(Doing(what="wave 1"))
+    screen.doing(Doing(what="confirming"))
+    assert stream.getvalue().splitlines() == ["wave 1 … about 20 s left", "confirming … longer than asked for"]

@@ -1,0 +1,53 @@
+"""What the trials of a wave are told as, and what of them another search asks again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Noise, Record, Tried
+from hasten.tune.arms import Arms
+from hasten.tune.heats import Heats
+from hasten.tune.ledger import Ledger, Options
+from hasten.tune.look import Look, look_at
+
+JOB = f"{Path(__file__).with_name('clocked_jobs.py')}:job"
+FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
+SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
+
+
+@pytest.fixture(scope="module")
+def look() -> Look:
+    with Arms(JOB) as arms:
+        return look_at(arms, JOB, Preserves.STATISTICS)
+
+
+def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), seconds: float = 1000.0) -> list[Record]:
+    """The records of one heat. seconds: of the search, which are over where there are none."""
+    kept = list[Record]()
+    ledger = Ledger(options=Options(seconds=seconds), keep=kept.append, tell=lambda doing: None)
+    with Arms(JOB) as arms:
+        Heats(arms=arms, ledger=ledger, plain=look).of(look, on, choices)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("choice", "verdict", "cut_short"), [(FLUSH, "no difference", True), (SLOWER, "slower", False)], ids=str
+)
+def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
+    choice: Choice, verdict: str, cut_short: bool, look: Look, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
+    monkeypatch.setenv("HASTEN_TEST_SEED", "2")
+    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
+    [told] = [each for each in tried(look, choice, seconds=0.0) if isinstance(each, Tried)]
+    assert (told.verdict, told.cut_short) == (verdict, cut_short)
+    assert told.speedup is not None
+    assert told.speedup.pairs < 12
+
+
+def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(look: Look):
+    assert [each for each in tried(look, FLUSH) if isinstance(each, Noise)]
+    assert not [each for each in tried(look, FLUSH, on=(SLOWER,)) if isinstance(each, Noise)]
