@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
@@ -57,6 +58,15 @@ def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_hav
     found.note_remembered(remembered)
     assert not found.is_sound(PREFETCH)
     assert [type(record) for record in kept] == [Tried, Proven]
+
+
+def test_what_comes_on_top_takes_none_of_the_searchs_time():
+    found, _ = ledger()
+    with suppress(ZeroDivisionError), found.on_top():
+        found.began -= 50  # as if it had taken so long
+        raise ZeroDivisionError
+    assert 59 < found.seconds_left <= 60
+    assert found.seconds > 50
 
 
 def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():

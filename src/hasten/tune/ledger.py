@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hasten.facts.choice import Choice, Preserves
@@ -37,6 +38,7 @@ class Ledger:
     proofs: list[Proven] = field(default_factory=list[Proven])
     heats: int = 0  # that were run, and not remembered
     began: float = field(default_factory=time.monotonic)
+    _on_top: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -45,7 +47,16 @@ class Ledger:
 
     @property
     def seconds_left(self) -> float:
-        return self.options.seconds - self.seconds
+        return self.options.seconds + self._on_top - self.seconds
+
+    @contextmanager
+    def on_top(self) -> Iterator[None]:
+        """What is done within this block takes none of the search's time."""
+        before = self.seconds
+        try:
+            yield
+        finally:
+            self._on_top += self.seconds - before
 
     def note(self, record: Tried | Proven) -> None:
         if isinstance(record, Tried):

@@ -190,7 +190,8 @@ class Waves:
         compiled = [choice for choice in self._choices(replace(stage, since=base)) if choice.technique == COMPILE]
         reason = why_not_compiled(look.run_seconds)
         if reason is None:
-            return self.heats.of(look, base, compiled, in_time=False)
+            with self.ledger.on_top():
+                return self.heats.of(look, base, compiled, in_time=False)
         self.ledger.leave([Left(choice=choice, reason=reason) for choice in compiled], base)
         return []
 
