@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.trials import Noise, Record, Tried
+from hasten.facts.trials import Doing, Noise, Record, Tried
 from hasten.tune.arms import Arms
 from hasten.tune.heats import Heats
 from hasten.tune.ledger import Ledger, Options
@@ -16,6 +16,7 @@ from hasten.tune.look import Look, look_at
 JOB = f"{Path(__file__).with_name('clocked_jobs.py')}:job"
 FLUSH = Choice(technique="flush_denormals", value=True, preserves=Preserves.ROUNDING)
 SLOWER = Choice(technique="threads", value=1, preserves=Preserves.ROUNDING)
+ALLOCATOR = Choice(technique="allocator", value="keep_freed_memory", preserves=Preserves.BITS)
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +25,17 @@ def look() -> Look:
         return look_at(arms, JOB, Preserves.STATISTICS)
 
 
-def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), seconds: float = 1000.0) -> list[Record]:
-    """The records of one heat. seconds: of the search, which are over where there are none."""
+def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), first: bool = True) -> list[Record]:
+    """The records of one heat, of which the first round takes all the time that the search has.
+
+    first: whether it is the search's first one.
+    """
+
+    def tell(doing: Doing) -> None:
+        ledger.began -= 10_000
+
     kept = list[Record]()
-    ledger = Ledger(options=Options(seconds=seconds), keep=kept.append, tell=lambda doing: None)
+    ledger = Ledger(options=Options(seconds=5_000), keep=kept.append, tell=tell, heats=0 if first else 1)
     with Arms(JOB) as arms:
         Heats(arms=arms, ledger=ledger, plain=look).of(look, on, choices)
     return kept
@@ -42,10 +50,21 @@ def test_what_had_to_leave_for_want_of_time_says_so_and_what_was_known_does_not(
     monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
     monkeypatch.setenv("HASTEN_TEST_SEED", "2")
     monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
-    [told] = [each for each in tried(look, choice, seconds=0.0) if isinstance(each, Tried)]
+    [told] = [each for each in tried(look, choice, first=False) if isinstance(each, Tried)]
     assert (told.verdict, told.cut_short) == (verdict, cut_short)
     assert told.speedup is not None
     assert told.speedup.pairs < 12
+
+
+def test_the_most_promising_choice_of_the_first_heat_is_asked_to_its_end_whatever_the_time(
+    look: Look, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HASTEN_TEST_NOISE", "0.05")
+    monkeypatch.setenv("HASTEN_TEST_SEED", "2")
+    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
+    told = {str(each.choice): each for each in tried(look, FLUSH, ALLOCATOR) if isinstance(each, Tried)}
+    assert not told[str(FLUSH)].cut_short
+    assert told[str(ALLOCATOR)].cut_short
 
 
 def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(look: Look):

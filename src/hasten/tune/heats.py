@@ -65,11 +65,12 @@ class Heats:
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
-                heat = self._next(look, base, waiting, in_time=in_time)
+                always = self._whatever_the_time(look, base, waiting) if in_time else waiting
+                heat = self._next(look, base, waiting, always)
                 if not heat:
                     break
                 waiting = [choice for choice in waiting if choice not in heat]
-                results += self._run(look, base, heat, in_time=in_time)
+                results += self._run(look, base, heat, always, in_time=in_time)
             if not self.has_lead(results):
                 self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
         return results
@@ -83,45 +84,64 @@ class Heats:
         left = [*self.undecided, *(tried.choice for tried in results if _is_undecided(tried))]
         self.undecided = [choice for choice in left if not any(same(choice, each) for each in decided)]
 
-    def _next(self, look: Look, base: tuple[Choice, ...], waiting: Sequence[Choice], *, in_time: bool) -> list[Choice]:
-        """The most promising ones, as many as fit beside each other and into the time.
+    def _whatever_the_time(self, look: Look, base: tuple[Choice, ...], waiting: Sequence[Choice]) -> Sequence[Choice]:
+        """Of the first heat the most promising one, and the first that treats what was counted: a search that has not
+        asked after these has found out nothing. Where there is no time for them, that is told."""
+        if self.ledger.heats:
+            return ()
+        bounds = look.bounds()
+        best = next((choice for choice in waiting[1:] if not is_counted(choice, bounds)), None)
+        always = [waiting[0], *([best] if best and is_counted(waiting[0], bounds) else [])]
+        needed = self._seconds_for(look, base, always)
+        if warning := warning_of(look.step_seconds, needed, self.ledger.seconds_left):
+            self.ledger.tell(warning)
+        return always
 
-        What needs a proof that takes too long lets others go before it. But the first heat has the most promising one
-        whatever the time, and the first that treats what was counted: a search that has not asked after these has found
-        out nothing.
-        """
+    def _next(
+        self, look: Look, base: tuple[Choice, ...], waiting: Sequence[Choice], always: Sequence[Choice]
+    ) -> list[Choice]:
+        """The most promising ones, as many as fit beside each other and into the time. What needs a proof that takes
+        too long lets others go before it."""
         most = min(IN_A_HEAT if self.ledger.heats else IN_THE_FIRST_HEAT, max(look.room - CONTROLS, 1))
-        most, heat, bounds = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice](), look.bounds()
-        best = next((choice for choice in waiting if not is_counted(choice, bounds)), None)
-        always = [] if self.ledger.heats or not in_time else [waiting[0], best]
+        most, heat = math.ceil(len(waiting) / math.ceil(len(waiting) / most)), list[Choice]()
         for choice in waiting:
-            sure = not in_time or any(choice is each for each in always)
+            sure = any(choice is each for each in always)
             if len(heat) < most and (sure or self._seconds_for(look, base, [*heat, choice]) < self.ledger.seconds_left):
                 heat.append(choice)
-        if always:
-            needed = self._seconds_for(look, base, [each for each in heat if any(each is one for one in always)])
-            if warning := warning_of(look.step_seconds, needed, self.ledger.seconds_left):
-                self.ledger.tell(warning)
         return heat
 
-    def _run(self, look: Look, base: tuple[Choice, ...], heat: Sequence[Choice], *, in_time: bool) -> list[Tried]:
+    def _run(
+        self,
+        look: Look,
+        base: tuple[Choice, ...],
+        heat: Sequence[Choice],
+        always: Sequence[Choice],
+        *,
+        in_time: bool,
+    ) -> list[Tried]:
         """The first heat of a search has the base a second time, to see what no difference looks like. Where the time
-        for the end begins, all arms go at the next look."""
+        for the end begins, all arms go at the next look but those that are asked whatever the time."""
         evaluates = all(choice.technique in EVALUATION_ALONE for choice in heat)
-        plans = {str(choice): plan_of(with_choice(base, choice) or base) for choice in heat}
-        entries = [Entry(name=name, plan=plan, same_steps=evaluates) for name, plan in plans.items()]
+        end = self.longest_end(look, base, heat)
+
+        def known_or_late(ratios: Sequence[float]) -> bool:
+            return is_known(ratios) or self.ledger.seconds_left < end
+
+        entries = [
+            Entry(
+                name=str(choice),
+                plan=plan_of(with_choice(base, choice) or base),
+                same_steps=evaluates,
+                known=is_known if any(choice is each for each in always) else known_or_late,
+            )
+            for choice in heat
+        ]
         if not (self.ledger.heats or base or evaluates):
             entries.append(Entry(name=AGAIN, plan=plan_of(base), stays=True))
         self.ledger.heats += 1
-        end = self.longest_end(look, base, heat)
-
-        def known(ratios: Sequence[float]) -> bool:
-            return is_known(ratios) or (in_time and self.ledger.seconds_left < end)
-
         pace = Pace(
             steps=1 if evaluates else look.steps_in(WINDOW_SECONDS),
             resident=len(heat) + CONTROLS <= look.room,
-            known=known,
             over=_is_lead if in_time else None,
         )
         on = f"trying{', on top of ' + ', '.join(map(str, base)) if base else ''}"
