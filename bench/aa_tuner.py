@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.judge import share_interval
-from bench.record import PACKAGES, Target, environment, head, target_table, write_folder
+from bench.record import PACKAGES, Target, environment, head, keep_to_one_source, target_table, write_folder
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
@@ -68,7 +68,7 @@ def trials_of(records: Iterable[Record]) -> list[Tried]:
 def search_nothing(folder: Path, searches: int, records: Path | None) -> None:
     """Search until there are so many among what does nothing and HARMFUL_SEARCHES among what harms; write a record,
     but for a quick run (None)."""
-    lines = searched(folder, wanted(searches, HARMFUL_SEARCHES if records is not None else len(HARMS)))
+    lines = searched(folder / "aa", wanted(searches, HARMFUL_SEARCHES if records is not None else len(HARMS)))
     found = targets(lines)
     for target in found:
         print(f"{target.name}: {target.value:g}, {target.outcome}", flush=True)
@@ -76,6 +76,7 @@ def search_nothing(folder: Path, searches: int, records: Path | None) -> None:
     if records is None:
         print("--quick judges nothing: no record was written", flush=True)
         return
+    keep_to_one_source(folder)  # half an hour has passed
     print(f"written: {written(lines, found, searches, records)}", flush=True)
 
 

@@ -285,8 +285,10 @@ def _new_folder(folder: Path, name: str) -> Path:
 def keep_to_one_source(folder: Path) -> None:
     """A bench that goes on where it was stopped has to have the source that it began with: what a record says was
     measured on one commit was. Raises Misconfigured where the folder holds what another source has measured."""
-    here = f"{_git('rev-parse', 'HEAD')}{_git('diff', 'HEAD')}"
-    mark, digest = folder / "source.sha256", hashlib.sha256(here.encode()).hexdigest()
+    source = hashlib.sha256()
+    for path in sorted(path for room in ("src", "bench", "examples") for path in (ROOT / room).rglob("*.py")):
+        source.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    mark, digest = folder / "source.sha256", source.hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
     if not mark.exists() and not any(folder.iterdir()):
         mark.write_text(digest, encoding="utf-8")

@@ -276,7 +276,7 @@ def main() -> None:
     if not options.quick:
         keep_to_one_source(options.work)
     if options.aa is not None:
-        search_nothing(options.work / "aa", options.aa, None if options.quick else options.records)
+        search_nothing(options.work, options.aa, None if options.quick else options.records)
         return
     names, scale = options.only, QUICK if options.quick else FULL
     work = Path(tempfile.mkdtemp(prefix="hasten-bench-")) if options.quick else options.work

@@ -48,6 +48,17 @@ def terminated():
         return model(batch[0]).sum()
     return small_job(loss=loss)
 
+def pooled():
+    import multiprocessing, pathlib, signal
+    child = multiprocessing.get_context("fork").Process(target=signal.pause, daemon=True)
+    child.start()
+    def loss(model, batch):
+        child.terminate()
+        child.join()
+        pathlib.Path("ended_by").write_text(str(child.exitcode))
+        return model(batch[0]).sum()
+    return small_job(loss=loss)
+
 def full():
     def loss(model, batch):
         raise MemoryError("no room")
@@ -241,6 +252,19 @@ def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
     )
     assert signal.SIGTERM + 128 == done.returncode == 143
     assert done.stderr.split("\n\n")[-1] == "interrupted\n"
+
+
+def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "hasten", "train", "jobs_of_tests.py:pooled", "--max-steps", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert (here / "ended_by").read_text() == str(-signal.SIGTERM)
 
 
 def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from hasten import errors
 from hasten.cli import app
 from hasten.cli.proven_beside import add_losses
 from hasten.cli.proving import distances
-from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN
+from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
 from hasten.facts.choice import Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
@@ -212,12 +212,12 @@ def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Pat
     proof = judged(found, Criterion(), 3)
     told = add_losses(proof, tmp_path, tmp_path / "plan.toml")
     assert told == f"the losses are not kept: {tmp_path}: could not be opened: Is a directory"
-    assert add_losses(replace(proof, interrupted=True), tmp_path, tmp_path / "plan.toml") == ""
+    assert add_losses(replace(proof, interrupt=KeyboardInterrupt()), tmp_path, tmp_path / "plan.toml") == ""
 
 
 def test_the_help_lists_every_exit_code_that_is_no_error():
     shown = " ".join(CliRunner().invoke(app, ["prove", "loss", "--help"]).stdout.split())
-    for code in (HARMED, NOT_PROVEN, INTERRUPTED):
+    for code in (HARMED, NOT_PROVEN, INTERRUPTED, TERMINATED):
         assert f" {code}, " in shown
         assert re.search(rf"^\w+ +{code} ", errors.__doc__ or "", re.MULTILINE)
 

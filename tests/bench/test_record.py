@@ -102,7 +102,9 @@ def test_a_bench_that_was_stopped_goes_on_with_the_source_that_it_began_with_and
     keep_to_one_source(tmp_path / "new")
     (tmp_path / "new" / "digits").mkdir()
     keep_to_one_source(tmp_path / "new")
-    monkeypatch.setattr("bench.record._git", lambda *arguments: "another state")
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "added.py").write_text("")
+    monkeypatch.setattr("bench.record.ROOT", tmp_path)
     with pytest.raises(Misconfigured, match="another state of the source"):
         keep_to_one_source(tmp_path / "new")
     (tmp_path / "old" / "digits").mkdir(parents=True)  # of a bench that did not say

@@ -54,6 +54,9 @@ def test_text_stays_readable_without_its_control_characters(text: str, shown: st
         (f"Authorization: Bearer {'a' * 20}==", "Authorization: Bearer [hidden]"),
         (f"eyJ{'h' * 12}.{'p' * 12}.{'s' * 12}", "[hidden]"),
         (f"{'0a' * 20} task-force risk-averse", f"{'0a' * 20} task-force risk-averse"),
+        ("jobs/en-sk-translation-baseline-v2.py:job", "jobs/en-sk-translation-baseline-v2.py:job"),
+        ("sk-transformers-baseline-v2.py:job", "sk-transformers-baseline-v2.py:job"),
+        (f"data/hf_{'a1' * 17}/x", f"data/hf_{'a1' * 17}/x"),
     ],
 )
 def test_secrets_that_have_a_shape_of_their_own_are_hidden(text: str, shown: str):

@@ -79,6 +79,7 @@ def test_what_the_job_itself_takes_says_from_when_on_an_arm_is_hung():
     assert everything._limits == Limits(build_seconds=800, window_seconds=600)
     everything.expect(build_seconds=1, request_seconds=0.01)
     assert everything._limits == Limits(build_seconds=300, window_seconds=120)
+    assert everything._given == Limits()
     given = arms(window_seconds=5)
     given.expect(build_seconds=1, request_seconds=1)
     assert given._limits.window_seconds == 5  # what was given stays

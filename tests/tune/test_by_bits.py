@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
+import torch
+from torch import nn
 
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Plan
 from hasten.facts.trials import Proven
 from hasten.tune.by_bits import ByBits
+from hasten.tune.trial import Trial
+from tune import loss_jobs
 from tune.test_proofs import FLUSH, SPLIT, THREADS, arms, claiming, texts
 
 EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
@@ -32,6 +40,15 @@ def test_what_leaves_every_bit_passes_together_and_what_claims_less_is_not_asked
     assert {each.reason for each in found} == {"the losses of 8 steps are equal to the last bit"}
     assert all(each.passes for each in found)
     assert by_bits(SPLIT) == []
+
+
+def test_two_epochs_are_compared_from_their_first_steps_on():
+    plain = replace(loss_jobs.job(), shuffle=False, optimizer=lambda params: torch.optim.SGD(params, lr=0.0))
+    still = replace(plain, model=lambda: nn.Linear(6, 3))  # whose loss tells the batch
+    with closing(Trial(still, Plan(), "still")) as trial:
+        first, second, *again = trial.two_epochs(2)["losses"]
+    assert first != second
+    assert again == [first, second]
 
 
 @pytest.mark.trap(50)

@@ -45,9 +45,20 @@ def test_that_an_arm_failed_is_remembered_as_no_proof():
     first.note_failure([PREFETCH], ArmFailed("plain", Fate.OUT_OF_MEMORY, "as planted"), "the job itself")
     assert not first.is_sound(PREFETCH)
     again, _ = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=True, reason="the same"), *kept)
-    proof = again.remembered_proof(PREFETCH)
-    assert proof is not None
-    assert proof.passes
+    remembered = again.remembered(PREFETCH, ())
+    assert remembered is not None
+    again.note_remembered(remembered)
+    assert again.is_sound(PREFETCH)
+
+
+def test_what_failed_together_with_another_is_not_remembered_as_its_own_guilt():
+    own = Proven(choice=PREFETCH, passes=True, reason="the same")
+    joint = Proven(choice=PREFETCH, passes=False, reason="the loss of step 2 is another (together with cache = True)")
+    found, _ = ledger(tried(PREFETCH), own, joint)
+    remembered = found.remembered(PREFETCH, ())
+    assert remembered is not None
+    found.note_remembered(remembered)
+    assert found.is_sound(PREFETCH)
 
 
 def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():

@@ -99,13 +99,13 @@ def test_a_plan_that_fails_for_another_reason_did_no_harm_to_a_loss_and_is_not_p
 
 
 def test_too_few_pairs_say_so_and_nothing_else():
-    proof = judged(SAME[:2], Criterion(), 5, interrupted=True)
+    proof = judged(SAME[:2], Criterion(), 5, KeyboardInterrupt())
     assert (proof.verdict, proof.judgement) == ("inconclusive", None)
     assert proof.sentence == "2 of 5 pairs were trained, too few to say anything: 3 are the least"
 
 
 def test_a_test_that_ended_early_says_so_beside_its_verdict():
-    proof = judged(SAME, Criterion(), 5, interrupted=True)
+    proof = judged(SAME, Criterion(), 5, KeyboardInterrupt())
     assert proof.verdict == "equivalent"
     assert "ended after 3 of 5 pairs" in proof.sentence
 

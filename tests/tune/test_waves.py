@@ -214,6 +214,21 @@ def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joi
     assert asked._is_open(FUSED, stages[-1])
 
 
+def test_what_was_faster_beside_a_plan_that_was_given_up_is_asked_again_and_so_is_who_stood_back_for_it(look: Look):
+    on_it, rival, slower = (
+        tried(FUSED, 1.25, "faster", on=(HALVES,)),
+        tried(choice("microbatch", 2), 1.2, "faster"),
+        tried(WORKERS, 0.9, "slower"),
+    )
+    asked = waves(look, on_it, rival, slower)
+    assert not any(asked._is_open(each.choice, stage(look, (), [])) for each in (on_it, rival, slower))
+    asked.ledger.note(Proven(choice=HALVES, passes=False, reason="the plan with it failed", unanswered=True))
+    given_up = stage(look, (), [HALVES])
+    assert asked._is_open(on_it.choice, given_up)
+    assert asked._is_open(rival.choice, given_up)
+    assert not asked._is_open(slower.choice, given_up)
+
+
 def test_the_plain_job_that_fails_ends_the_waves(look: Look):
     def find(found: Stage) -> str:
         raise ArmFailed("plain", Fate.CRASHED, "as planted")

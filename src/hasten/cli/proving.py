@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.shared import INTERRUPTED, JobName, app, command, ending_in_one_block
+from hasten.cli.shared import JobName, app, command, ending_in_one_block, exit_code_of
 
 if TYPE_CHECKING:
     from hasten.tune.loss_proof import LossProof
@@ -62,7 +62,7 @@ def loss(
     """Prove that a plan leaves the loss as it is, by pairs of runs. Exit code 0 says that it does.
 
     Other exit codes: 16, it is worse than the margin allows; 17, nothing is proven, or it is better; 130, interrupted;
-    those of errors where a run fails for another reason.
+    143, terminated; those of errors where a run fails for another reason.
 
     \b
     Examples:
@@ -88,8 +88,8 @@ def loss(
 
 
 def exit_code(proof: LossProof) -> int:
-    if proof.interrupted:
-        return INTERRUPTED
+    if proof.interrupt is not None:
+        return exit_code_of(proof.interrupt)
     if proof.failure is not None:
         return proof.failure.as_error().exit_code
     from hasten.errors import HARMED, NOT_PROVEN

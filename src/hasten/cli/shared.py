@@ -5,6 +5,7 @@ Help must answer at once, so nothing heavy is imported up here: each command imp
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -79,17 +80,28 @@ def exit_code_of(interrupt: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise Terminated
+
+
+def _end_at_once() -> None:
+    """A process that the job forks ends by SIGTERM as any does: pools are ended so in the ordinary course of things."""
+    if signal.getsignal(signal.SIGTERM) is _interrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_end_at_once)
+
+
 @contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """Unless whoever started this process has made other arrangements for SIGTERM."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+    """Unless whoever started this process has made other arrangements for SIGTERM; and not in one of several ranks, of
+    which one may stand in a collective where no interrupt reaches it."""
+    here = threading.current_thread() is threading.main_thread() and os.environ.get("WORLD_SIZE", "1") == "1"
+    if not here or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:

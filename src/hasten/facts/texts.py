@@ -10,9 +10,9 @@ HIDDEN = "[hidden]"
 # What services give out as keys begins so, as their documentation says; passwords stand in URLs (RFC 3986, userinfo).
 _SECRETS = re.compile(
     r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
-    r"|\b(?:"
+    r"|(?<![\w./-])(?:"  # and not inside a name or a path
     r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}"  # GitHub, GitLab
-    r"|hf_[A-Za-z0-9]{30,}|sk-[\w-]{20,}"  # Hugging Face; OpenAI and Anthropic
+    r"|hf_[A-Za-z0-9]{30,}|sk-(?:proj|ant|svcacct)-[\w-]{20,}|sk-[A-Za-z0-9]{32,}"  # Hugging Face; OpenAI, Anthropic
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|xox[abprs]-[\w-]{10,}"  # Amazon, Google, Slack
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"  # JSON Web Token, RFC 7519
     r")|(?<=\bBearer )[\w.~+/-]{16,}=*"

@@ -228,13 +228,15 @@ MOST_CHARACTERS = 1 << 30
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doing:
     """What a search is at; no record of the file. ratios: of the arms that run, so far, by the name of their choice;
-    seconds_left: of what comes on top of the time that the search was given; stays: it is to be read later, too."""
+    seconds_left: of what comes on top of the time that the search was given; of_search: seconds that are left of that,
+    None where nobody counts them; stays: it is to be read later, too."""
 
     what: str
     done: int = 0
     whole: int = 0
     ratios: Mapping[str, float] = field(default_factory=dict[str, float])
     seconds_left: float | None = None
+    of_search: float | None = None
     stays: bool = False
 
 

@@ -68,7 +68,8 @@ class Tuning:
         if doing.seconds_left is not None:
             self._screen.doing(doing, f"about {time_left(doing.seconds_left)} left")
             return
-        left = max(self._seconds - (self._clock() - self._began), 0.0)
+        left = self._seconds - (self._clock() - self._began) if doing.of_search is None else doing.of_search
+        left = max(left, 0.0)
         self._screen.doing(doing, f"about {time_left(left)} left" if left else "longer than asked for")
 
     def close(self) -> None:

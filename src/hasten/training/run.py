@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -224,9 +223,13 @@ class Run:
             self._samples, self._last = microbatch.samples, microbatch.last
             self._counted = self.built.train.counted(microbatch.batch, microbatch.samples)
             yield microbatch.batch
-        self.epoch, self._window = self.epoch + 1, 0
+        self.skip_to_next_epoch()
         self._step.skips.settle()
         self.schedule.after_epoch()
+
+    def skip_to_next_epoch(self) -> None:
+        """Leave out what is left of the present one."""
+        self.epoch, self._window = self.epoch + 1, 0
 
     def step(self, batch: Any) -> Tensor:
         """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
@@ -266,8 +269,7 @@ class Run:
         return copied_ahead(microbatches, placed, self._copying, depth)
 
     def _placed(self, batch: Any, source: Source) -> Any:
-        setup = self.setup
-        hurry = setup.loader.pin_memory
+        setup, hurry = self.setup, self.setup.loader.pin_memory
         if source.has_device_form:  # what is copied is no batch yet
             batch = source.finished(place(batch, self.device, non_blocking=hurry))
         return place(batch, self.device, memory_format=setup.step.memory_format, non_blocking=hurry)
@@ -394,7 +396,5 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -33,6 +33,7 @@ from hasten.tune.line import Closed, Garbled
 from hasten.tune.nursery import Nursery, how_it_ended, nursery
 
 LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
+SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
 MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # before an arm is called hung
 
 
@@ -173,7 +174,8 @@ class Arms:
     """
 
     def __init__(self, job: str, limits: Limits | None = None) -> None:
-        self._job, self._limits = job, limits or Limits()
+        self._job, self._given = job, limits or Limits()
+        self._limits = self._given
         self._libraries: Sequence[str] = libraries_of(job)
         self._nursery: Nursery | None = None
 
@@ -187,9 +189,9 @@ class Arms:
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails."""
-        copied = self._copy(name)
+        copied, slow_once = self._copy(name), any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
-            arm = Arm(name, copied, self._limits)
+            arm = Arm(name, copied, self._given if slow_once else self._limits)
             arm.build(self._job, plan)
             yield arm
         finally:
@@ -207,14 +209,12 @@ class Arms:
         raise ArmFailed(name, Fate.CRASHED, f"it was not begun: {reason}")
 
     def expect(self, *, build_seconds: float, request_seconds: float) -> None:
-        """The job as it is took so long: an arm that takes many times that, and longer than a job should, is hung."""
-        build = max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)
-        window = max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)
-        limits = self._limits
+        """The job as it is took so long: an arm that takes many times that, and longer than a job should, is hung.
+        Limits that were given stay, and hold for those that are slow once by nature."""
         self._limits = replace(
-            limits,
-            build_seconds=min(limits.build_seconds, build),
-            window_seconds=min(limits.window_seconds, window),
+            self._given,
+            build_seconds=min(self._given.build_seconds, max(LEAST_BUILD_SECONDS, MANY_TIMES * build_seconds)),
+            window_seconds=min(self._given.window_seconds, max(LEAST_WINDOW_SECONDS, MANY_TIMES * request_seconds)),
         )
 
     def room(self, bytes_of_one: int) -> int:

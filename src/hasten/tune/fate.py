@@ -19,6 +19,8 @@ from hasten.errors import (
 )
 from hasten.facts.texts import printable
 
+LONGEST_MESSAGE = 10_000  # characters of an error's words
+
 
 class Fate(Enum):
     OUT_OF_MEMORY = "out of memory"
@@ -41,6 +43,14 @@ class Told:
     fix: str = ""
     trace: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for what no serve.py sends; text is cut to what can be read."""
+        for name in ("kind", "what", "where", "fix", "trace"):
+            text = getattr(self, name)
+            if not isinstance(text, str):
+                raise TypeError(f"{name} of an error is {type(text).__name__}")
+            object.__setattr__(self, name, text[:LONGEST_MESSAGE])
+
     def as_error(self) -> HastenError | None:
         """None where nobody knows an error of this kind that says no more."""
         kind = getattr(errors, self.kind, None)
@@ -61,7 +71,7 @@ class ArmFailed(Exception):
     no file holds."""
 
     def __init__(self, arm: str, fate: Fate, what: str, told: Told | None = None) -> None:
-        what = printable(what)
+        what = printable(what[:LONGEST_MESSAGE])
         super().__init__(arm, fate, what, told)
         self.arm, self.fate, self.what, self.told = arm, fate, what, told
 

@@ -99,8 +99,8 @@ def confirm(
         if not left and is_proven(confirmed):  # each can go for the other's sake, and both cannot
             return _with_all_kept(found, proven)
         if not left:
-            plain = found.outcome.seen[PLAIN]
-            nothing = _confirmed((), plain, found.outcome, confirmed.noise, (), length)
+            again_plain = found.outcome.seen[AGAIN]
+            nothing = _confirmed((), again_plain, found.outcome, confirmed.noise, (), length)
             return Final(confirmed=nothing, outcome=found.outcome)
         next_pace = again(left) if again is not None else pace
         if next_pace is None:

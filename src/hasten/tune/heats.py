@@ -63,9 +63,9 @@ class Heats:
         new = [choice for choice in choices if self.ledger.remembered(choice, base) is None]
         training = [choice for choice in new if choice.technique not in EVALUATION_ALONE]
         evaluating = [choice for choice in new if choice.technique in EVALUATION_ALONE]
+        always = self._whatever_the_time(look, base, new) if in_time else new
         for waiting in (training, evaluating):
             while waiting and not (in_time and self.has_lead(results)):
-                always = self._whatever_the_time(look, base, waiting) if in_time else waiting
                 heat = self._next(look, base, waiting, always)
                 if not heat:
                     break
@@ -87,7 +87,7 @@ class Heats:
     def _whatever_the_time(self, look: Look, base: tuple[Choice, ...], waiting: Sequence[Choice]) -> Sequence[Choice]:
         """Of the first heat the most promising one, and the first that treats what was counted: a search that has not
         asked after these has found out nothing. Where there is no time for them, that is told."""
-        if self.ledger.heats:
+        if self.ledger.heats or not waiting:
             return ()
         bounds = look.bounds()
         best = next((choice for choice in waiting[1:] if not is_counted(choice, bounds)), None)

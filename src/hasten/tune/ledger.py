@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
@@ -39,6 +39,10 @@ class Ledger:
     heats: int = 0  # that were run, and not remembered
     began: float = field(default_factory=time.monotonic)
     _on_top: float = 0.0
+
+    def __post_init__(self) -> None:
+        tell = self.tell
+        self.tell = lambda doing: tell(replace(doing, of_search=self.seconds_left))
 
     @property
     def seconds(self) -> float:
@@ -84,19 +88,20 @@ class Ledger:
             if tried.cut_short or tried.verdict in ("skipped", "failed"):
                 continue
             on_the_same = len(tried.on) == len(base) and all(map(same, tried.on, base))
-            if on_the_same and not (_claims_bits(tried) and self.remembered_proof(choice) is None):
+            if on_the_same and not (_claims_bits(tried) and self._proof_by(tried) is None):
                 return tried
         return None
 
-    def remembered_proof(self, choice: Choice) -> Proven | None:
-        """What an earlier search proved last of a choice; that an arm failed is no answer."""
-        proofs = [each for each in self.known if isinstance(each, Proven) and same(each.choice, choice)]
-        return next((proof for proof in reversed(proofs) if not proof.unanswered), None)
+    def _proof_by(self, tried: Tried) -> Proven | None:
+        """What the windows of a remembered trial proved, which stands right behind it; what was proven later was proven
+        of a plan, in which others may have been to blame."""
+        position = next(number for number, record in enumerate(self.known) if record is tried)
+        following = next(iter(self.known[position + 1 : position + 2]), None)
+        return following if isinstance(following, Proven) and same(following.choice, tried.choice) else None
 
     def note_remembered(self, tried: Tried) -> None:
         self.note(tried)
-        proof = self.remembered_proof(tried.choice)
-        if _claims_bits(tried) and proof is not None:
+        if _claims_bits(tried) and (proof := self._proof_by(tried)) is not None:
             self.note(proof)
 
     def last_trial(self, choice: Choice) -> Tried | None:

@@ -49,7 +49,7 @@ class LossProof:
 
     verdict: "failed" where an arm failed in a way that says nothing of the loss; `failure` is then that arm's.
     judgement: None where an arm failed, where too few pairs were trained, or where they cannot be judged, as the
-    sentence then says. wanted: pairs that were asked for; interrupted: somebody did not wait for all of them.
+    sentence then says. wanted: pairs that were asked for; interrupt: by which somebody did not wait for all of them.
     """
 
     criterion: Criterion
@@ -59,7 +59,11 @@ class LossProof:
     judgement: Judgement | None
     sentence: str
     failure: ArmFailed | None = None
-    interrupted: bool = False
+    interrupt: KeyboardInterrupt | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupt is not None
 
 
 def prove_loss(
@@ -90,16 +94,16 @@ def prove_loss(
         criterion = criterion_of(run, metric, margin)
         seeds = range(run.seed if first_seed is None else first_seed, 2**63)[:pairs]
         evaluated = None if criterion.metric == TRAINING else criterion.metric
-        found, interrupted = list[Pair](), False
+        found, interrupt = list[Pair](), None
         try:
             with closing(pairing.pairs(seeds, steps, evaluated, watch)) as all_pairs:
                 for pair in all_pairs:
                     found.append(pair)
                     if pair.failed:
                         break
-        except KeyboardInterrupt:
-            interrupted = True
-    return judged(found, criterion, len(seeds), interrupted=interrupted)
+        except KeyboardInterrupt as error:
+            interrupt = error
+    return judged(found, criterion, len(seeds), interrupt)
 
 
 def paired_curves(
@@ -164,7 +168,9 @@ def criterion_of(run: PlannedRun, metric: str, margin: float) -> Criterion:
 # ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def judged(pairs: Sequence[Pair], criterion: Criterion, wanted: int, *, interrupted: bool = False) -> LossProof:
+def judged(
+    pairs: Sequence[Pair], criterion: Criterion, wanted: int, interrupt: KeyboardInterrupt | None = None
+) -> LossProof:
     """What these pairs say."""
     verdict, judgement, failure = "inconclusive", None, None
     if broken := next((pair for pair in pairs if pair.failed), None):
@@ -188,7 +194,7 @@ def judged(pairs: Sequence[Pair], criterion: Criterion, wanted: int, *, interrup
         judgement=judgement,
         sentence=sentence,
         failure=failure,
-        interrupted=interrupted,
+        interrupt=interrupt,
     )
 
 

@@ -21,7 +21,7 @@ from hasten.training.locate import load_job
 from hasten.training.user_code import users_traceback
 from hasten.tune.curve import planned_run, train, train_on
 from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
-from hasten.tune.fate import Fate, Told
+from hasten.tune.fate import LONGEST_MESSAGE, Fate, Told
 from hasten.tune.gradients import judge_gradients_of, keep_references
 from hasten.tune.rates import rates
 from hasten.tune.same_gradients import compare_gradients, keep_gradients
@@ -29,7 +29,6 @@ from hasten.tune.spending import spending
 from hasten.tune.survey import survey
 from hasten.tune.trial import Trial
 
-LONGEST_MESSAGE = 10_000  # characters of an error's words
 _NO_SPACE = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
@@ -93,9 +92,9 @@ def _told(error: BaseException) -> dict[str, str] | None:
         return None
     told = Told(
         kind=type(failure).__name__,
-        what=failure.what[:LONGEST_MESSAGE],
-        where=failure.where[:LONGEST_MESSAGE],
-        fix=failure.fix[:LONGEST_MESSAGE],
+        what=failure.what,
+        where=failure.where,
+        fix=failure.fix,
         trace=users_traceback(error.__cause__ or error)[-LONGEST_MESSAGE:],
     )
     return asdict(told)

@@ -73,7 +73,7 @@ class Trial:
 
         The next window begins the run anew."""
         self._batches.close()
-        self.run.epoch += 1
+        self.run.skip_to_next_epoch()
         batches = self.run.epoch_batches()
         begin = time.perf_counter()
         next(batches, None)
@@ -83,9 +83,9 @@ class Trial:
         return {"seconds": seconds}
 
     def two_epochs(self, steps: int) -> dict[str, Any]:
-        """The losses of the first steps of the run and then of as many from the second epoch, without those between;
-        where an epoch has no more, or nobody knows its end, of twice as many steps as they come. For a run that has
-        taken none; afterwards the trial is of no use for anything else.
+        """The losses of the first steps of the first epoch and then of the second, without those between; where an
+        epoch has no more, or nobody knows its end, of twice as many steps as they come. For a run that has taken none;
+        afterwards the trial is of no use for anything else.
 
         Raises NonFinite for a loss that is not finite.
         """
@@ -94,7 +94,7 @@ class Trial:
             return {"losses": self._timed(2 * steps)["losses"]}
         first = self._timed(steps)["losses"]
         self._batches.close()
-        self.run.epoch += 1
+        self.run.skip_to_next_epoch()
         self._batches = self.run.batches()
         return {"losses": first + self._timed(steps)["losses"]}
 

@@ -90,8 +90,9 @@ class Waves:
             if sure == base:  # there is no time to prove any of them
                 break
             joined, look = self._looked_at(base, sure, sure.with_doubtful(self._same_bits(results, look)), look)
-            since = [each for each in joined.choices if each not in base.choices]
-            stages.append(Stage(base=joined, look=look, since=since))
+            if joined != sure:  # what is doubtful goes first where the whole fails
+                stages.append(Stage(base=sure, look=look, since=_joined_since(base, sure)))
+            stages.append(Stage(base=joined, look=look, since=_joined_since(base, joined)))
         compiled = _winners(self._on_what_runs(stages, self._compiled))
         look = stages[-1].look
         base = self._with_late(look, stages[-1].base.with_winners(compiled))
@@ -111,7 +112,7 @@ class Waves:
                 if len(stages) == 1:
                     raise
                 failed, before = stages.pop().base, stages[-1]
-                newest = [each for each in failed.choices if each not in before.base.choices]
+                newest = _joined_since(before.base, failed)
                 self.ledger.note_failure(newest, failure)
                 stages[-1] = replace(before, since=newest)
 
@@ -206,6 +207,11 @@ class Waves:
         self.ledger.leave(([*refused] if stage.since is None else []) + hopeless, base)
         return found
 
+    def _was_lost(self, last: Tried, stage: Stage) -> bool:
+        """Whether its answer went with a plan that was given up, or it was faster and had to stand back for such."""
+        gave_up = not all(map(self.ledger.is_sound, stage.since or ()))
+        return not all(map(self.ledger.is_sound, last.on)) or (gave_up and last.verdict == "faster")
+
     def _is_open(self, choice: Choice, stage: Stage) -> bool:
         """Whether it is to be tried in this wave: for the first time, or because its answer may be another now."""
         if not self.ledger.is_sound(choice):
@@ -217,11 +223,15 @@ class Waves:
             return True
         last = self.ledger.last_trial(choice)
         if last is not None:
-            return shows_now(last, seconds)
+            return shows_now(last, seconds) or self._was_lost(last, stage)
         row = [tried for tried in self.ledger.tried if tried.verdict != "skipped" and _in_a_row(tried.choice, choice)]
         if len(row) < AT_ONCE or row[-1].verdict == "faster":
             return True
         return any(shows_now(tried, seconds) for tried in row)
+
+
+def _joined_since(before: Joined, after: Joined) -> list[Choice]:
+    return [each for each in after.choices if each not in before.choices]
 
 
 def _winners(results: Sequence[Tried]) -> list[Choice]:
