@@ -1,4 +1,4 @@
-"""Loading torch once for all arms of all tests, as one search does it for all of its own."""
+"""Loading torch once for all arms of all tests, as one search does it for all of its own; and what tests plant."""
 
 import pytest
 
@@ -11,3 +11,14 @@ def kept_nursery():
     kept = [nursery()]
     yield kept
     kept[0].close()
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """What does harm, and what fails: see joint_jobs.py."""
+
+    def planted(harmful: str = "", failing: str = "") -> None:
+        monkeypatch.setenv("HASTEN_TEST_HARMFUL", harmful)
+        monkeypatch.setenv("HASTEN_TEST_FAILING", failing)
+
+    return planted

@@ -24,15 +24,6 @@ def by_bits(*choices: Choice, function: str = "job") -> list[Proven]:
     return ByBits(arms(function), lambda doing: None).prove(choices)
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    def planted(harmful: str = "", failing: str = "") -> None:
-        monkeypatch.setenv("HASTEN_TEST_HARMFUL", harmful)
-        monkeypatch.setenv("HASTEN_TEST_FAILING", failing)
-
-    return planted
-
-
 def test_what_leaves_every_bit_passes_together_and_what_claims_less_is_not_asked(plant):
     plant()
     found = by_bits(SPLIT, *EXACT)

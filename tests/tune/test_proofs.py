@@ -39,17 +39,6 @@ def claiming(preserves: Preserves, *choices: Choice) -> Choices:
     return tuple(choice(each.technique, each.value, preserves) for each in choices)
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    """What does harm, and what fails: see joint_jobs.py."""
-
-    def planted(harmful: str = "", failing: str = "") -> None:
-        monkeypatch.setenv("HASTEN_TEST_HARMFUL", harmful)
-        monkeypatch.setenv("HASTEN_TEST_FAILING", failing)
-
-    return planted
-
-
 def arms(function: str = "job") -> Arms:
     return Arms(f"{JOBS}:{function}")
 

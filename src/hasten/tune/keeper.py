@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import io
 import json
 import os
 import selectors
@@ -90,6 +91,8 @@ def nurse(control: socket.socket, parent: int, libraries: Sequence[str]) -> NoRe
     """The life of the nursery. control: brings wishes, and says by its end that there will be none; parent: the number
     of the process that searches; libraries: to be loaded at once."""
     adopt_orphans()
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    sys.stdout.reconfigure(line_buffering=True)  # else what an arm has said is with it when it is stopped or killed
     ears = _Ears(watch_over(parent))
     if os.getppid() != parent:
         os._exit(0)

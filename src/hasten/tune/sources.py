@@ -38,11 +38,16 @@ def digest_of_sources(job: str) -> str:
 def _own_modules(package: str) -> Iterator[tuple[str, str]]:
     """Name and file of every module of the user's, by name, and of those in a package."""
     libraries, loaded = _folders_of_libraries(), sys.modules.copy()
+    pythons_own = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib"))
     for name in sorted(name for name in loaded if type(name) is str and name != "__main__"):
         module = loaded[name]
         # A module can be anything, and one that loads itself late would do so when it is asked for what it lacks.
         file = vars(module).get("__file__") if issubclass(type(module), ModuleType) else None
-        if type(file) is str and (name.partition(".")[0] == package or not _is_in(file, libraries)):
+        if type(file) is not str:
+            continue
+        # Debian keeps a file of the standard library in /etc, and a link in its place.
+        is_library = file.startswith(pythons_own) or _is_in(file, libraries)
+        if name.partition(".")[0] == package or not is_library:
             yield name, file
 
 
