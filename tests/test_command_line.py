@@ -225,17 +225,17 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here:
     assert "a file has this name" in error
 
 
+def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What Python has come to with these arguments, in a process that signals can end."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
 def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     # A process in the background of a shell is born deaf to this signal.
     hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{hearing}; from hasten.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "train", "jobs_of_tests.py:endless"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
+    done = apart("-c", program, "train", "jobs_of_tests.py:endless")
     assert signal.SIGINT + 128 == done.returncode == 130
     assert done.stderr.split("\n\n")[-1] == "interrupted\n"
     assert "runs/endless-1 holds what was logged, and no weights" in done.stderr
@@ -243,25 +243,13 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
 
 
 def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "hasten", "train", "jobs_of_tests.py:terminated"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
+    done = apart("-m", "hasten", "train", "jobs_of_tests.py:terminated")
     assert signal.SIGTERM + 128 == done.returncode == 143
     assert done.stderr.split("\n\n")[-1] == "interrupted\n"
 
 
 def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "hasten", "train", "jobs_of_tests.py:pooled", "--max-steps", "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
+    done = apart("-W", "ignore", "-m", "hasten", "train", "jobs_of_tests.py:pooled", "--max-steps", "2")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert (here / "ended_by").read_text() == str(-signal.SIGTERM)
