@@ -90,8 +90,9 @@ def test_commands_and_options_change_only_on_purpose():
         name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
     } == {
         "train": [
-            *("job", "--plan", "--run-dir", "--epochs", "--max-steps", "--batch-size", "--seed", "--device"),
-            "--tensorboard",
+            *("job", "--plan", "--run-dir", "--resume", "--allow-change"),
+            *("--save-every", "--keep-last", "--keep-every", "--grace"),
+            *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
         ],
         "techniques": [],
         "explain": ["name"],
@@ -141,7 +142,7 @@ def test_training_leaves_a_run_and_says_what_to_do_next(here: Path):
     assert last_line(shown) == "next      hasten profile jobs_of_tests.py:with_valid --plan plan.toml"
     run = here / "runs" / "with_valid-1"
     assert {path.name for path in run.iterdir()} == {
-        *("plan.toml", "environment.json", "metrics.jsonl", "model.safetensors")
+        *("plan.toml", "environment.json", "metrics.jsonl", "model.safetensors", "checkpoints")
     }
     assert read_plan(run / "plan.toml").value_of("clipping") == 1.0
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -189,7 +190,7 @@ def test_only_the_first_of_several_processes_makes_a_folder(here: Path, monkeypa
         (["train", "jobs_of_tests.py:job", "--epochs", "0"], 2, "Job.epochs: is 0 (int)", "1 or more"),
         (["train", "jobs_of_tests.py:job", "--plan", "plan.tml"], 2, "plan.tml: there is no such file", "check"),
         (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "mend this line"),
-        (["train", "jobs_of_tests.py:full"], 12, "no room", "hasten explain microbatch"),
+        (["train", "jobs_of_tests.py:full"], 12, "no room", "smaller samples"),
         (["explain", "channel_last"], 2, 'there is no technique "channel_last"', 'did you mean "channels_last"?'),
         (["profile", "jobs_of_tests.py"], 2, "names no function", "jobs_of_tests.py:job"),
         (["schedule", "jobs_of_tests.py:job", "--png", "no/where.png"], 15, "no/where.png: could not be", "folder"),
@@ -198,7 +199,8 @@ def test_only_the_first_of_several_processes_makes_a_folder(here: Path, monkeypa
 def test_a_failure_is_one_block_with_its_exit_code(here: Path, arguments: list[str], code: int, says: str, fix: str):
     ended, _, error = ran(*arguments)
     assert ended == code
-    *_, what, remedy = error.splitlines()
+    lines = [line for line in error.splitlines() if not line.startswith("ended by ")]  # of a run that had begun
+    *_, what, remedy = lines
     assert what.startswith("  error ")
     assert says in what
     assert remedy.startswith("  fix ")
@@ -237,15 +239,17 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     program = f"{hearing}; from hasten.cli import main; main()"
     done = apart("-c", program, "train", "jobs_of_tests.py:endless")
     assert signal.SIGINT + 128 == done.returncode == 130
-    assert done.stderr.split("\n\n")[-1] == "interrupted\n"
-    assert "runs/endless-1 holds what was logged, and no weights" in done.stderr
+    assert done.stderr.split("\n\n")[-1] == (
+        "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
+        "go on with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+    )
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 
 
 def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
     done = apart("-m", "hasten", "train", "jobs_of_tests.py:terminated")
     assert signal.SIGTERM + 128 == done.returncode == 143
-    assert done.stderr.split("\n\n")[-1] == "interrupted\n"
+    assert "interrupted\nended by SIGTERM; step 1 is saved" in done.stderr
 
 
 def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from hasten.data.crops import CenterCrop, RandomResizedCrop
     from hasten.data.images import ImageFolder
     from hasten.data.shards import Shards
-    from hasten.entry import prepare, train
+    from hasten.entry import prepare, resume, train
     from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
     from hasten.facts.loss import Loss
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
+    from hasten.facts.saving import Saving
     from hasten.training.loop import Result
     from hasten.training.run import Run
     from hasten.training.step import Step
@@ -42,6 +43,8 @@ _HOMES = {
     "Step": "hasten.training.step",
     "make_plan": "hasten.facts.plan",
     "prepare": "hasten.entry",
+    "resume": "hasten.entry",
+    "Saving": "hasten.facts.saving",
     "read_plan": "hasten.facts.plan_file",
     "supervised": "hasten.training.supervised",
     "train": "hasten.entry",
@@ -61,12 +64,14 @@ __all__ = [
     "RandomResizedCrop",
     "Result",
     "Run",
+    "Saving",
     "Schedule",
     "Shards",
     "Step",
     "make_plan",
     "prepare",
     "read_plan",
+    "resume",
     "supervised",
     "train",
     "write_plan",

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+from hasten.checkpoint.run_lock import run_lock
 from hasten.data.keeping import Watcher
 from hasten.facts.events import Finished, Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
+from hasten.facts.saving import Saving
 from hasten.parallel.replicate import present_ranks
+from hasten.training.configuration import configuration_of
+from hasten.training.keeping import Keeping
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
+from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
+from hasten.training.saver import Saver
+from hasten.training.stop_request import signals_as_requests
 
 
 def train(
@@ -27,35 +35,99 @@ def train(
     plan: Plan | str | Path | None = None,
     *,
     run_dir: str | Path | None = None,
+    saving: Saving | None = None,
     receivers: Sequence[Receiver] | None = None,
     name: str = "",
 ) -> Result:
     """Train a job by a plan, to its planned end or an early stop.
 
     plan: a Plan, the path of a plan.toml, or None for the job as it is.
-    run_dir: folder for plan, environment, metrics and weights; it is made, and must be empty. None writes no file.
+    run_dir: folder for plan, environment, metrics, checkpoints and weights; it is made, and must be empty. None writes
+        no file.
+    saving: when checkpoints are saved, and which stay; None is Saving().
     receivers: of the run's events (hasten.facts.events); None shows progress on the terminal.
     name: of the job, as it is shown and written down.
 
     Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
+    With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt.
     """
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
+    with nullcontext() if folder is None else run_lock(folder.path):
+        return _train(job, plan, folder, None, saving or Saving(), receivers, name)
+
+
+def resume(
+    job: Job,
+    plan: Plan | str | Path | None = None,
+    *,
+    run_dir: str | Path,
+    allow_change: Sequence[str] = (),
+    saving: Saving | None = None,
+    receivers: Sequence[Receiver] | None = None,
+    name: str = "",
+) -> Result:
+    """Go on with a run from its newest checkpoint that is whole, as if it had never ended; from its beginning when it
+    has none. A run that is complete is completed again.
+
+    plan: None takes the one that the run began with.
+    run_dir: its folder.
+    allow_change: keys of the configuration that may differ from the run's own although that changes what is trained.
+
+    Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
+    """
+    folder = RunFolder.reopen(Path(run_dir))
+    with run_lock(folder.path):
+        found = Recovered.of(folder.store, allow_change)
+        return _train(job, folder.plan() if plan is None else plan, folder, found, saving or Saving(), receivers, name)
+
+
+def _train(
+    job: Job,
+    plan: Plan | str | Path | None,
+    folder: RunFolder | None,
+    found: Recovered | None,
+    saving: Saving,
+    receivers: Sequence[Receiver] | None,
+    name: str,
+) -> Result:
     shown = _receivers(receivers)
     try:
         prepared = prepare(job, plan, name=name, watcher=_watcher(shown, receivers))
     except BaseException:
         Several(shown).close()  # one may show a bar
         raise
-    with prepared as run:
-        outward = Several([*shown, *([folder.metrics()] if folder is not None else [])])
-        if folder is not None:
+    with prepared as run, ExitStack() as open_files:
+        outward = Several(shown)
+        open_files.callback(lambda: outward.close())
+        if folder is None:
+            result, weights = train_run(run, outward), None
+        else:
+            origin = found.given_to(run) if found is not None else None
+            log = folder.metrics(origin.log_bytes if origin is not None else 0)
+            outward = Several([*shown, log])
+            folder.check_space(sum(each.nbytes for each in run.model.parameters()), saving)
             folder.describe(run.built.plan, run.setup.machine)
-        try:
-            result = train_run(run, outward)
-            weights = folder.save_weights(result.weights) if folder is not None else None
-            outward.log(_finished(result, weights))
-        finally:
-            outward.close()
+            stop = open_files.enter_context(signals_as_requests(saving.grace_seconds, _say))
+            saver = Saver(
+                folder.store,
+                saving,
+                outward.log,
+                before_write=log.force,
+                shares_processor=run.device.type == "cpu",
+                damaged=found.damaged if found is not None else (),
+            )
+            open_files.callback(saver.close)
+            keeping = Keeping(
+                saver,
+                origin=origin,
+                stop=stop,
+                configuration=configuration_of(run),
+                log_bytes=log.bytes,
+                tell=outward.log,
+            )
+            result = train_run(run, outward, keeping)
+            weights = folder.save_weights(result.weights)
+        outward.log(_finished(result, weights))
     return result
 
 
@@ -109,6 +181,12 @@ def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
 
         given = [Progress()]
     return [*given]
+
+
+def _say(text: str) -> None:
+    from hasten.report.streams import write_line
+
+    write_line(sys.stderr, text)
 
 
 def _finished(result: Result, weights: Path | None) -> Finished:

@@ -29,6 +29,10 @@ HARMED, NOT_PROVEN = 16, 17
 INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as a shell counts it
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as a scheduler sends it before it kills: a clean stop, as by Ctrl-C, with an exit code of its own."""
+
+
 class HastenError(Exception):
     """What happened (`what`), the place (`where`, may be empty) and what to do (`fix`, may be empty)."""
 

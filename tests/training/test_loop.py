@@ -295,6 +295,6 @@ def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):
     from safetensors.torch import load_file
 
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"plan.toml", "environment.json", "metrics.jsonl", "model.safetensors"}
+    assert names == {"plan.toml", "environment.json", "metrics.jsonl", "checkpoints", "model.safetensors"}
     weights = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(result.weights[key], value) for key, value in weights.items())

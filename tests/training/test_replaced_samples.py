@@ -90,12 +90,6 @@ def test_the_limit_cannot_be_passed_by_resuming():
         events_from(state, replacing_job(9))
 
 
-def test_a_state_of_before_replaced_samples_were_kept_in_it_can_be_loaded():
-    state = state_after_an_epoch(replacing_job(), told=True)
-    del state["replaced"]
-    assert bad_ones(events_from(state, replacing_job())) == ["5", "700"]
-
-
 def test_a_run_that_fails_for_too_many_tells_them_all():
     collected = Collected()
     with pytest.raises(DataFailed, match="3 of 2000"):

@@ -40,9 +40,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and those above it; one that exists is left as it is."""
+    """Make the folder and those above it, each forced to the disk; one that exists is left as it is."""
     try:
+        missing = [each for each in (path, *path.parents) if not each.is_dir()]
         path.mkdir(parents=True, exist_ok=True)
+        for each in missing:
+            _force_folder(each.parent)
     except OSError as error:
         raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
 
@@ -69,6 +72,7 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
         except OSError as error:
             raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
         else:
+            _force_folder(parent)
             return path
 
 
@@ -125,6 +129,17 @@ class GrowingFile:
         except OSError as error:
             raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
 
+    def size(self) -> int:
+        """In bytes; cut_file brings the file back to this place."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def force(self) -> None:
+        """To the disk, as far as it was written; may be called from another thread."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+
     def close(self) -> None:
         self._file.close()
 
@@ -144,6 +159,39 @@ class GrowingFile:
             left = left[self._file.write(left) or 0 :]
 
 
+def cut_file(path: Path, length: int) -> int:
+    """Take away what lies behind the first `length` bytes; how many of these are missing, 0 where all are there."""
+    try:
+        with open(path, "ab", buffering=0) as file:
+            there = os.fstat(file.fileno()).st_size
+            if there > length:
+                file.truncate(length)
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise failure(f"could not be cut: {_reason(error)}", path, error) from error
+    return max(length - there, 0)
+
+
+def read_pieces(path: Path, piece_bytes: int = 1 << 24) -> Iterator[bytes]:
+    """The content of a file, in its order. Raises StorageFailed."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(piece_bytes):
+                yield piece
+    except OSError as error:
+        raise failure(f"could not be read: {_reason(error)}", path, error) from error
+
+
+def names_in(folder: Path) -> list[str]:
+    """What lies in the folder, sorted; nothing where there is none. Raises StorageFailed."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise failure(f"could not be read: {_reason(error)}", folder, error) from error
+
+
 class NewFile:
     """A large file that grows in pieces inside a folder of its own. After finish() it is whole and on the disk; before
     that, the folder must not take its final name."""
@@ -155,7 +203,7 @@ class NewFile:
         except OSError as error:
             raise failure(f"could not be made: {_reason(error)}", path, error) from error
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         try:
             self._file.write(data)
         except OSError as error:
@@ -218,16 +266,27 @@ def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def open_lock_file(path: Path) -> int:
+    """A descriptor of a file to lock, which is made if there is none; close it with os.close."""
+    try:
+        # Mode 0600: whoever could open it could hold everybody up.
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+
+
+def fill_lock_file(descriptor: int, content: bytes) -> None:
+    """Let the file say this, for who finds it locked; it is forced to no disk. Raises OSError."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+
+
 def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:
     while True:
-        try:
-            # Mode 0600: whoever could open it could hold everybody up.
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+        descriptor = open_lock_file(path)
         try:
             held = _taken(descriptor, path, waits)
-            there = not held or _is_at(descriptor, path)
+            there = not held or lies_at(descriptor, path)
         except BaseException:
             os.close(descriptor)
             raise
@@ -236,7 +295,8 @@ def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int
         os.close(descriptor)  # a lock on a file that was removed meanwhile is no lock
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def lies_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that is open here is the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

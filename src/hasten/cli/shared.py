@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, Terminated, UserCodeFailed
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -54,26 +54,41 @@ def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Argume
         try:
             with _termination_as_interrupt():
                 return command(*arguments, **options)
-        except KeyboardInterrupt as interrupt:
-            typer.echo("\ninterrupted", err=True)
-            raise typer.Exit(exit_code_of(interrupt)) from None
         except (typer.Exit, BrokenPipeError):
             raise
-        except Exception as error:
-            from hasten.training.failures import as_failure
-
-            failure = as_failure(error)
-            if failure is None:
-                typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
-                raise
-            _tell(failure, error)
-            raise typer.Exit(failure.exit_code) from error
+        except Ended as ended:
+            raise typer.Exit(_exit_code_told(ended.cause, ended.last_line)) from ended.cause
+        except (Exception, KeyboardInterrupt) as error:
+            raise typer.Exit(_exit_code_told(error)) from error
 
     return guarded
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, as a scheduler sends it before it kills: a clean stop, as by Ctrl-C, with an exit code of its own."""
+class Ended(Exception):
+    """What was begun ended too soon. last_line: is told after the cause, and says how to go on."""
+
+    def __init__(self, cause: BaseException, last_line: str) -> None:
+        self.cause, self.last_line = cause, last_line
+        super().__init__(last_line)
+
+
+def _exit_code_told(error: BaseException, last_line: str = "") -> int:
+    """The exit code that an error ends a command with, once it is told. Raises what is hasten's own fault."""
+    if isinstance(error, KeyboardInterrupt):
+        typer.echo("\ninterrupted", err=True)
+        code = exit_code_of(error)
+    else:
+        from hasten.training.failures import as_failure
+
+        failure = as_failure(error) if isinstance(error, Exception) else None
+        if failure is None:
+            typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
+            raise error
+        _tell(failure, error)
+        code = failure.exit_code
+    if last_line:
+        typer.echo(last_line, err=True)
+    return code
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
@@ -135,7 +150,7 @@ def offer(command: str) -> None:
     show("", [("next", command)])
 
 
-def _tell(failure: HastenError, error: Exception) -> None:
+def _tell(failure: HastenError, error: BaseException) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
     from hasten.report.failures import failure_block
     from hasten.report.terminal import show

@@ -79,7 +79,7 @@ class TrainLoader:
     ) -> None:
         source = source.prepared(placement)
         self.batch_size = _batch_size_of(source, batch_size)
-        self._source, self._microbatch_size = source, microbatch_size
+        self._source, self.microbatch_size = source, microbatch_size
         self._rank, self._world_size = rank, world_size
         self._drop_last = drop_last or source.drop_last
         self.steps_per_epoch = self._count_steps()
@@ -153,12 +153,12 @@ class TrainLoader:
     def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """First position and this rank's pieces of every global batch of an epoch."""
         size, samples = self.batch_size, self._source.count or 0
-        whole = pieces(size, self._microbatch_size, self._rank, self._world_size)
+        whole = pieces(size, self.microbatch_size, self._rank, self._world_size)
         for step in range(start_step, samples // size):
             yield step * size, whole
         rest = samples % size
         if rest and not self._drop_last and start_step <= samples // size:
-            yield samples - rest, pieces(rest, self._microbatch_size, self._rank, self._world_size)
+            yield samples - rest, pieces(rest, self.microbatch_size, self._rank, self._world_size)
 
     def _stream(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
         windows = answers(Window(number, step) for step in count(start_step))

@@ -67,6 +67,28 @@ class Noticed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """The run goes on from a checkpoint; it comes in the place of Started and of what was noticed before the run."""
+
+    started: Started
+    step: int
+    checkpoint: str | None  # its path; None where the run has saved none, and begins anew
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """A checkpoint is on the disk, and was read back whole."""
+
+    step: int
+    path: str
+    bytes: int
+    reason: str  # in words
+    stall_seconds: float  # for which the training stood still
+    seconds: float  # until it was verified
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
     reason: str
     steps: int
@@ -78,7 +100,7 @@ class Finished:
     weights: str | None  # path of the saved weights; None when the run writes no files
 
 
-Event = Preparing | Started | Trained | Evaluated | Noticed | Finished
+Event = Preparing | Started | Trained | Evaluated | Noticed | Resumed | Saved | Finished
 
 
 class Receiver(Protocol):

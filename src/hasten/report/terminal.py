@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
+from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Resumed, Saved, Started, Trained
 from hasten.facts.sizes import byte_size
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
 from hasten.report.text import count, decimal, duration, per_second, percent, printable, time_left
@@ -51,6 +51,10 @@ class Progress:
                 self._started = event
                 self._screen.say(printable(event.job) or "training", about(event))
                 self._screen.begin()
+            case Resumed():
+                self._resume(event)
+            case Saved():
+                self._screen.saved(event)
             case Trained():
                 self._first = self._first or event
                 self._screen.train(event, self._started, seconds_left(self._first, event, self._started))
@@ -65,6 +69,17 @@ class Progress:
     def close(self) -> None:
         self._end_preparing()
         self._screen.end()
+
+    def _resume(self, event: Resumed) -> None:
+        if self._started is None:
+            self._started = event.started
+            title = printable(event.started.job) or "training"
+            self._screen.say(f"{title} goes on at step {event.step:,}", about(event.started))
+            self._screen.begin()
+        if event.checkpoint is None:
+            self._screen.note("the run has no checkpoint yet, and begins anew")
+        for text in event.notices:
+            self._screen.note(printable(text))
 
     def _end_preparing(self) -> None:
         if self._preparing is not None:
@@ -147,6 +162,12 @@ class _PlainScreen:
         best = "  best" if event.best else ""
         self._write(f"evaluated at step {event.step:,}  {_results(event.results, '  ')}{best}")
 
+    def saved(self, event: Saved) -> None:
+        size, took = byte_size(event.bytes), duration(event.seconds)
+        self._write(
+            f"saved step {event.step:,}  {size} in {took}, of which training waited {duration(event.stall_seconds)}"
+        )
+
     def note(self, text: str) -> None:
         self._write(f"note: {text}")
 
@@ -203,6 +224,9 @@ class _LiveScreen:
         for name, value in event.results.items():
             line.append(f"  {decimal(value):>{len(_wide(name))}}")
         self._console.print(line.append("  best", style="green") if event.best else line)
+
+    def saved(self, event: Saved) -> None:
+        """Not shown: a block that changes in place is looked at for the training, and the end tells what is there."""
 
     def note(self, text: str) -> None:
         self._noted = True

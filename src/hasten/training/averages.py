@@ -65,6 +65,14 @@ class WeightAverage:
             with torch.no_grad():
                 _copy(own, self._live)
 
+    def named(self, model: nn.Module) -> dict[str, Tensor]:
+        """The model's state_dict() with the average in place of its weights, where both lie."""
+        averages: dict[int, Tensor] = {
+            live.data_ptr(): mean.to(live.dtype) for live, mean in zip(self._live, self._average, strict=True)
+        }
+        present: dict[str, Tensor] = model.state_dict()
+        return {key: averages.get(tensor.data_ptr(), tensor) for key, tensor in present.items()}
+
     def state_dict(self) -> dict[str, Any]:
         return {"average": list(self._average), "moved": self._moved, "updates": self._updates}
 

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from hasten.checkpoint.files import open_for_append
-from hasten.errors import Unavailable
-from hasten.facts.events import Evaluated, Event, Receiver, Trained
+from hasten.errors import StorageFailed, Unavailable
+from hasten.facts.events import Evaluated, Event, Preparing, Receiver, Resumed, Saved, Trained
+
+MOST_REFUSALS = 3  # in a row
+_NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
 
 
 class JsonLines:
@@ -28,13 +31,21 @@ class JsonLines:
     "-Infinity": any JSON reader takes the line, and float(...) in Python or Number(...) in JavaScript gives the number.
     Text is written in ASCII with JSON's escapes, because some readers also end a line at characters such as U+2028.
 
-    Lines are added to a file that exists. Raises StorageFailed when the file cannot be opened or written.
+    Lines are added to a file that exists. What a line tells is what was trained: where a run was interrupted, went on
+    and was saved leaves no line, so that the file of a run that was killed is that of one that was not.
+
+    A line that the disk refuses waits, and is tried again with the next. Raises StorageFailed when the file cannot be
+    opened, when MOST_REFUSALS lines in a row were refused, and on close, when one is still waiting.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._file = open_for_append(Path(path))
+        self._waiting: list[bytes] = []
+        self._refusals = 0
 
     def log(self, event: Event) -> None:
+        if isinstance(event, _NOT_OF_THE_TRAINING):
+            return
         fields = {"event": type(event).__name__.lower()} | {
             each.name: getattr(event, each.name) for each in fields_of(event)
         }
@@ -42,16 +53,41 @@ class JsonLines:
             line = json.dumps(fields, allow_nan=False)
         except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
             line = json.dumps(_as_json(fields), allow_nan=False)
-        self._file.add_line(line.encode("ascii"))
+        self._waiting.append(line.encode("ascii"))
+        try:
+            self._write()
+        except StorageFailed:
+            self._refusals += 1
+            if self._refusals == MOST_REFUSALS:
+                raise
+
+    def bytes(self) -> int:
+        """How long the file is. Raises StorageFailed when a line is still waiting."""
+        self._write()
+        return self._file.size()
+
+    def force(self) -> None:
+        """To the disk; may be called from another thread. Raises StorageFailed."""
+        self._file.force()
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            self._file.add_line(self._waiting[0])
+            del self._waiting[0]
+            self._refusals = 0
 
 
 class TensorBoard:
     """The numbers of a run as TensorBoard scalars: train/… and evaluation/…, over optimizer steps.
 
-    The folder is made with the first event. Raises Unavailable when the package `tensorboard` is not installed.
+    The folder is made with the first event. A run that goes on hides what was written of later steps before. Raises
+    Unavailable when the package `tensorboard` is not installed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -61,11 +97,12 @@ class TensorBoard:
             raise Unavailable(
                 f"TensorBoard cannot be used: {error}", fix='pip install "hasten[tensorboard]"'
             ) from error
-        self._open: Callable[[], Any] = partial(SummaryWriter, str(folder))
+        self._open: Callable[..., Any] = partial(SummaryWriter, str(folder))
         self._writer: Any = None  # until the first event
 
     def log(self, event: Event) -> None:
-        self._writer = self._writer or self._open()
+        if self._writer is None:
+            self._writer = self._open(purge_step=event.step + 1) if isinstance(event, Resumed) else self._open()
         if isinstance(event, Trained):
             numbers = asdict(event)
             for name in ("step", "seconds"):  # the axes that TensorBoard has anyway

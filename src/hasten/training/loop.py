@@ -9,16 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
+from hasten.data.out_of_memory import is_out_of_memory
 from hasten.errors import NonFinite
-from hasten.facts.events import Evaluated, Noticed, Receiver, Started, Trained
+from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.training.keeping import Keeping, Origin
+from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
-from hasten.training.peak_memory import peak_memory
 from hasten.training.run import Run
+from hasten.training.smaller_microbatches import halve_microbatches
+from hasten.training.spikes import Spikes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,29 +52,42 @@ class Result:
         return model.eval()
 
 
-def train_run(run: Run, receiver: Receiver) -> Result:
-    """Train to the planned end or an early stop; every event goes to `receiver`, which stays open."""
-    return _Loop(run, receiver).train()
+def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> Result:
+    """Train to the planned end or an early stop; every event goes to `receiver`, which stays open.
+
+    keeping: saves checkpoints, and says where the run goes on; None begins it and saves none.
+    Raises KeyboardInterrupt, and Terminated, when a signal asked for the end and the run is saved.
+    """
+    return _Loop(run, receiver, keeping).train()
 
 
 class _Loop:
-    def __init__(self, run: Run, receiver: Receiver) -> None:
-        self._run, self._receiver = run, receiver
+    def __init__(self, run: Run, receiver: Receiver, keeping: Keeping | None) -> None:
+        self._run, self._receiver, self._keeping = run, receiver, keeping
         self._start = time.monotonic()
-        self._line = _LineClock(run, self._start)
+        self._spikes = Spikes()
         self._due: list[tuple[int, Trained]] = []  # log lines without their loss yet, and how many windows each covers
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
+        origin = keeping.origin if keeping is not None else None
+        if origin is not None and origin.states is not None:
+            self._go_on(origin.states["loop"], origin.states["log"])
+        self._line = LineClock(run, self._start)
+        if keeping is not None:
+            run.keep_window_starts()
+            run.check_stop = keeping.check_stop
 
     def train(self) -> Result:
-        self._announce()
+        self._announce(self._keeping.origin if self._keeping is not None else None)
         try:
             self._train_epochs()
             return self._finish()
         except BaseException as error:
             self._tell_what_waits(error)
             self._send_what_waits(error)
+            if self._keeping is not None:
+                self._keeping.save_after(error, self._run, self._state)
             raise
 
     def _tell_what_waits(self, error: BaseException) -> None:
@@ -95,28 +113,51 @@ class _Loop:
 
     def _train_epochs(self) -> None:
         run = self._run
+        self._epoch = run.epoch - run.between_epochs
+        if self._evaluation_is_due():  # the run goes on from before it
+            self._evaluate(self._epoch)
         while not run.finished:
             self._epoch = run.epoch
             self._train_epoch()
             if run.job.evaluate_every is None:
                 self._evaluate(self._epoch)
 
+    def _evaluation_is_due(self) -> bool:
+        """Whether the step that was taken last has an evaluation, and it was not made."""
+        run, every = self._run, self._run.job.evaluate_every
+        if run.steps in (0, self._evaluated_at) or run.finished:  # when all is done, one comes anyway
+            return False
+        return run.between_epochs if every is None else run.steps % every == 0
+
     def _train_epoch(self) -> None:
-        run, job, steps_left = self._run, self._run.job, self._steps_until_due()
+        while True:
+            try:
+                self._train_windows()
+                return
+            except Exception as error:
+                if not is_out_of_memory(error) or not self._run.back_to_window_start():
+                    raise
+                told = halve_microbatches(self._run, error)
+            # Outside the except block: the traceback would keep the failed batch's tensors alive.
+            self._receiver.log(Noticed(text=told))
+
+    def _train_windows(self) -> None:
+        run, job, steps_left, keeping = self._run, self._run.job, self._steps_until_due(), self._keeping
         for batch in run.epoch_batches():
             run.step(batch)
             if not run.window_closed:
                 continue
             steps_left -= 1
-            if steps_left:
-                continue
-            if run.steps % job.log_every == 0:
-                self._log(self._epoch)
-            if job.evaluate_every is not None and run.steps % job.evaluate_every == 0:
-                self._evaluate(self._epoch)
-            if run.finished:
-                return
-            steps_left = self._steps_until_due()
+            if not steps_left:
+                if run.steps % job.log_every == 0:
+                    self._log(self._epoch)
+                if job.evaluate_every is not None and run.steps % job.evaluate_every == 0:
+                    self._evaluate(self._epoch)
+                if run.finished:
+                    return
+                steps_left = self._steps_until_due()
+            if keeping is not None and keeping.due(run.steps):
+                keeping.after_step(run, self._state)
 
     def _steps_until_due(self) -> int:
         """How many steps lie before anything but training is to be done: until then the loop only counts."""
@@ -126,23 +167,56 @@ class _Loop:
             marks.append(max(job.max_steps, steps + 1))  # updates that were skipped make a run longer
         return min(marks) - steps
 
-    def _announce(self) -> None:
+    def _announce(self, origin: Origin | None) -> None:
         run, setup = self._run, self._run.setup
-        self._receiver.log(
-            Started(
-                job=run.name,
-                machine=setup.machine.summary,
-                device=str(run.device),
-                parameters=run.built.fingerprint.parameters,
-                samples=run.built.fingerprint.samples,
-                batch_size=run.built.batch_size,
-                microbatch_size=setup.step.microbatch_size or run.built.batch_size,
-                total_steps=run.total_steps,
-                total_epochs=run.total_epochs,
-                choices=tuple(str(item.choice) for item in run.plan.choices),
-            )
+        started = Started(
+            job=run.name,
+            machine=setup.machine.summary,
+            device=str(run.device),
+            parameters=run.built.fingerprint.parameters,
+            samples=run.built.fingerprint.samples,
+            batch_size=run.built.batch_size,
+            microbatch_size=setup.step.microbatch_size or run.built.batch_size,
+            total_steps=run.total_steps,
+            total_epochs=run.total_epochs,
+            choices=tuple(str(item.choice) for item in run.plan.choices),
         )
-        self._tell(run.notices)
+        if origin is None or origin.begins_log:
+            self._receiver.log(started)
+            self._tell(run.notices)
+        if origin is not None:
+            path = str(origin.checkpoint) if origin.checkpoint is not None else None
+            notices = (*origin.notices, *(() if origin.begins_log else run.notices))
+            self._receiver.log(Resumed(started=started, step=run.steps, checkpoint=path, notices=notices))
+
+    # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _state(self) -> dict[str, Any]:
+        """Of the run and of this loop, taken between two steps; log lines that wait for their loss are sent before."""
+        if self._due:
+            self._read()
+        return {
+            "run": self._run.state_dict(),
+            "weights": self._run.job_weights(),
+            "loop": {
+                "evaluated_at": self._evaluated_at,
+                "results": {step: self._results[step] for step in self._worth_keeping()},
+                "skips_told": self._skips_told,
+                "losses": self._run.losses.state_dict(),
+                "spikes": self._spikes.state_dict(),
+            },
+            "log": {"seconds": time.monotonic() - self._start},
+        }
+
+    def _worth_keeping(self) -> set[int]:
+        return {self._run.kept_step, self._evaluated_at} & self._results.keys()
+
+    def _go_on(self, loop: Mapping[str, Any], log: Mapping[str, Any]) -> None:
+        self._evaluated_at, self._results = loop["evaluated_at"], loop["results"]
+        self._skips_told = loop["skips_told"]
+        self._run.losses.load_state_dict(loop["losses"])
+        self._spikes.load_state_dict(loop["spikes"])
+        self._start -= log["seconds"]
 
     def _tell(self, notices: Iterable[str]) -> None:
         for notice in notices:
@@ -177,11 +251,16 @@ class _Loop:
 
     def _send_lines(self) -> list[tuple[list[WindowLoss], Trained]]:
         """Fetch the losses of all windows so far and send out the lines that waited for them; each with its windows."""
-        windows, sent = self._run.losses.drain(), list[tuple[list[WindowLoss], Trained]]()
+        windows = self._run.losses.drain(sum(covered for covered, _ in self._due))
+        sent = list[tuple[list[WindowLoss], Trained]]()
         due, self._due = self._due, []
         for covered, line in due:
             mine, windows = windows[:covered], windows[covered:]
-            self._receiver.log(replace(line, loss=mean_loss(mine)))
+            loss = mean_loss(mine)
+            self._receiver.log(replace(line, loss=loss))
+            spike = self._spikes.observe(loss, line.step)
+            if spike is not None:
+                self._receiver.log(Noticed(text=spike))
             sent.append((mine, line))
         return sent
 
@@ -205,7 +284,12 @@ class _Loop:
         self._log(epoch)
         self._read()
         size_before = run.evaluation_batch_size
-        evaluation = run.evaluate()
+        try:
+            evaluation = run.evaluate()
+        except KeyboardInterrupt as interrupt:
+            if self._keeping is not None:
+                self._keeping.stop_in_evaluation(interrupt, run, self._state)
+            raise
         self._evaluated_at = run.steps
         self._results[run.steps] = evaluation.results
         if evaluation.batch_size != size_before:
@@ -222,12 +306,16 @@ class _Loop:
             )
         )
         self._line.restart()
+        if self._keeping is not None:
+            self._keeping.after_evaluation(run, self._state)
 
     def _finish(self) -> Result:
         run = self._run
         self._evaluate(self._epoch)
         self._log(self._epoch)
         self._read()
+        if self._keeping is not None:
+            self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:
             log = run.compiling
             text = f"compiling took {log.seconds:.1f} s: {log.graphs} graphs, {log.recompiles} of them again"
@@ -253,36 +341,3 @@ def _reason(run: Run) -> str:
         return "the target is reached"
     stopped = run.stopping is not None and run.stopping.exhausted
     return "stopped early" if stopped else "the planned run is complete"
-
-
-class _LineClock:
-    """Rates since the last log line: seconds, samples and the share of time that went into waiting for data."""
-
-    def __init__(self, run: Run, start: float) -> None:
-        self._run, self._start = run, start
-        self._memory = peak_memory(run.device)
-        self.restart()
-
-    def restart(self) -> None:
-        self._since, self._samples, self._wait = time.monotonic(), self._run.samples_seen, self._run.wait_seconds
-
-    def next(self, epoch: int) -> Trained:
-        """A line whose loss is still to come."""
-        run, now = self._run, time.monotonic()
-        passed = max(now - self._since, 1e-9)
-        momenta = run.schedule.momenta()
-        line = Trained(
-            step=run.steps,
-            epoch=epoch,
-            loss=float("nan"),
-            learning_rate=run.schedule.rates()[0],
-            momentum=momenta[0],
-            gradient_norm=run.gradient_norm if run.setup.step.read_every <= run.job.log_every else None,
-            seconds=now - self._start,
-            samples_per_second=(run.samples_seen - self._samples) * run.ranks.size / passed,
-            data_wait_share=min((run.wait_seconds - self._wait) / passed, 1.0),
-            memory_bytes=self._memory(),
-            skipped_updates=run.skipped_updates,
-        )
-        self.restart()
-        return line

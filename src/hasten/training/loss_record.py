@@ -7,9 +7,9 @@ weight, two references, and one read fetches any number of them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,17 +38,25 @@ class LossRecord:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def drain(self) -> list[WindowLoss]:
-        """All windows since the last call, oldest first, with one wait for the device. NaN stays NaN."""
-        if not self._rows:
+    def drain(self, windows: int | None = None) -> list[WindowLoss]:
+        """The oldest windows, all of them where no number is said, with one wait for the device. NaN stays NaN."""
+        rows = self._rows[:windows]
+        if not rows:
             return []
-        columns = list(zip(*self._rows, strict=True))
+        columns = list(zip(*rows, strict=True))
         if self._ranks.many:
             means, counts, auxiliary, samples = map(self._tensor, columns)
             columns = *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
         means, counts, auxiliary, _ = map(self._numbers, columns)
-        self._rows = []  # only now: where the device fails or the wait is cut short, all are kept
+        self._rows = self._rows[len(rows) :]  # only now: where the device fails or the wait is cut short, all are kept
         return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's windows that nobody drained yet, as numbers; waits for the device."""
+        return {"rows": [list(map(float, row)) for row in self._rows]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._rows = [(mean, count, auxiliary, samples) for mean, count, auxiliary, samples in state["rows"]]
 
     def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
         if isinstance(column, Tensor):

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -21,9 +21,7 @@ from torch import Tensor
 
 from hasten.data.ahead import copied, copied_ahead
 from hasten.data.keeping import Watcher
-from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
-from hasten.data.options import Placement
-from hasten.data.randomness import random_state, set_random_state
+from hasten.data.loader import Microbatch
 from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import JobError, Misconfigured
@@ -34,11 +32,13 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
 from hasten.training.build import Built, build, seed_everything
-from hasten.training.evaluate import Evaluation, Evaluator
+from hasten.training.evaluate import Evaluation
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.process import process_options
+from hasten.training.run_loaders import evaluator_of, train_loader
+from hasten.training.run_state import WindowStart, load_state, state_of
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
@@ -65,7 +65,7 @@ class Run:
         self.built, self.setup, self.ranks = built, setup, present_ranks()
         self.notices = setup.notices
         self.device, self.model = setup.device, setup.model.to(setup.device)
-        self.loader = self._train_loader(built)
+        self.loader = train_loader(self, setup.step.microbatch_size)
         self.notices += self.loader.notices
         self.total_steps, self.total_epochs = self._planned_length()
         self.compiling = self._compile()
@@ -102,11 +102,14 @@ class Run:
         )
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
-        self.evaluator = self._make_evaluator(built)
+        self.evaluator = evaluator_of(self)
         self._best: dict[str, Tensor] | None = None
         self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
+        self._between_windows = True
+        self._window_start: WindowStart | None = None
+        self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._kept_step = 0.0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         seed_everything(job.seed)
@@ -138,66 +141,6 @@ class Run:
         )
         return int(steps), math.ceil(steps / per_epoch)
 
-    def _train_loader(self, built: Built) -> TrainLoader:
-        job = self.job
-        return TrainLoader(
-            built.train,
-            batch_size=built.batch_size,
-            microbatch_size=built.setup.step.microbatch_size,
-            options=built.setup.loader,
-            seed=job.seed,
-            shuffle=job.shuffle,
-            drop_last=job.drop_last,
-            replace_bad=job.on_bad_sample == "replace",
-            placement=self._placement,
-            rank=self.ranks.rank,
-            world_size=self.ranks.size,
-        )
-
-    @property
-    def _placement(self) -> Placement:
-        return Placement(
-            accelerator=self.device.type != "cpu",
-            transforms=self.setup.loader.device_transform,
-            channels_last=self.setup.step.memory_format is torch.channels_last,
-        )
-
-    def _make_evaluator(self, built: Built) -> Evaluator | None:
-        if built.valid is None:
-            return None
-        valid, setup = built.valid, built.setup
-
-        def loader(batch_size: int) -> EvaluationLoader:
-            return EvaluationLoader(
-                valid,
-                batch_size=batch_size,
-                options=valid.options or setup.loader,
-                seed=self.job.seed,
-                placement=self._placement,
-                rank=self.ranks.rank,
-                world_size=self.ranks.size,
-            )
-
-        def batches(batch_size: int) -> Generator[tuple[Any, int]]:
-            with closing(loader(batch_size)) as microbatches:
-                for microbatch in microbatches:
-                    counted = valid.counted(microbatch.batch, microbatch.samples)
-                    yield self._placed(microbatch.batch, valid), counted
-
-        batch_size = setup.evaluation.batch_size or valid.batch_size or built.batch_size
-        with closing(loader(batch_size)) as first:
-            self.notices += [notice for notice in first.notices if notice not in self.notices]
-        return Evaluator(
-            self.model,
-            self.job.loss,
-            self.job.metrics,
-            batches,
-            batch_size,
-            device=self.device,
-            autocast=setup.step.autocast,
-            ranks=self.ranks,
-        )
-
     # ── moving ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def batches(self) -> Generator[Any]:
@@ -212,6 +155,7 @@ class Run:
         """The microbatches that are left of the present epoch, on the device; the epoch is over when they are. A window
         that was left in its middle begins anew."""
         self._step.abandon_window()
+        self._between_windows = True
         clock = time.perf_counter
         microbatches = self._on_device(self.loader.epoch(self.epoch, self._window))
         while True:
@@ -234,11 +178,15 @@ class Run:
     def step(self, batch: Any) -> Tensor:
         """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
         detached and on the device, so that looking at it is the caller's choice."""
+        if self._between_windows and self._window_start is not None:
+            self._window_start.mark()
+        self._between_windows = False
         loss = self._step.accumulate(batch, self._counted, self._last)
         self.samples_seen += self._samples
         if self._last:
             self._step.update()
             self._window += 1
+            self._between_windows = True
         return loss
 
     def evaluate(self) -> Evaluation:
@@ -284,11 +232,15 @@ class Run:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
-        weights: dict[str, Tensor] = {key: tensor.detach() for key, tensor in self.model.state_dict().items()}
-        for to_job in reversed(self.setup.to_job_weights):
-            weights = to_job(weights)
         # Cloned one by one: tied weights must not share memory in a file, nor follow the model as it trains on.
+        weights = self._in_jobs_form(self.model.state_dict())
         return {key: tensor.to("cpu", copy=True).contiguous() for key, tensor in weights.items()}
+
+    def _in_jobs_form(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {key: tensor.detach() for key, tensor in weights.items()}
+        for to_job in reversed(self.setup.to_job_weights):
+            found = to_job(found)
+        return found
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -301,6 +253,11 @@ class Run:
     def whole_epochs(self) -> int:
         """Epochs whose every step was taken."""
         return self.epoch + (self._window == self.loader.steps_per_epoch)
+
+    @property
+    def between_epochs(self) -> bool:
+        """Whether an epoch has ended and the next has not begun."""
+        return self._window == 0 and self.epoch > 0
 
     @property
     def skipped_updates(self) -> int:
@@ -357,36 +314,44 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, random states included, taken between two optimizer steps."""
-        return {
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "step": self._step.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "average": self.average.state_dict() if self.average else None,
-            "stopping": self.stopping.state_dict() if self.stopping else None,
-            "best": (self._best, self._kept_step),
-            "ended": self.ending.reached,
-            "position": (self.epoch, self._window),
-            "random": random_state(self.device),
-            "replaced": self.loader.ledger.state_dict(),
-        }
+        return state_of(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        self._step.load_state_dict(state["step"])
-        self.schedule.load_state_dict(state["schedule"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
-        if self.stopping is not None:
-            self.stopping.load_state_dict(state["stopping"])
-        self._best, self._kept_step = state["best"]
-        self.epoch, self._window = state["position"]
-        set_random_state(state["random"], self.device)
-        self.ending.reached = state.get("ended", False)  # which older states lack, as they may the next
-        if "replaced" in state:
-            self.loader.ledger.load_state_dict(state["replaced"])
+        """Go on from a state of a run of the same job and plan. Raises Misconfigured for one that does not fit."""
+        load_state(self, state)
+
+    def job_weights(self) -> Mapping[str, Tensor]:
+        """The weights that weights() would give now, where they lie: those of the run move on with it."""
+        if self._best is not None:
+            return self._best
+        return self._in_jobs_form(self.model.state_dict() if self.average is None else self.average.named(self.model))
+
+    def keep_window_starts(self) -> None:
+        """From now on remember how each window began, so that back_to_window_start can go back to it."""
+        self._window_start = WindowStart(self)
+
+    def back_to_window_start(self) -> bool:
+        """After an exception in a window: be as the last completed step left the run. False where that cannot be, as
+        the exception came while the parameters moved, or keep_window_starts was never called."""
+        if self._window_start is None or self._step.moving:
+            return False
+        self._step.abandon_window()
+        if not self._between_windows:
+            self._window_start.back()
+            self._between_windows = self._last = True
+        return True
+
+    @property
+    def microbatch_size(self) -> int | None:
+        """At most so many samples in one forward and backward pass; None for the whole share of the global batch."""
+        return self.loader.microbatch_size
+
+    def read_in_microbatches_of(self, samples: int | None) -> None:
+        """Take every global batch in other parts from now on; an iteration over an epoch that is under way ends."""
+        ledger = self.loader.ledger.state_dict()
+        self.loader.close()
+        self.loader = train_loader(self, samples)
+        self.loader.ledger.load_state_dict(ledger)
 
     def close(self) -> None:
         """Give the process-wide settings back. The model and its weights stay usable."""

@@ -1,12 +1,13 @@
 """The folder of one run: what was planned, where it ran, what was measured, and the weights.
 
-plan.toml · environment.json · metrics.jsonl · model.safetensors
+plan.toml · environment.json · metrics.jsonl · checkpoints/ · model.safetensors
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -17,12 +18,18 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hasten.checkpoint.files import check_writable, make_folder, write_atomically
-from hasten.errors import Misconfigured
+from hasten.checkpoint.files import check_writable, cut_file, make_folder, write_atomically
+from hasten.checkpoint.store import Store
+from hasten.errors import Misconfigured, StorageFailed
+from hasten.facts.events import Noticed
 from hasten.facts.machine import Machine
 from hasten.facts.plan import Plan
-from hasten.facts.plan_file import plan_to_toml
+from hasten.facts.plan_file import plan_to_toml, read_plan
+from hasten.facts.saving import Saving
+from hasten.facts.sizes import byte_size
 from hasten.training.logs import JsonLines
+
+_PLAN, _METRICS, _CHECKPOINTS = "plan.toml", "metrics.jsonl", "checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +44,57 @@ class RunFolder:
         """
         make_folder(path)
         if any(path.iterdir()):
-            raise Misconfigured("the run folder is not empty", where=str(path), fix="name another one with --run-dir")
+            fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
+            raise Misconfigured("the run folder is not empty", where=str(path), fix=fix)
         check_writable(path)
         return cls(path)
 
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """The folder of a run that goes on. Raises Misconfigured when there is none, StorageFailed when it cannot be
+        written to."""
+        if not path.is_dir() or not any((path / name).exists() for name in (_PLAN, _METRICS, _CHECKPOINTS)):
+            fix = "name its folder with --run-dir, or begin one without --resume"
+            raise Misconfigured("there is no run that could be resumed", where=str(path), fix=fix)
+        check_writable(path)
+        return cls(path)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.path / _CHECKPOINTS)
+
+    def plan(self) -> Plan | None:
+        """That the run began with; None for one that ended before it was written."""
+        path = self.path / _PLAN
+        return read_plan(path) if path.exists() else None
+
+    def check_space(self, weights_bytes: int, saving: Saving) -> None:
+        """Raises StorageFailed when not even the weights of the checkpoints that are to stay would fit on the disk.
+        What an optimizer keeps, usually one to two times as much, is not known yet."""
+        needed = weights_bytes * (saving.keep_last + 1)  # a new one is whole before an old one goes
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise StorageFailed(
+                f"{byte_size(free)} are free on this disk, and the weights of {saving.keep_last + 1} checkpoints alone "
+                f"take {byte_size(needed)}",
+                where=str(self.path),
+                fix="free space on it, or choose a folder on another disk with --run-dir",
+            )
+
     def describe(self, plan: Plan, machine: Machine) -> None:
-        write_atomically(self.path / "plan.toml", plan_to_toml(plan).encode())
+        write_atomically(self.path / _PLAN, plan_to_toml(plan).encode())
         text = json.dumps(environment(machine), indent=2) + "\n"
         write_atomically(self.path / "environment.json", text.encode())
 
-    def metrics(self) -> JsonLines:
-        return JsonLines(self.path / "metrics.jsonl")
+    def metrics(self, length: int = 0) -> JsonLines:
+        """The log, brought back to the length in bytes that a checkpoint knows. Raises StorageFailed."""
+        path = self.path / _METRICS
+        missing = cut_file(path, length)
+        log = JsonLines(path)
+        if missing:
+            text = f"{missing:,} bytes that were logged before the checkpoint are missing in {path}"
+            log.log(Noticed(text=text))
+        return log
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
         path = self.path / "model.safetensors"

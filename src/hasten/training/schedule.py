@@ -151,7 +151,7 @@ class RateSchedule:
         Raises JobError for a scheduler that cannot give its state.
         """
         return {
-            "kinds": self._kinds,
+            "kinds": self.kinds,
             "unit": self.unit,
             "end": self._end,
             "moved": self._moved,
@@ -173,13 +173,13 @@ class RateSchedule:
         self._moved = state["moved"]
 
     @property
-    def _kinds(self) -> list[str]:
+    def kinds(self) -> list[str]:
         return [type(scheduler).__name__ for scheduler in self._schedulers]
 
     def _check_same(self, state: Mapping[str, Any]) -> None:
         shapes = [[len(each.param_groups) for each in self._optimizers], [len(groups) for groups in state["groups"]]]
         pairs = {
-            "schedulers": (self._kinds, state["kinds"]),
+            "schedulers": (self.kinds, state["kinds"]),
             "unit": (self.unit, state["unit"]),
             "length": (self._end, state["end"]),
             "parameter groups": (shapes[0], shapes[1]),

@@ -24,7 +24,7 @@ class Skips:
         self.deferred = deferred
         self.applied = 0
         self.skipped = 0
-        self._in_a_row = 0
+        self.in_a_row = 0
         self._after_update = after_update
         self._scaling = False
         self._answer: Tensor | None = None
@@ -42,17 +42,17 @@ class Skips:
 
     def apply(self) -> None:
         self.applied += 1
-        self._in_a_row = 0
+        self.in_a_row = 0
         self._after_update()
 
     def skip(self, what: str, *, scaling: bool) -> None:
         """Count a skip, for what is not finite. Under loss scaling it is how the scale is found; without, or without
         end, it is an error."""
         self.skipped += 1
-        self._in_a_row += 1
-        if scaling and self._in_a_row < TOO_MANY_IN_A_ROW:
+        self.in_a_row += 1
+        if scaling and self.in_a_row < TOO_MANY_IN_A_ROW:
             return
-        often = f", {self._in_a_row} times in a row" if self._in_a_row > 1 else ""
+        often = f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
         raise NonFinite(
             f"{what}{often}; the update was not applied and the weights are unharmed",
             where=f"optimizer step {self.attempted}",

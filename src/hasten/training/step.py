@@ -86,6 +86,7 @@ class Step:
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
         self._settles_first = after_update_reads_buffers
+        self.moving = False  # stays True after an exception that left parameters, or what moves with them, half moved
         self.abandon_window()
 
     # ── one microbatch ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +170,7 @@ class Step:
             self._move(gradients, self._overflow(gradients) if self._norm_tells else self._is_finite(gradients))
             if self._scaler is not None:
                 self._scaler.update()
+            self.moving = False
         except BaseException:
             self._is_finite.clear()
             if self._scaler is not None:  # else it would refuse to unscale the next window
@@ -214,6 +216,7 @@ class Step:
                 non_finite = torch.maximum(non_finite, overflow)
             assert self.gradient_norm is not None  # measured here, or before it was judged
             gradient.clip_norm(self._parameters, options.clip_norm, self.gradient_norm)
+        self.moving = True
         for optimizer in self.optimizers:
             if on_device:
                 optimizer.grad_scale, optimizer.found_inf = None, non_finite  # pyright: ignore[reportAttributeAccessIssue]
@@ -249,12 +252,15 @@ class Step:
         return {
             "applied": self.skips.applied,
             "skipped": self.skips.skipped,
+            "in_a_row": self.skips.in_a_row,
             "scaler": self._scaler.state_dict() if self._scaler is not None else None,
             "masters": self._masters.tensors(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.skips.applied, self.skips.skipped = state["applied"], state["skipped"]
+        self.skips.applied, self.skips.skipped, self.skips.in_a_row = (
+            state[key] for key in ("applied", "skipped", "in_a_row")
+        )
         if self._scaler is not None:
             self._scaler.load_state_dict(state["scaler"])
         with torch.no_grad():

@@ -1,0 +1,73 @@
+"""The digest of a file, taken while it is written and again when it is read.
+
+SHA-256, so that a digest can be checked without this package: `sha256sum` gives the same. Hashing is slower than
+writing into the system's cache, so it runs in a thread beside it, and beside the wait for the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from hasten.checkpoint.files import NewFile, read_pieces
+
+PIECE_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a file must be: its size in bytes, and the SHA-256 of its content as 64 hexadecimal digits."""
+
+    bytes: int
+    sha256: str
+
+
+def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
+    """Make a new file of these parts, which stay as they are meanwhile, and force it to the disk.
+
+    Raises StorageFailed; the file may then be there in part.
+    """
+    digest, size = hashlib.sha256(), 0
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        file = NewFile(path)
+        try:
+            for piece in _pieces(parts):
+                beside.submit(digest.update, piece)
+                file.write(piece)
+                size += len(piece)
+            file.finish()
+        except BaseException:
+            beside.shutdown(cancel_futures=True)
+            file.abandon()
+            raise
+    return Digest(size, digest.hexdigest())
+
+
+def digest_of(path: Path) -> Digest:
+    """Raises StorageFailed when the file cannot be read."""
+    digest, size = hashlib.sha256(), 0
+    for piece in read_pieces(path, PIECE_BYTES):
+        digest.update(piece)
+        size += len(piece)
+    return Digest(size, digest.hexdigest())
+
+
+def read_digested(path: Path, largest_bytes: int) -> tuple[bytes, Digest]:
+    """The whole content and its digest, from one reading; of a larger file only the first part, whose digest is then
+    another. Raises StorageFailed when the file cannot be read."""
+    content = bytearray()
+    for piece in read_pieces(path, PIECE_BYTES):
+        content += piece
+        if len(content) > largest_bytes:
+            break
+    return bytes(content), Digest(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+    for part in parts:
+        whole = memoryview(part).cast("B")
+        for start in range(0, len(whole), PIECE_BYTES):
+            yield whole[start : start + PIECE_BYTES]

@@ -1,0 +1,187 @@
+"""The checkpoints of one run: saved whole or not at all, believed only after every byte was looked at.
+
+    .step-120.tmp-1f3a/      files, each forced to the disk, then the manifest, then the folder
+    step-120/                the same, renamed; then the parent folder is forced to the disk
+    step-120.2/              the same step, saved again by a run that had to go back: a name is never taken twice
+    .step-60.tmp-9b02/       an old one about to be removed, renamed first: half removed, it is nobody's checkpoint
+
+A kill, a full disk or a power cut at any instant leaves leftovers and whole checkpoints, nothing between. What no
+protocol prevents, a byte that changes on the disk later, is found by the digests before any of it is used; an older
+checkpoint is taken then, and the broken one is named. Nothing is taken from a pointer such as a file `latest`: what is
+there is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.digests import Digest, digest_of, read_digested, write_digested
+from hasten.checkpoint.files import make_folder, names_in, remove_folder, rename_folder
+from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.state import rebuilt
+from hasten.checkpoint.tensors import tensors_in, write_tensors
+from hasten.errors import StorageFailed
+
+_CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
+_LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
+TENSORS = "tensors.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """One checkpoint in memory.
+
+    trees: by name (in lower case), what is written as <name>.json: what state.flattened gave, or plain values.
+    tensors: of all trees.
+    """
+
+    step: int
+    epoch: int
+    reason: str
+    best: bool
+    world_size: int
+    trees: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that has the name of a checkpoint. What is in it, its manifest says; verify() finds out.
+
+    attempt: 1 for the first one of its step.
+    """
+
+    path: Path
+    step: int
+    attempt: int = 1
+
+    def manifest(self) -> Manifest:
+        """Raises StorageFailed when it is missing, damaged, or another checkpoint's."""
+        content, _ = read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES)
+        found = manifests.from_json(content)
+        if found.step != self.step:
+            raise StorageFailed(f"{manifests.NAME} is that of step {found.step}")
+        return found
+
+    def verify(self) -> Manifest:
+        """Read every byte. Raises StorageFailed when a file is missing, or is not what was written."""
+        found = self.manifest()
+        for name, expected in found.files.items():
+            _compare(name, expected, digest_of(self.path / name))
+        return found
+
+    def read(self) -> Loaded:
+        """All of it, and verified: what is returned is what was written. Raises StorageFailed as verify does."""
+        found = self.manifest()
+        contents: dict[str, bytes] = {}
+        for name, expected in found.files.items():
+            contents[name], present = read_digested(self.path / name, expected.bytes)
+            _compare(name, expected, present)
+        tensors = tensors_in(contents.pop(TENSORS)) if TENSORS in contents else {}
+        trees = {name.removesuffix(".json"): _tree(name, content) for name, content in contents.items()}
+        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    checkpoint: Checkpoint
+    manifest: Manifest
+    states: Mapping[str, Any]  # by name
+
+
+class Store:
+    """The checkpoints in one folder, which is made with the first of them. One process writes to it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, contents: Contents) -> Checkpoint:
+        """Write a checkpoint and force it to the disk, beside those that are there.
+
+        Raises StorageFailed, and Misconfigured for a tensor of a type that no file can hold; nothing of it stays then.
+        """
+        make_folder(self.folder)
+        building = self._leftover_name(contents.step)
+        attempt = 1 + max((each.attempt for each in self.found() if each.step == contents.step), default=0)
+        final = self.folder / (f"step-{contents.step}" + (f".{attempt}" if attempt > 1 else ""))
+        try:
+            make_folder(building)
+            self._fill(building, contents)
+            rename_folder(building, final)
+        except BaseException:
+            with suppress(StorageFailed):  # it is a leftover, and the first failure is the one to tell
+                remove_folder(building)
+            raise
+        return Checkpoint(final, contents.step, attempt)
+
+    def found(self) -> list[Checkpoint]:
+        """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
+        matches = filter(None, map(_CHECKPOINT.fullmatch, names_in(self.folder)))
+        checkpoints = [Checkpoint(self.folder / each[0], int(each[1]), int(each[2] or 1)) for each in matches]
+        return sorted(checkpoints, key=lambda each: (each.step, each.attempt), reverse=True)
+
+    def newest(self, tell: Callable[[Checkpoint, StorageFailed], None]) -> Loaded | None:
+        """The newest checkpoint that is whole, read; None where none is. `tell` is called for each that is not."""
+        for checkpoint in self.found():
+            try:
+                return checkpoint.read()
+            except StorageFailed as error:
+                tell(checkpoint, error)
+        return None
+
+    def remove(self, checkpoint: Checkpoint) -> None:
+        """Raises StorageFailed; what is left then is no checkpoint any more, or still a whole one."""
+        aside = self._leftover_name(checkpoint.step)
+        rename_folder(checkpoint.path, aside)
+        remove_folder(aside)
+
+    def clean(self) -> None:
+        """Remove what a killed process left behind. Raises StorageFailed."""
+        for name in filter(_LEFTOVER.fullmatch, names_in(self.folder)):
+            remove_folder(self.folder / name)
+
+    def _leftover_name(self, step: int) -> Path:
+        return self.folder / f".step-{step}.tmp-{secrets.token_hex(4)}"
+
+    def _fill(self, folder: Path, contents: Contents) -> None:
+        files: dict[str, Digest] = {}
+        if contents.tensors:
+            files[TENSORS] = write_tensors(folder / TENSORS, contents.tensors)
+        for name, tree in contents.trees.items():
+            text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
+            files[f"{name}.json"] = write_digested(folder / f"{name}.json", [text.encode()])
+        manifest = Manifest(
+            step=contents.step,
+            epoch=contents.epoch,
+            reason=contents.reason,
+            best=contents.best,
+            saved_at=time.time(),
+            world_size=contents.world_size,
+            files=files,
+        )
+        write_digested(folder / manifests.NAME, [manifests.to_json(manifest)])
+
+
+def _compare(name: str, expected: Digest, present: Digest) -> None:
+    if present.bytes != expected.bytes:
+        raise StorageFailed(f"{name} has {present.bytes:,} bytes, and {expected.bytes:,} were written")
+    if present.sha256 != expected.sha256:
+        raise StorageFailed(f"{name} was changed after it was written: its digest differs")
+
+
+def _tree(name: str, content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StorageFailed(f"{name} is no JSON: {error}") from error

@@ -1,0 +1,83 @@
+"""Named tensors as a safetensors file, written from where they lie, without a copy of them.
+
+The format: eight bytes with the length of a header, little end first; the header, which is JSON and tells each tensor's
+type, shape and place; and then the tensors one after another. The package `safetensors` writes it from copies of all
+tensors, and knows neither digest nor disk; it is what reads the file again here.
+
+Source: https://github.com/huggingface/safetensors, "Format".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from hasten.checkpoint.digests import Digest, write_digested
+from hasten.errors import Misconfigured, StorageFailed
+
+TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_ALIGNMENT = 8  # bytes, of the first tensor; the format asks for no more
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Digest:
+    """Make a new file, forced to the disk. The tensors are on the CPU and contiguous, and stay as they are meanwhile.
+
+    Raises Misconfigured for a type that the format lacks, StorageFailed when the file cannot be written.
+    """
+    # The widest first: so each begins at a multiple of its own width.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in names:
+        tensor = tensors[name]
+        if tensor.dtype not in TYPES:
+            what = f"is a tensor of {tensor.dtype}, for which the format has no word"
+            raise Misconfigured(what, where=name, fix="keep it in another type")
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+
+    def parts() -> Iterator[bytes | memoryview]:
+        yield len(text).to_bytes(8, "little") + text
+        for name in names:
+            if tensors[name].numel():
+                yield _memory(tensors[name])
+
+    return write_digested(path, parts())
+
+
+def tensors_in(content: bytes) -> dict[str, Tensor]:
+    """The tensors of a file's whole content, on the CPU. Raises StorageFailed when it is no such file."""
+    try:
+        return safetensors.torch.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise StorageFailed(f"it is no safetensors file: {error}") from error
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """The tensor's own bytes; NumPy has no word for some types, but for bytes it has."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

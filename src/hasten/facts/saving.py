@@ -1,0 +1,72 @@
+"""When a run saves checkpoints, and which of them stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from hasten.errors import Misconfigured
+
+EVERY_SECONDS = 60.0
+MOST_COST = 0.01  # of the training's time, that saving may take where nobody has said how often
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saving:
+    """
+    every_steps: save after so many optimizer steps. None: by time, and seldom enough that saving costs at most 1 %.
+    every_seconds: by time, at least so many between two.
+    keep_last: so many of the newest stay: one for use, and those that it can be compared and replaced with.
+    keep_best: the newest that was the best so far, by the job's stopping rule, stays too.
+    keep_every: those at multiples of so many steps stay too.
+    grace_seconds: after SIGTERM, until the process must be gone. Schedulers usually wait 30 s.
+
+    Raises Misconfigured.
+    """
+
+    every_steps: int | None = None
+    every_seconds: float = EVERY_SECONDS
+    keep_last: int = 2
+    keep_best: bool = True
+    keep_every: int | None = None
+    grace_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("every_steps", 1), ("keep_last", 2), ("keep_every", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                fix = f"write a whole number of {least} or more"
+                if name == "keep_last":
+                    fix += ": an older one is removed only while a newer one stands beside it"
+                raise Misconfigured(f"is {value!r}", where=f"Saving.{name}", fix=fix)
+        for name in ("every_seconds", "grace_seconds"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+                raise Misconfigured(f"is {value!r}", where=f"Saving.{name}", fix="write seconds, 0 or more")
+
+
+class Found(Protocol):
+    """What is known of a checkpoint."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def best(self) -> bool: ...
+
+
+Each = TypeVar("Each", bound=Found)
+
+
+def seconds_between(saving: Saving, cost_seconds: float) -> float:
+    """Between two saves by time, where one keeps the training from working for `cost_seconds`."""
+    return max(saving.every_seconds, cost_seconds / MOST_COST)
+
+
+def kept(newest_first: Iterable[Each], saving: Saving) -> list[Each]:
+    """Those that stay."""
+    found = list(newest_first)
+    stay = found[: saving.keep_last]
+    best = next((each for each in found if each.best), None) if saving.keep_best else None
+    every = saving.keep_every
+    return [each for each in found if each in stay or each is best or (every is not None and each.step % every == 0)]

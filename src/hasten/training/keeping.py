@@ -1,0 +1,133 @@
+"""A run that is kept: when its loop saves, how it ends when it is asked to, and where it goes on.
+
+The loop calls in between two optimizer steps; here it is decided whether anything is saved then, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hasten.errors import HastenError, NonFinite, StorageFailed
+from hasten.facts.events import Event, Noticed
+from hasten.training.saver import Saver, State
+
+if TYPE_CHECKING:
+    from hasten.training.run import Run
+    from hasten.training.stop_request import StopRequest
+
+Trees = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a run goes on: at a step, with the states of its checkpoint by name; None where it has saved none, and
+    begins anew."""
+
+    step: int
+    checkpoint: Path | None
+    states: Mapping[str, Any] | None
+    notices: tuple[str, ...]
+
+    @property
+    def begins_log(self) -> bool:
+        return self.states is None
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the run's log was then."""
+        return self.states["log"]["bytes"] if self.states is not None else 0
+
+
+class Keeping:
+    """log_bytes: how long the run's log is by now. tell: receives Noticed. stop: None where no signal is heeded."""
+
+    def __init__(
+        self,
+        saver: Saver,
+        *,
+        origin: Origin | None,
+        stop: StopRequest | None,
+        configuration: Mapping[str, Any],
+        log_bytes: Callable[[], int],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self.origin = origin
+        self._saver, self._stop, self._configuration = saver, stop, configuration
+        self._log_bytes, self._tell = log_bytes, tell
+        self._last = None if origin is None or origin.states is None else origin.step  # that was saved
+
+    def due(self, step: int) -> bool:
+        """Asked after every step, so it does next to nothing."""
+        return self._saver.due(step) or (self._stop is not None and self._stop.number is not None)
+
+    def after_step(self, run: Run, trees: Trees) -> None:
+        """Raises KeyboardInterrupt when a signal asked for the end; the run is saved by then."""
+        if self._stop is not None and self._stop.number is not None:
+            self._save_and_end(self._stop, run, trees)
+        self._saver.poll()
+        self._save("as planned", run, trees)
+
+    def after_evaluation(self, run: Run, trees: Trees) -> None:
+        if self._is_best(run) and self._saver.worth_saving_best():
+            self._save("the best evaluation so far", run, trees)
+
+    def at_the_end(self, run: Run, trees: Trees) -> None:
+        """Raises StorageFailed when that cannot be saved, as nothing comes after it."""
+        if self._last != run.steps or self._saver.last_failed:
+            self._save("the end of the run", run, trees)
+        self._saver.settle()
+
+    def check_stop(self) -> None:
+        """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end."""
+        if self._stop is not None and self._stop.number is not None:
+            raise self._stop.interrupt()
+
+    def stop_in_evaluation(self, interrupt: KeyboardInterrupt, run: Run, trees: Trees) -> None:
+        """The evaluation is given up, and made again when the run goes on. Raises KeyboardInterrupt."""
+        if self._stop is not None and not self._stop.twice:
+            self._save_and_end(self._stop, run, trees)
+        raise interrupt
+
+    def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
+        """Save the last completed step, before `error` ends the run; it stays the one that is told.
+
+        Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
+        """
+        if not isinstance(error, Exception) or isinstance(error, NonFinite | StorageFailed):
+            return
+        if not run.back_to_window_start():
+            return
+        if self._stop is not None and self._stop.number is not None:
+            self._save_and_end(self._stop, run, trees)
+        if run.steps == 0 or self._last == run.steps:
+            return
+        try:
+            self._save(f"before {type(error).__name__}", run, trees)
+            self._saver.settle()
+        except HastenError as second:
+            error.add_note(f"the last completed step could not be saved: {second.what}")
+
+    def _save_and_end(self, stop: StopRequest, run: Run, trees: Trees) -> None:
+        self._saver.settle()
+        left, needed = stop.seconds_left, self._saver.save_seconds
+        if left is not None and needed > left:
+            why = f"the last took {needed:.1f} s, and {max(left, 0):.1f} s are left of the time of grace"
+            self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
+        elif self._last != run.steps or self._saver.last_failed:
+            self._save("asked to end", run, trees)
+            self._saver.settle()
+        raise stop.interrupt()
+
+    def _save(self, reason: str, run: Run, trees: Trees) -> None:
+        found = trees()
+        found["log"]["bytes"] = self._log_bytes()
+        found["configuration"] = dict(self._configuration)
+        state = State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found)
+        self._saver.save(state)
+        self._last = run.steps
+
+    def _is_best(self, run: Run) -> bool:
+        return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

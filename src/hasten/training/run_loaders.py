@@ -1,0 +1,81 @@
+"""What a run reads its data with: the training's loader, and the evaluator with a loader of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hasten.data.loader import EvaluationLoader, TrainLoader
+from hasten.data.options import Placement
+from hasten.training.evaluate import Evaluator
+
+if TYPE_CHECKING:
+    from hasten.training.run import Run
+
+
+def train_loader(run: Run, microbatch_size: int | None) -> TrainLoader:
+    """microbatch_size: samples in one forward pass; None takes a rank's whole share of the global batch."""
+    job, built = run.job, run.built
+    return TrainLoader(
+        built.train,
+        batch_size=built.batch_size,
+        microbatch_size=microbatch_size,
+        options=built.setup.loader,
+        seed=job.seed,
+        shuffle=job.shuffle,
+        drop_last=job.drop_last,
+        replace_bad=job.on_bad_sample == "replace",
+        placement=placement_of(run),
+        rank=run.ranks.rank,
+        world_size=run.ranks.size,
+    )
+
+
+def placement_of(run: Run) -> Placement:
+    return Placement(
+        accelerator=run.device.type != "cpu",
+        transforms=run.setup.loader.device_transform,
+        channels_last=run.setup.step.memory_format is torch.channels_last,
+    )
+
+
+def evaluator_of(run: Run) -> Evaluator | None:
+    """None for a job without valid data. What is to be told of the data is added to the run's notices."""
+    valid, setup = run.built.valid, run.setup
+    if valid is None:
+        return None
+
+    def loader(batch_size: int) -> EvaluationLoader:
+        return EvaluationLoader(
+            valid,
+            batch_size=batch_size,
+            options=valid.options or setup.loader,
+            seed=run.job.seed,
+            placement=placement_of(run),
+            rank=run.ranks.rank,
+            world_size=run.ranks.size,
+        )
+
+    def batches(batch_size: int) -> Generator[tuple[Any, int]]:
+        with closing(loader(batch_size)) as microbatches:
+            for microbatch in microbatches:
+                run.check_stop()
+                counted = valid.counted(microbatch.batch, microbatch.samples)
+                yield run._placed(microbatch.batch, valid), counted
+
+    batch_size = setup.evaluation.batch_size or valid.batch_size or run.built.batch_size
+    with closing(loader(batch_size)) as first:
+        run.notices += [notice for notice in first.notices if notice not in run.notices]
+    return Evaluator(
+        run.model,
+        run.job.loss,
+        run.job.metrics,
+        batches,
+        batch_size,
+        device=run.device,
+        autocast=setup.step.autocast,
+        ranks=run.ranks,
+    )

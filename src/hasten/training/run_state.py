@@ -1,0 +1,132 @@
+"""All that the next step of a run depends on, as one state; and a run that goes on from one.
+
+Weights, buffers that no state_dict holds, optimizers, the loss scale, the schedule, averages, early stopping, the
+position in the data, and every random generator. A state is taken between two optimizer steps and refers to the run's
+own tensors: copy it, or write it, before the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hasten.data.randomness import random_state, set_random_state
+from hasten.errors import Misconfigured
+from hasten.training.generators import generator_states, set_generator_states
+
+if TYPE_CHECKING:
+    from hasten.training.run import Run
+
+_IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes, which is the plan's to say, not the checkpoint's
+
+
+def state_of(run: Run) -> dict[str, Any]:
+    """Raises JobError for a scheduler that cannot give its state."""
+    return {
+        "model": run.model.state_dict(),
+        "stray_buffers": stray_buffers(run.model),
+        "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
+        "step": run._step.state_dict(),
+        "schedule": run.schedule.state_dict(),
+        "average": run.average.state_dict() if run.average else None,
+        "stopping": run.stopping.state_dict() if run.stopping else None,
+        "best": (run._best, run._kept_step),
+        "ended": run.ending.reached,
+        "position": (run.epoch, run._window),
+        "microbatch_size": run.microbatch_size,
+        "evaluation_batch_size": run.evaluation_batch_size,
+        "random": random_state(run.device),
+        "generators": generator_states(run.model, run.job.loss),
+        "replaced": run.loader.ledger.state_dict(),
+    }
+
+
+def load_state(run: Run, state: Mapping[str, Any]) -> None:
+    """Raises Misconfigured when the state is that of another model or optimizer, JobError of another schedule."""
+    try:
+        run.model.load_state_dict(state["model"])
+        strays = stray_buffers(run.model)
+        for name, saved in state["stray_buffers"].items():
+            strays[name].copy_(saved)
+        for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
+            _load_optimizer(optimizer, saved)
+    except (RuntimeError, ValueError, KeyError) as error:
+        what = f"the state that was saved does not fit this job: {' '.join(str(error).split())}"
+        raise Misconfigured(what, fix="resume with the model and optimizer that the run began with") from error
+    run._step.load_state_dict(state["step"])
+    run.schedule.load_state_dict(state["schedule"])
+    if run.average is not None:
+        run.average.load_state_dict(state["average"])
+    if run.stopping is not None:
+        run.stopping.load_state_dict(state["stopping"])
+    run._best, run._kept_step = state["best"]
+    run.ending.reached = state["ended"]
+    run.epoch, run._window = state["position"]
+    if state["microbatch_size"] != run.microbatch_size:
+        run.read_in_microbatches_of(state["microbatch_size"])
+    if run.evaluator is not None and state["evaluation_batch_size"] is not None:
+        run.evaluator.batch_size = state["evaluation_batch_size"]
+    set_generator_states(state["generators"], run.model, run.job.loss)
+    set_random_state(state["random"], run.device)
+    run.loader.ledger.load_state_dict(state["replaced"])
+
+
+def stray_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that state_dict() leaves out, by name: persistent=False says that they can be made anew, and says
+    nothing of what a training step has written into them since."""
+    kept = model.state_dict(keep_vars=True)
+    held = {id(tensor) for tensor in kept.values()}
+    return {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in held}
+
+
+def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    computes = [{key: group[key] for key in _IMPLEMENTATION if key in group} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for group, own in zip(optimizer.param_groups, computes, strict=True):
+        group.update(own)
+    # torch turns every tensor of a parameter's state into the parameter's type; an optimizer may have chosen another.
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    for parameter, number in zip(parameters, numbers, strict=True):
+        for key, value in saved["state"].get(number, {}).items():
+            present = optimizer.state[parameter][key]
+            if isinstance(value, Tensor) and isinstance(present, Tensor) and present.dtype != value.dtype:
+                optimizer.state[parameter][key] = value.to(present.device, copy=True)
+
+
+class WindowStart:
+    """What a forward pass moves without asking: random generators and buffers, as a window found them.
+
+    An exception in the middle of a window leaves the parameters as the last step left them, but dropout has drawn and
+    batch norm has counted. back() makes that good, so that the state is again that of the last completed step.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._buffers = [*run.model.buffers()]
+        self._own = generator_states(run.model, run.job.loss)
+        self._random: dict[str, Any] = {}
+        self._kept: list[Tensor] = []
+
+    def mark(self) -> None:
+        self._random = random_state(self._run.device)
+        if self._own:
+            self._own = generator_states(self._run.model, self._run.job.loss)
+        if not self._kept:
+            self._kept = [buffer.detach().clone() for buffer in self._buffers]
+        elif self._buffers:
+            torch._foreach_copy_(self._kept, self._buffers)  # pyright: ignore[reportPrivateImportUsage]
+
+    def back(self) -> None:
+        if not self._random:
+            return
+        set_random_state(self._random, self._run.device)
+        if self._own:
+            set_generator_states(self._own, self._run.model, self._run.job.loss)
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, self._kept)  # pyright: ignore[reportPrivateImportUsage]

@@ -1,0 +1,196 @@
+"""Checkpoints while a run trains: when to save, behind its back, and what happens when the disk refuses.
+
+The training stands still for a copy of its state into memory; a thread writes the copy, forces it to the disk, reads it
+back, and only then removes what the run need not keep. How long the training stood still, and how much of the processor
+the thread took from it, say how often saving is worth it: seldom enough to cost at most 1 % of the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from hasten.checkpoint.state import flattened
+from hasten.checkpoint.store import Checkpoint, Contents, Store
+from hasten.errors import StorageFailed
+from hasten.facts.events import Event, Noticed, Saved
+from hasten.facts.saving import Saving, kept, seconds_between
+from hasten.training.snapshot import Snapshots, on_host
+
+MOST_FAILURES = 3  # in a row
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What is to be saved. trees: by name, of plain values and tensors, which may be the run's own."""
+
+    step: int
+    epoch: int
+    reason: str
+    best: bool
+    trees: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    checkpoint: Checkpoint
+    bytes: int
+    busy_seconds: float  # of the processor, in the thread
+
+
+class Saver:
+    """One for each run. tell: receives Saved and Noticed, in the thread that trains.
+
+    before_write: called in the writing thread first of all: forces to the disk what a checkpoint refers to.
+    shares_processor: whether the training computes on the processors that the thread works on.
+    damaged: checkpoints that were found broken; they go when a whole one is on the disk.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        saving: Saving,
+        tell: Callable[[Event], None],
+        *,
+        before_write: Callable[[], None],
+        shares_processor: bool,
+        damaged: Sequence[Checkpoint] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store, self.saving = store, saving
+        self._tell, self._before_write, self._shares = tell, before_write, shares_processor
+        self._damaged, self._clock = [*damaged], clock
+        self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
+        self._failures = 0
+        self._start = self._next = clock()  # the first step shows at once whether saving works, and what it costs
+        self._cost_seconds = 0.0
+        self.save_seconds = 0.0  # that the last one took from its start until it was verified
+        self.last_failed = False
+
+    def worth_saving_best(self) -> bool:
+        """Whether saving what is the best so far costs no more than saving may."""
+        saving = self.saving
+        if not saving.keep_best or saving.every_steps is not None:
+            return saving.keep_best
+        return self._clock() >= self._start + seconds_between(replace(saving, every_seconds=0.0), self._cost_seconds)
+
+    def due(self, step: int) -> bool:
+        """Whether to save after this step."""
+        every = self.saving.every_steps
+        if every is not None:
+            return step % every == 0
+        return self._clock() >= self._next
+
+    def save(self, state: State) -> None:
+        """Save behind the training's back; where the last one is not on the disk yet, that comes first.
+
+        Raises StorageFailed at the third failure in a row, Misconfigured for a state that no file can hold.
+        """
+        self.settle()
+        self._start = start = self._clock()
+        tree, tensors = flattened(dict(state.trees))
+        copies = self._snapshots.of(tensors)
+        aside = copies is not None
+        future = self._thread.submit(self._write, state, tree, copies if copies is not None else on_host(tensors))
+        if not aside:  # the tensors are the run's own: it must not go on before they are written
+            future.exception()
+        stall = self._clock() - start
+        self._writing = (future, state, stall, start)
+        self._next = self._clock() + seconds_between(self.saving, max(self._cost_seconds, stall))
+
+    def settle(self) -> None:
+        """Wait until nothing is being written. Raises StorageFailed at the third failure in a row."""
+        if self._writing is not None:
+            self._writing[0].exception()
+            self.poll()
+
+    def poll(self) -> None:
+        """Tell what was written meanwhile. Raises StorageFailed at the third failure in a row."""
+        if self._writing is None or not self._writing[0].done():
+            return
+        (future, state, stall, start), self._writing = self._writing, None
+        try:
+            written = future.result()
+        except StorageFailed as error:
+            self._fail(state, error)
+            return
+        self._failures, self.last_failed = 0, False
+        self.save_seconds = self._clock() - start
+        self._cost_seconds = stall + (written.busy_seconds if self._shares else 0.0)
+        self._next = start + seconds_between(self.saving, self._cost_seconds)
+        self._tell(
+            Saved(
+                step=state.step,
+                path=str(written.checkpoint.path),
+                bytes=written.bytes,
+                reason=state.reason,
+                stall_seconds=stall,
+                seconds=self.save_seconds,
+            )
+        )
+
+    def close(self) -> None:
+        """Wait for the thread. What it could not write is not told any more."""
+        self._thread.shutdown()
+
+    def _fail(self, state: State, error: StorageFailed) -> None:
+        self._failures, self.last_failed = self._failures + 1, True
+        if self._failures >= MOST_FAILURES:
+            what = f"{self._failures} checkpoints in a row could not be saved; the last: {error.what}"
+            raise StorageFailed(what, where=error.where, fix=error.fix) from error
+        self._tell(
+            Noticed(
+                text=f"the checkpoint of step {state.step:,} could not be saved: {error.where}: {error.what}. Training "
+                f"goes on, and tries again with the next one; {error.fix}"
+            )
+        )
+
+    def _write(self, state: State, tree: dict[str, Any], tensors: dict[str, Tensor]) -> _Written:
+        busy = time.thread_time()
+        self._before_write()
+        contents = Contents(
+            step=state.step,
+            epoch=state.epoch,
+            reason=state.reason,
+            best=state.best,
+            world_size=1,
+            trees=tree,
+            tensors=tensors,
+        )
+        checkpoint = self.store.save(contents)
+        manifest = checkpoint.verify()
+        self._make_room(checkpoint)
+        return _Written(checkpoint, manifest.bytes, time.thread_time() - busy)
+
+    def _make_room(self, newest: Checkpoint) -> None:
+        """Remove what need not stay, now that a newer one is known to be whole."""
+        known, self._damaged = [], [*self._damaged]
+        for each in self.store.found():
+            try:
+                known.append(_Known(each, each.manifest().best))
+            except StorageFailed:
+                self._damaged.append(each)
+        stay = {each.checkpoint for each in kept(known, self.saving)} | {newest}
+        for each in known:
+            if each.checkpoint not in stay:
+                self.store.remove(each.checkpoint)
+        while self._damaged:
+            damaged = self._damaged.pop()
+            if damaged.path.exists():
+                self.store.remove(damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    checkpoint: Checkpoint
+    best: bool
+
+    @property
+    def step(self) -> int:
+        return self.checkpoint.step

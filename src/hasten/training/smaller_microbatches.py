@@ -1,0 +1,42 @@
+"""A window that did not fit into memory is taken again, in smaller parts.
+
+The global batch stays what it is: the same samples make the same update, up to rounding, as only the sums are grouped
+differently. Batch norm in training mode would see other batches, so there the run ends as before.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hasten.errors import OutOfMemory
+from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.training.run import Run
+
+
+def halve_microbatches(run: Run, error: Exception) -> str:
+    """From the present window on, which begins anew; what to tell of it. `error` is what did not fit.
+
+    Raises OutOfMemory, with the reason, where that cannot help or would change what is learned.
+    """
+    size = run.microbatch_size or -(-run.built.batch_size // run.ranks.size)
+    what = " ".join(str(error).partition("\n")[0].split())
+    where = f"optimizer step {run.steps + 1}"
+    if size == 1:
+        fix = "train on smaller samples, or hasten explain activation_checkpointing"
+        raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
+    if normalizes_by_batch(run.model):
+        raise OutOfMemory(
+            f"{what}. The batch is not taken in smaller parts by itself: batch norm would see other batches",
+            where=where,
+            fix="take that upon you with a plan: hasten explain microbatch",
+        ) from error
+    if run.ranks.many:
+        raise OutOfMemory(what, where=where, fix="make the microbatch smaller: hasten explain microbatch") from error
+    smaller = (size + 1) // 2
+    run.read_in_microbatches_of(smaller)
+    if run.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return (
+        f"{where}: microbatches of {size} did not fit into memory ({what}); from here on every batch is taken in "
+        f"microbatches of {smaller}, with the same updates up to rounding"
+    )
