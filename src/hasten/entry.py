@@ -67,7 +67,7 @@ def resume(
     name: str = "",
 ) -> Result:
     """Go on with a run from its newest checkpoint that is whole, as if it had never ended; from its beginning when it
-    has none. A run that is complete is completed again.
+    has none, or when nothing is in the folder yet. A run that is complete is completed again.
 
     plan: None takes the one that the run began with.
     run_dir: its folder.
@@ -77,6 +77,7 @@ def resume(
     """
     folder = RunFolder.reopen(Path(run_dir))
     with run_lock(folder.path):
+        folder.clean()
         found = Recovered.of(folder.store, allow_change)
         return _train(job, folder.plan() if plan is None else plan, folder, found, saving or Saving(), receivers, name)
 

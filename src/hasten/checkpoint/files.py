@@ -12,12 +12,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hasten.errors import StorageFailed
+
+_LEFTOVER = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file of this name can only be one that write_atomically or check_writable did not come to finish."""
+    return _LEFTOVER.fullmatch(name) is not None
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -46,6 +54,14 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         for each in missing:
             _force_folder(each.parent)
+    except OSError as error:
+        raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+
+
+def make_building_folder(path: Path) -> None:
+    """Make a folder in which something is built before rename_folder gives it its name, and forces it to the disk."""
+    try:
+        path.mkdir()
     except OSError as error:
         raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
 

@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest, digest_of, read_digested, write_digested
-from hasten.checkpoint.files import make_folder, names_in, remove_folder, rename_folder
+from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder
 from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.state import rebuilt
 from hasten.checkpoint.tensors import tensors_in, write_tensors
@@ -35,14 +35,15 @@ from hasten.errors import StorageFailed
 
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
-TENSORS = "tensors.safetensors"
+STATE, TENSORS = "state.json", "tensors.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
     """One checkpoint in memory.
 
-    trees: by name (in lower case), what is written as <name>.json: what state.flattened gave, or plain values.
+    trees: by name, what state.flattened gave, or plain values; together they are one file, as each costs a wait for
+        the disk.
     tensors: of all trees.
     """
 
@@ -89,7 +90,7 @@ class Checkpoint:
             contents[name], present = read_digested(self.path / name, expected.bytes)
             _compare(name, expected, present)
         tensors = tensors_in(contents.pop(TENSORS)) if TENSORS in contents else {}
-        trees = {name.removesuffix(".json"): _tree(name, content) for name, content in contents.items()}
+        trees = _trees(contents.get(STATE, b"{}"))
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
 
 
@@ -116,7 +117,7 @@ class Store:
         attempt = 1 + max((each.attempt for each in self.found() if each.step == contents.step), default=0)
         final = self.folder / (f"step-{contents.step}" + (f".{attempt}" if attempt > 1 else ""))
         try:
-            make_folder(building)
+            make_building_folder(building)
             self._fill(building, contents)
             rename_folder(building, final)
         except BaseException:
@@ -158,9 +159,8 @@ class Store:
         files: dict[str, Digest] = {}
         if contents.tensors:
             files[TENSORS] = write_tensors(folder / TENSORS, contents.tensors)
-        for name, tree in contents.trees.items():
-            text = json.dumps(tree, allow_nan=False, separators=(",", ":"))
-            files[f"{name}.json"] = write_digested(folder / f"{name}.json", [text.encode()])
+        text = json.dumps(dict(contents.trees), allow_nan=False, separators=(",", ":"))
+        files[STATE] = write_digested(folder / STATE, [text.encode()])
         manifest = Manifest(
             step=contents.step,
             epoch=contents.epoch,
@@ -180,8 +180,11 @@ def _compare(name: str, expected: Digest, present: Digest) -> None:
         raise StorageFailed(f"{name} was changed after it was written: its digest differs")
 
 
-def _tree(name: str, content: bytes) -> Any:
+def _trees(content: bytes) -> dict[str, Any]:
     try:
-        return json.loads(content)
+        trees = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise StorageFailed(f"{name} is no JSON: {error}") from error
+        raise StorageFailed(f"{STATE} is no JSON: {error}") from error
+    if not isinstance(trees, dict):
+        raise StorageFailed(f"{STATE} holds no object")
+    return cast("dict[str, Any]", trees)

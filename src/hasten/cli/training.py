@@ -32,7 +32,10 @@ def train(
         typer.Option("--run-dir", metavar="DIR", help="Folder for what the run leaves behind: runs/<function>-<n>."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --run-dir, or with the newest of this job.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in --run-dir, or the newest of this job; begin it if there is none."
+        ),
     ] = False,
     allow_change: Annotated[
         list[str] | None,
@@ -139,8 +142,7 @@ def _folder_to_resume(wanted: Path | None, function: str) -> Path:
         return wanted
     found = [path for path in Path("runs").glob(f"{function}-*") if path.name.removeprefix(f"{function}-").isdecimal()]
     if not found:
-        what = f"there is no run of {function} that could be resumed"
-        raise Misconfigured(what, where="runs", fix="name its folder with --run-dir, or begin one without --resume")
+        return Path("runs") / f"{function}-1"
     return max(found, key=lambda path: int(path.name.removeprefix(f"{function}-")))
 
 

@@ -179,7 +179,8 @@ class TrainLoader:
                 where=f"Job.{self._source.field}",
                 fix="look at what the data set yields" + (", or write drop_last=False" if end.samples else ""),
             )
-        if step == start_step and end.samples < start_step * self.batch_size:
+        windows = end.samples // self.batch_size if self._drop_last else -(-end.samples // self.batch_size)
+        if windows < start_step:
             raise DataFailed(
                 f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which it should go on",
                 where=f"Job.{self._source.field}",

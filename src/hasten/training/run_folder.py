@@ -18,7 +18,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hasten.checkpoint.files import check_writable, cut_file, make_folder, write_atomically
+from hasten.checkpoint import run_lock
+from hasten.checkpoint.files import (
+    check_writable,
+    cut_file,
+    is_leftover,
+    make_folder,
+    names_in,
+    remove_file,
+    write_atomically,
+)
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Noticed
@@ -51,13 +60,23 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """The folder of a run that goes on. Raises Misconfigured when there is none, StorageFailed when it cannot be
-        written to."""
-        if not path.is_dir() or not any((path / name).exists() for name in (_PLAN, _METRICS, _CHECKPOINTS)):
-            fix = "name its folder with --run-dir, or begin one without --resume"
-            raise Misconfigured("there is no run that could be resumed", where=str(path), fix=fix)
+        """The folder of a run that goes on, or that ended before it had begun: then it is empty, or not even there, and
+        a scheduler that begins a job again with the command of the first time finds it so.
+
+        Raises Misconfigured when something else is in it, StorageFailed when it cannot be written to.
+        """
+        make_folder(path)
+        names = [each for each in names_in(path) if each != run_lock.NAME and not is_leftover(each)]
+        if names and not {_PLAN, _METRICS, _CHECKPOINTS} & {*names}:
+            what = f"there is no run in it, but other things are, such as {names[0]}"
+            raise Misconfigured(what, where=str(path), fix="name the folder of a run with --run-dir")
         check_writable(path)
         return cls(path)
+
+    def clean(self) -> None:
+        """Remove the files that a killed process has left half written. Raises StorageFailed."""
+        for name in filter(is_leftover, names_in(self.path)):
+            remove_file(self.path / name)
 
     @property
     def store(self) -> Store:

@@ -1,0 +1,244 @@
+"""A run that goes on from its state, as a file holds it, is the run that was not interrupted: at every step, however
+its data is read."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import hasten
+from hasten.checkpoint.state import flattened
+from hasten.checkpoint.store import Contents, Store
+from hasten.errors import Misconfigured
+from hasten.training.run import Run
+from support import small_job
+
+COUNT, BATCH = 22, 4  # six steps an epoch, of which the last is short; five with drop_last
+
+
+def sample(index: int) -> tuple[Tensor, Tensor]:
+    """One that is drawn anew whenever it is read, from all three generators."""
+    row = torch.full((6,), float(index)) / COUNT
+    row = row + torch.rand(6) + random.random() + float(np.random.rand())
+    return row, torch.tensor(index % 3)
+
+
+class Rows(Dataset[Any]):
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return sample(index)
+
+
+class Stream(IterableDataset[Any]):
+    def __len__(self) -> int:
+        return COUNT
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return map(sample, range(COUNT))
+
+
+def job_of(kind: str, shuffle: bool, workers: int, drop_last: bool) -> hasten.Job:
+    data = Rows() if kind == "map" else Stream()
+    options = {"shuffle": shuffle} if kind == "map" else {}
+    return small_job(
+        model=lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 3)),
+        loss=lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
+        optimizer=lambda params: torch.optim.AdamW(params, lr=0.05),
+        train=DataLoader(data, batch_size=BATCH, num_workers=workers, drop_last=drop_last, **options),
+        batch_size=None,
+        epochs=2,
+    )
+
+
+def rest(run: Run) -> list[str]:
+    """The loss of every microbatch that is left."""
+    return [run.step(batch).item().hex() for batch in run.batches()]
+
+
+def through_a_file(run: Run, store: Store) -> Any:
+    tree, tensors = flattened({"run": run.state_dict()})
+    contents = {"step": run.steps, "epoch": run.epoch, "reason": "", "best": False, "world_size": 1}
+    return store.save(Contents(trees=tree, tensors=tensors, **contents)).read().states["run"]
+
+
+def check_every_step(job: hasten.Job, plan: hasten.Plan | None, store: Store) -> None:
+    """Cut behind every step: the state goes through a file into a new run, in a process whose generators stand
+    elsewhere, and that run is trained to its end."""
+    with hasten.prepare(job, plan) as whole:
+        wanted = rest(whole)
+        final = whole.weights()
+        parts = len(wanted) / whole.steps
+    states: list[tuple[int, Any]] = []
+    with hasten.prepare(job, plan) as cut:
+        for done, batch in enumerate(cut.batches(), start=1):
+            cut.step(batch)
+            if cut.window_closed:
+                states.append((done, through_a_file(cut, store)))
+    assert len(states) == len(wanted) / parts == (10 if cut.loader.dropped_per_epoch else 12)
+    for done, state in states:
+        torch.manual_seed(done)
+        random.seed(done)
+        np.random.seed(done)
+        with hasten.prepare(job, plan) as resumed:
+            resumed.load_state_dict(state)
+            assert rest(resumed) == wanted[done:]
+            assert all(torch.equal(final[name], tensor) for name, tensor in resumed.weights().items())
+
+
+# A stream has no order to shuffle, and is read by one worker at most.
+WAYS = [
+    *itertools.product(["map"], [False, True], [0, 1, 2], [False, True], [1, 3]),
+    *itertools.product(["iterable"], [False], [0, 1], [False, True], [1, 3]),
+]
+SAMPLE = [
+    ("map", True, 0, False, 3),
+    ("map", True, 2, True, 1),
+    ("iterable", False, 0, False, 3),
+]
+
+
+def plan_of(accumulation: int) -> hasten.Plan | None:
+    return hasten.make_plan(accumulation=accumulation) if accumulation > 1 else None
+
+
+@pytest.mark.trap(36)
+@pytest.mark.trap(15)
+@pytest.mark.parametrize(("kind", "shuffle", "workers", "drop_last", "accumulation"), SAMPLE)
+def test_a_run_goes_on_exactly_behind_every_step(tmp_path, kind, shuffle, workers, drop_last, accumulation):
+    check_every_step(job_of(kind, shuffle, workers, drop_last), plan_of(accumulation), Store(tmp_path))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("kind", "shuffle", "workers", "drop_last", "accumulation"), WAYS)
+def test_a_run_goes_on_exactly_behind_every_step_however_it_reads(
+    tmp_path, kind, shuffle, workers, drop_last, accumulation
+):
+    check_every_step(job_of(kind, shuffle, workers, drop_last), plan_of(accumulation), Store(tmp_path))
+
+
+@pytest.mark.trap(38)
+def test_another_number_of_workers_goes_on_exactly(tmp_path):
+    with hasten.prepare(job_of("map", True, 0, False)) as whole:
+        wanted = rest(whole)
+    with hasten.prepare(job_of("map", True, 2, False)) as cut:
+        for batch in cut.batches():
+            cut.step(batch)
+            if cut.steps == 4:
+                break
+        state = through_a_file(cut, Store(tmp_path))
+    with hasten.prepare(job_of("map", True, 1, False)) as resumed:
+        resumed.load_state_dict(state)
+        assert rest(resumed) == wanted[4:]
+
+
+class Noisy(nn.Module):
+    """What draws, counts and remembers outside of state_dict()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.generator = torch.Generator().manual_seed(5)
+        self.numbers = np.random.default_rng(6)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.seen += 1
+        noise = torch.rand(rows.shape, generator=self.generator) + float(self.numbers.random())
+        return self.linear(rows + noise) / self.seen
+
+
+@pytest.mark.trap(36)
+def test_generators_and_buffers_that_no_state_dict_holds_go_on_too(tmp_path):
+    draws = random.Random(7)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1]) * draws.random()
+
+    def job() -> hasten.Job:
+        draws.seed(7)
+        return small_job(model=Noisy, loss=loss)
+
+    with hasten.prepare(job()) as whole:
+        wanted = rest(whole)
+    with hasten.prepare(job()) as cut:
+        for batch in cut.batches():
+            cut.step(batch)
+            if cut.steps == 6:
+                break
+        state = through_a_file(cut, Store(tmp_path))
+    with hasten.prepare(job()) as resumed:
+        resumed.load_state_dict(state)
+        assert rest(resumed) == wanted[6:]
+
+
+@pytest.mark.trap(37)
+@pytest.mark.parametrize("missing", ["model", "optimizers", "step", "schedule", "position", "random", "generators"])
+def test_a_state_that_lacks_a_part_is_an_error(missing):
+    with hasten.prepare(small_job()) as run:
+        state = run.state_dict()
+        del state[missing]
+        with pytest.raises((KeyError, Misconfigured)):
+            run.load_state_dict(state)
+
+
+def test_a_state_of_another_model_is_refused_with_what_differs():
+    with hasten.prepare(small_job()) as run:
+        state = run.state_dict()
+    other = hasten.prepare(small_job(model=lambda: nn.Linear(6, 3, bias=False)))
+    with other, pytest.raises(Misconfigured, match="bias"):
+        other.load_state_dict(state)
+
+
+def test_an_optimizers_state_keeps_its_own_types(tmp_path):
+    class Coarse(torch.optim.SGD):
+        """Keeps bf16 and whole numbers for float32 parameters."""
+
+        def step(self, closure: Any = None) -> Any:
+            super().step(closure)
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    state = self.state[parameter]
+                    state["mean"] = parameter.detach().bfloat16()
+                    state["moves"] = state.get("moves", torch.zeros((), dtype=torch.int64)) + 1
+
+    job = small_job(optimizer=lambda params: Coarse(params, lr=0.1))
+    with hasten.prepare(job) as run:
+        rest(run)
+        state = through_a_file(run, Store(tmp_path))
+    with hasten.prepare(job) as resumed:
+        resumed.load_state_dict(state)
+        kept = next(iter(resumed.optimizers[0].state.values()))
+        assert (kept["mean"].dtype, kept["moves"].dtype) == (torch.bfloat16, torch.int64)
+
+
+def test_a_channels_last_state_comes_back_as_one(tmp_path):
+    def convolution() -> nn.Module:
+        pictures = nn.Linear(6, 18), nn.Unflatten(1, (2, 3, 3))
+        return nn.Sequential(*pictures, nn.Conv2d(2, 4, 2), nn.Flatten(), nn.Linear(16, 3))
+
+    job = small_job(model=convolution, optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9))
+    plan = hasten.make_plan(channels_last=True)
+    with hasten.prepare(job, plan) as whole:
+        wanted = rest(whole)
+    with hasten.prepare(job, plan) as cut:
+        for batch in cut.batches():
+            cut.step(batch)
+            if cut.steps == 3:
+                break
+        strides = [each["momentum_buffer"].stride() for each in cut.optimizers[0].state.values()]
+        state = through_a_file(cut, Store(tmp_path))
+    with hasten.prepare(job, plan) as resumed:
+        resumed.load_state_dict(state)
+        assert [each["momentum_buffer"].stride() for each in resumed.optimizers[0].state.values()] == strides
+        assert rest(resumed) == wanted[3:]
