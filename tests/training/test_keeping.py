@@ -1,0 +1,413 @@
+"""What a run saves, when, and what it does when saving fails or something ends it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+import killed_jobs
+from hasten.checkpoint.store import Checkpoint, Store
+from hasten.errors import DataFailed, Misconfigured, StorageFailed
+from hasten.facts.events import Event, Noticed, Resumed, Saved
+from hasten.training import run_folder
+from hasten.training.logs import Collected
+from support import small_job
+
+STEPS = 10
+
+
+def job(**changes: Any) -> hasten.Job:
+    """Ten steps with dropout, each logged."""
+    fields: dict[str, Any] = {
+        "model": lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 3)),
+        "log_every": 1,
+    }
+    return small_job(**(fields | changes))
+
+
+def trained(folder: Path, made: hasten.Job | None = None, **options: Any) -> list[Event]:
+    collected = Collected()
+    hasten.train(made or job(), run_dir=folder, receivers=[collected], **options)
+    return collected.events
+
+
+def resumed(folder: Path, made: hasten.Job | None = None, **options: Any) -> list[Event]:
+    collected = Collected()
+    hasten.resume(made or job(), run_dir=folder, receivers=[collected], **options)
+    return collected.events
+
+
+def every(steps: int, **options: Any) -> hasten.Saving:
+    return hasten.Saving(every_steps=steps, **options)
+
+
+def saved_in(folder: Path) -> list[int]:
+    return [each.step for each in Store(folder / "checkpoints").found()]
+
+
+def saves(events: list[Event]) -> list[tuple[int, str]]:
+    return [(event.step, event.reason) for event in events if isinstance(event, Saved)]
+
+
+def notices(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Noticed)]
+
+
+@pytest.fixture
+def whole(tmp_path) -> Path:
+    trained(tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def check_same(found: Path, wanted: Path) -> None:
+    assert killed_jobs.trace(found) == killed_jobs.trace(wanted)
+    assert killed_jobs.weights(found) == killed_jobs.weights(wanted)
+
+
+# ---- when, and what stays
+
+
+def test_a_run_saves_after_its_first_step_and_at_its_end_where_nobody_says_more(tmp_path):
+    events = trained(tmp_path / "run")
+    assert saves(events) == [(1, "as planned"), (STEPS, "the end of the run")]
+
+
+def test_a_run_saves_after_every_so_many_steps_and_keeps_the_newest(tmp_path):
+    events = trained(tmp_path / "run", saving=every(4))
+    assert [step for step, _ in saves(events)] == [4, 8, STEPS]
+    assert saved_in(tmp_path / "run") == [STEPS, 8]
+
+
+def test_those_at_multiples_stay_beside_the_newest(tmp_path):
+    trained(tmp_path / "run", saving=every(1, keep_every=4))
+    assert saved_in(tmp_path / "run") == [10, 9, 8, 4]
+
+
+def test_the_best_so_far_is_saved_and_stays(tmp_path):
+    rises = iter([1.0, 0.5, *[2.0] * 8])
+
+    class Falling(nn.Module):
+        higher_is_better = False
+
+        def update(self, *_: Any) -> None: ...
+        def reset(self) -> None: ...
+        def compute(self) -> float:
+            return next(rises)
+
+    made = job(
+        valid=job().train,
+        evaluate_every=1,
+        stop=hasten.EarlyStopping("judged", patience=50),
+        metrics={"judged": Falling()},
+        loss=hasten.supervised(functional.cross_entropy),
+    )
+    trained(tmp_path / "run", made, saving=every(1))
+    assert saved_in(tmp_path / "run") == [10, 9, 2]
+
+
+def test_a_checkpoint_knows_how_the_run_was_configured(tmp_path):
+    trained(tmp_path / "run", plan=hasten.make_plan(accumulation=2))
+    found = Store(tmp_path / "run" / "checkpoints").found()[0].read().states["configuration"]
+    assert (found["batch_size"], found["epochs"], found["plan.accumulation"]["value"]) == (8, 2, 2)
+
+
+def test_a_state_that_no_file_can_hold_is_refused_after_the_first_step(tmp_path):
+    class Strange(torch.optim.SGD):
+        def state_dict(self) -> Any:
+            return {**super().state_dict(), "secret": object()}
+
+    made = job(optimizer=lambda params: Strange(params, lr=0.1))
+    with pytest.raises(Misconfigured, match="which no checkpoint can hold") as caught:
+        trained(tmp_path / "run", made)
+    assert caught.value.where == "run/optimizers/0/secret"
+
+
+# ---- going on
+
+
+def interrupted_after(step: int, **changes: Any) -> hasten.Job:
+    """A job whose loss raises in the step after this one, once."""
+    before = {"calls": 0}
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        before["calls"] += 1
+        value = functional.cross_entropy(model(batch[0]), batch[1])
+        if before["calls"] == step + 1:
+            raise ValueError("as asked for")
+        return value
+
+    return job(loss=loss, **changes)
+
+
+def test_an_exception_of_the_job_is_raised_when_the_last_whole_step_is_saved(tmp_path, whole):
+    with pytest.raises(ValueError, match="as asked for"):
+        trained(tmp_path / "run", interrupted_after(6))
+    assert saved_in(tmp_path / "run") == [6, 1]
+    events = resumed(tmp_path / "run")
+    assert next(event for event in events if isinstance(event, Resumed)).step == 6
+    check_same(tmp_path / "run", whole)
+
+
+def test_an_exception_in_the_middle_of_a_window_takes_back_what_it_drew_and_counted(tmp_path):
+    def batch_normed(made: hasten.Job) -> hasten.Job:
+        model = lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3))  # noqa: E731
+        return replace(made, model=model)
+
+    plan = hasten.make_plan(accumulation=2)
+    trained(tmp_path / "whole", batch_normed(job()), plan=plan)
+    with pytest.raises(ValueError, match="as asked for"):
+        trained(tmp_path / "run", batch_normed(interrupted_after(13)), plan=plan)
+    assert saved_in(tmp_path / "run")[0] == 6
+    resumed(tmp_path / "run", batch_normed(job()))
+    check_same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_an_exception_while_parameters_move_saves_nothing(tmp_path, whole):
+    class Broken(torch.optim.SGD):
+        calls = 0
+
+        def step(self, closure: Any = None) -> None:
+            super().step(closure)
+            Broken.calls += 1
+            if Broken.calls == 6:
+                raise ValueError("half moved")
+
+    with pytest.raises(ValueError, match="half moved"):
+        trained(tmp_path / "run", job(optimizer=lambda params: Broken(params, lr=0.1)), saving=every(2))
+    assert saved_in(tmp_path / "run") == [4, 2]
+
+
+def test_a_complete_run_is_completed_again(tmp_path, whole):
+    before = killed_jobs.trace(whole), killed_jobs.weights(whole)
+    events = resumed(whole)
+    assert saves(events) == []
+    assert (killed_jobs.trace(whole), killed_jobs.weights(whole)) == before
+
+
+def test_weights_that_were_lost_are_made_again(tmp_path, whole):
+    before = killed_jobs.weights(whole)
+    (whole / "model.safetensors").unlink()
+    resumed(whole)
+    assert killed_jobs.weights(whole) == before
+
+
+def test_a_folder_without_a_run_begins_one(tmp_path, whole):
+    events = resumed(tmp_path / "run")
+    assert next(event for event in events if isinstance(event, Resumed)).checkpoint is None
+    check_same(tmp_path / "run", whole)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(Misconfigured, match="no run in it, but other things are, such as thesis"):
+        resumed(tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def damaged(checkpoint: Checkpoint) -> None:
+    path = checkpoint.path / "tensors.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_is_there(tmp_path, whole):
+    trained(tmp_path / "run", saving=every(3))
+    newest, older = Store(tmp_path / "run" / "checkpoints").found()
+    damaged(newest)
+    events = resumed(tmp_path / "run", saving=every(3))
+    begun = next(event for event in events if isinstance(event, Resumed))
+    assert begun.checkpoint == str(older.path)
+    assert str(newest.path) in begun.notices[0]
+    assert "damaged" in begun.notices[0]
+    assert not newest.path.exists()
+    check_same(tmp_path / "run", whole)
+
+
+def test_where_every_checkpoint_is_damaged_the_run_begins_anew_and_says_so(tmp_path, whole):
+    trained(tmp_path / "run", saving=every(3))
+    for each in Store(tmp_path / "run" / "checkpoints").found():
+        damaged(each)
+    begun = next(event for event in resumed(tmp_path / "run") if isinstance(event, Resumed))
+    assert (begun.checkpoint, begun.step, len(begun.notices)) == (None, 0, 2)
+    check_same(tmp_path / "run", whole)
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path, whole):
+    (whole / "checkpoints" / ".step-7.tmp-0123abcd").mkdir()
+    (whole / "checkpoints" / ".step-7.tmp-0123abcd" / "state.json").write_text("{")
+    (whole / ".plan.toml.0123abcd.tmp").write_text("half")
+    resumed(whole)
+    assert not list(whole.rglob(".*"))
+
+
+def test_lines_that_were_logged_after_the_checkpoint_are_not_there_twice(tmp_path, whole):
+    trained(tmp_path / "run", saving=every(3))
+    newest, *_ = Store(tmp_path / "run" / "checkpoints").found()
+    damaged(newest)  # so the run goes back, and logs a step that is in its log already
+    resumed(tmp_path / "run", saving=every(3))
+    steps = [event[0] for event in killed_jobs.trace(tmp_path / "run") if isinstance(event, tuple) and len(event) == 4]
+    assert steps == [*range(1, STEPS + 1)]
+
+
+def test_a_log_that_was_lost_is_told_and_stops_nothing(tmp_path, whole):
+    (whole / "metrics.jsonl").unlink()
+    resumed(whole)
+    (notice, *_) = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert "missing" in notice["text"]
+
+
+# ---- another configuration
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"batch_size": 10}, "batch_size"),
+        ({"seed": 3}, "seed"),
+        ({"clip_norm": 1.0}, "clip_norm"),
+        ({"epochs": 3}, "epochs"),
+    ],
+)
+def test_a_change_of_what_is_trained_is_refused_with_both_values_until_it_is_allowed(whole, changes, key):
+    before = (whole / "metrics.jsonl").read_bytes(), saved_in(whole)
+    with pytest.raises(Misconfigured, match=f"{key}: .* → {changes[key]}") as caught:
+        resumed(whole, job(**changes))
+    assert f"--allow-change {key}" in caught.value.fix
+    assert ((whole / "metrics.jsonl").read_bytes(), saved_in(whole)) == before
+    begun = next(event for event in resumed(whole, job(**changes), allow_change=[key]) if isinstance(event, Resumed))
+    assert any(key in notice and "allowed" in notice for notice in begun.notices)
+
+
+def test_more_epochs_go_on_where_the_run_ended(tmp_path):
+    trained(tmp_path / "whole", job(epochs=3))
+    trained(tmp_path / "run", job(epochs=2))
+    resumed(tmp_path / "run", job(epochs=3), allow_change=["epochs"])
+    assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(tmp_path / "whole")
+
+
+@pytest.mark.trap(38)
+@pytest.mark.parametrize("changes", [{"log_every": 5}, {"plan": hasten.make_plan(loader_workers=1)}])
+def test_a_change_that_trains_the_same_is_accepted_and_told(tmp_path, changes):
+    trained(tmp_path / "run", saving=every(3))
+    damaged(Store(tmp_path / "run" / "checkpoints").found()[0])
+    before = killed_jobs.weights(tmp_path / "run")
+    plan = changes.pop("plan", None)
+    begun = next(e for e in resumed(tmp_path / "run", job(**changes), plan=plan) if isinstance(e, Resumed))
+    assert any("changes nothing that is trained" in notice for notice in begun.notices)
+    assert killed_jobs.weights(tmp_path / "run") == before
+
+
+def test_another_torch_is_told_to_be_able_to_differ(whole, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "9.9.9")
+    begun = next(event for event in resumed(whole) if isinstance(event, Resumed))
+    assert any("torch:" in notice and "last bits" in notice for notice in begun.notices)
+
+
+# ---- a disk that refuses
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """Let saves fail, by their number from 1 on."""
+
+    def refuse(numbers: set[int], code: int = errno.ENOSPC) -> None:
+        count, write = {"saves": 0}, Store.save
+
+        def save(self: Store, contents: Any) -> Checkpoint:
+            count["saves"] += 1
+            if count["saves"] in numbers:
+                raise StorageFailed(os.strerror(code), where=str(self.folder), fix="free space on this disk")
+            return write(self, contents)
+
+        monkeypatch.setattr(Store, "save", save)
+
+    return refuse
+
+
+def test_a_full_disk_is_told_and_the_training_goes_on(tmp_path, whole, refusing):
+    refusing({2, 3})
+    events = trained(tmp_path / "run", saving=every(2))
+    told = [text for text in notices(events) if "could not be saved" in text]
+    assert [("step 4" in told[0]), ("step 6" in told[1]), len(told)] == [True, True, 2]
+    assert [step for step, _ in saves(events)] == [2, 8, 10]
+    assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(whole)
+
+
+def test_three_failures_in_a_row_end_the_run_and_leave_what_was_saved(tmp_path, refusing):
+    refusing({2, 3, 4})
+    with pytest.raises(StorageFailed, match="3 checkpoints in a row") as caught:
+        trained(tmp_path / "run", saving=every(2))
+    assert caught.value.exit_code == 15
+    (checkpoint,) = Store(tmp_path / "run" / "checkpoints").found()
+    assert checkpoint.verify().step == 2
+
+
+def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
+    def usage(path: Any) -> Any:
+        return type("Usage", (), {"free": 500})
+
+    monkeypatch.setattr(run_folder.shutil, "disk_usage", usage)
+    with pytest.raises(StorageFailed, match="500 B are free") as caught:
+        trained(tmp_path / "run")
+    assert caught.value.exit_code == 15
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_lines_that_the_disk_refuses_wait_and_are_all_there_in_the_end(tmp_path, whole, monkeypatch):
+    from hasten.checkpoint.files import GrowingFile
+
+    calls, add = {"lines": 0}, GrowingFile.add_line
+
+    def add_line(self: GrowingFile, line: bytes) -> None:
+        calls["lines"] += 1
+        if calls["lines"] in (4, 5):
+            raise StorageFailed("no space left", where="metrics.jsonl", fix="free space")
+        add(self, line)
+
+    monkeypatch.setattr(GrowingFile, "add_line", add_line)
+    trained(tmp_path / "run")
+    check_same(tmp_path / "run", whole)
+
+
+# ---- one run in a folder
+
+
+def test_a_folder_in_which_a_run_trains_is_refused_to_another(tmp_path):
+    refused: list[str] = []
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not refused:
+            with pytest.raises(Misconfigured, match=f"process {os.getpid()}") as caught:
+                resumed(tmp_path / "run")
+            refused.append(caught.value.what)
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    trained(tmp_path / "run", job(loss=loss))
+    assert refused
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_bad_sample_ends_a_run_that_is_saved_up_to_it(tmp_path):
+    class Rows(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 30:
+                raise OSError(errno.EIO, "unreadable")
+            return torch.zeros(6), torch.tensor(0)
+
+    with pytest.raises(DataFailed, match="sample 30"):
+        trained(tmp_path / "run", job(train=Rows(), shuffle=False))
+    assert saved_in(tmp_path / "run")[0] == 3
