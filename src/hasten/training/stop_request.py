@@ -26,7 +26,7 @@ from hasten.errors import INTERRUPTED, TERMINATED, Terminated
 
 LEAVING_SECONDS = 1.0  # after the second Ctrl-C, for everything to be closed in good order
 MARGIN_SECONDS = 1.0  # before the time of grace ends
-_ONE_CTRL_C_SECONDS = 0.2  # a terminal and a program in between may both send it
+ONE_CTRL_C_SECONDS = 0.2  # a terminal and a program in between may both send it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,7 +63,7 @@ class StopRequest:
         """Take in how often Ctrl-C was pressed; SIGTERM that comes again says no more than before."""
         if number == signal.SIGINT:
             now = time.monotonic()
-            self.twice |= self._interrupted_at > 0 and now - self._interrupted_at > _ONE_CTRL_C_SECONDS
+            self.twice |= self._interrupted_at > 0 and now - self._interrupted_at > ONE_CTRL_C_SECONDS
             self._interrupted_at = self._interrupted_at or now
 
 

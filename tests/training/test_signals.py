@@ -1,0 +1,317 @@
+"""SIGINT and SIGTERM: saved at the next step, or out at once; and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from torch import Tensor, nn
+from torch.nn import functional
+
+import dying
+import hasten
+import killed_jobs
+from hasten.checkpoint.store import Store
+from hasten.errors import INTERRUPTED, TERMINATED, Terminated
+from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest
+from support import small_job
+
+# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+    pytest.mark.trap(37),
+]
+
+Loss = Callable[[nn.Module, Any], Tensor]
+
+
+def entropy(model: nn.Module, batch: Any) -> Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def at_call(number: int, act: Callable[[], None]) -> Loss:
+    """A loss that does something in one of its calls."""
+    calls = {"made": 0}
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        calls["made"] += 1
+        if calls["made"] == number:
+            act()
+        return entropy(model, batch)
+
+    return loss
+
+
+def sent(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def job(loss: Loss = entropy, **changes: Any) -> hasten.Job:
+    fields: dict[str, Any] = {"loss": loss, "log_every": 1, "epochs": 4}
+    return small_job(**(fields | changes))
+
+
+def train(folder: Path, made: hasten.Job, **options: Any) -> None:
+    hasten.resume(made, run_dir=folder, receivers=[], **options)
+
+
+def newest(folder: Path) -> int:
+    """The step of the newest checkpoint, which is whole."""
+    checkpoint = Store(folder / "checkpoints").found()[0]
+    checkpoint.verify()
+    return checkpoint.step
+
+
+@pytest.fixture
+def hearing(interruptible: None) -> None:
+    """Also where the shell that started the tests lets what runs behind it ignore interrupts."""
+
+
+@pytest.mark.usefixtures("hearing")
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number, raised):
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train(tmp_path / "run", job(at_call(7, sent(number))))
+    assert caught.type is raised
+    assert newest(tmp_path / "run") == 7
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    train(tmp_path / "run", job())
+    train(tmp_path / "whole", job())
+    assert killed_jobs.trace(tmp_path / "run") == killed_jobs.trace(tmp_path / "whole")
+    assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("hearing")
+@pytest.mark.parametrize("evaluate_every", [None, 3])
+def test_a_signal_in_an_evaluation_gives_it_up_and_it_is_made_again(tmp_path, evaluate_every):
+    valid = small_job().train
+
+    def judged(asked: Callable[[], None]) -> hasten.Job:
+        def loss(model: nn.Module, batch: Any) -> Tensor:
+            if not model.training:
+                asked()
+            return entropy(model, batch)
+
+        return job(loss, valid=valid, evaluate_every=evaluate_every)
+
+    asks = iter([lambda: None, sent(signal.SIGTERM)])
+    with pytest.raises(Terminated):
+        train(tmp_path / "run", judged(lambda: next(asks, lambda: None)()))
+    assert newest(tmp_path / "run") == (evaluate_every or 5)
+    train(tmp_path / "run", judged(lambda: None))
+    train(tmp_path / "whole", judged(lambda: None))
+    assert killed_jobs.trace(tmp_path / "run") == killed_jobs.trace(tmp_path / "whole")
+
+
+def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_one_before_stands(tmp_path, monkeypatch):
+    from hasten.training.saver import Saver
+
+    poll = Saver.poll
+
+    def slow(self: Saver) -> None:
+        poll(self)
+        self.save_seconds = 100.0
+
+    monkeypatch.setattr(Saver, "poll", slow)
+    with pytest.raises(Terminated):
+        saving = hasten.Saving(every_steps=4, grace_seconds=30)
+        train(tmp_path / "run", job(at_call(7, sent(signal.SIGTERM))), saving=saving)
+    assert newest(tmp_path / "run") == 4
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert "the last took 100.0 s" in lines[-1]["text"]
+
+
+def test_a_person_who_waits_has_no_time_of_grace():
+    request = StopRequest(grace_seconds=30)
+    request.ask(signal.SIGINT)
+    assert (request.seconds_left, request.exit_code) == (None, INTERRUPTED)
+    request.ask(signal.SIGTERM)
+    assert request.seconds_left is not None
+    assert (request.seconds_left <= 29, request.exit_code) == (True, TERMINATED)
+
+
+def test_the_same_ctrl_c_that_comes_by_two_ways_is_one_and_sigterm_twice_is_no_hurry(monkeypatch):
+    now = {"seconds": 100.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
+    request = StopRequest(grace_seconds=30)
+    for passed, number, twice in [(0, 15, False), (5, 15, False), (0, 2, False), (0.05, 2, False), (0.5, 2, True)]:
+        now["seconds"] += passed
+        request.count(number)
+        assert request.twice is twice
+
+
+# ---- processes of their own
+
+
+PROGRAM = """
+import json, os, sys, time
+from pathlib import Path
+sys.path[:] = json.loads(sys.argv[1])
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from hasten.cli import main
+sys.argv = ["hasten", *sys.argv[2:]]
+main()
+"""
+
+JOBS = '''
+import os, sys, time
+import torch
+from torch import nn
+from torch.nn import functional
+from support import small_job
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        return torch.zeros(6), torch.tensor(0)
+
+def told(text):
+    print(text, flush=True)
+
+def stuck():
+    """Its second step is one that no exception reaches: a wait in the system that goes on when a signal came."""
+    calls = []
+    def loss(model, batch):
+        calls.append(1)
+        if len(calls) == 2:
+            told("it hangs")
+            import ctypes
+            libc = ctypes.CDLL(None)
+            while True:
+                libc.pause()
+        return functional.cross_entropy(model(batch[0]), batch[1])
+    return small_job(loss=loss)
+
+def working():
+    """With worker processes, and steps that last."""
+    calls = []
+    def loss(model, batch):
+        calls.append(1)
+        if len(calls) == 3:
+            told("it works")
+        torch.mm(torch.zeros(400, 400), torch.zeros(400, 400))
+        return functional.cross_entropy(model(batch[0]), batch[1])
+    loader = torch.utils.data.DataLoader(Slow(), batch_size=4, num_workers=2)
+    return small_job(loss=loss, train=loader, batch_size=None, epochs=1000)
+'''
+
+
+def begun(folder: Path, function: str, *options: str) -> subprocess.Popen[str]:
+    (folder / "jobs_of_signals.py").write_text(JOBS)
+    arguments = ["train", "jobs_of_signals.py:" + function, "--run-dir", "run", *options]
+    path = [str(Path(__file__).parent.parent), *sys.path]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps(path), *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def until_it_says(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if text in line:
+            return
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+def until_it_warns(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError("it ended without a word")
+
+
+def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
+    process = begun(tmp_path, "stuck")
+    until_it_says(process, "it hangs")
+    os.killpg(process.pid, signal.SIGINT)
+    until_it_warns(process, "Ctrl-C once more ends without saving")
+    select.select([], [], [], 2 * ONE_CTRL_C_SECONDS)  # as a person takes to press it again
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate()
+    assert process.returncode == INTERRUPTED
+    assert newest(tmp_path / "run") == 1
+
+
+def test_a_process_that_hangs_goes_by_itself_before_its_time_of_grace_is_over(tmp_path):
+    process = begun(tmp_path, "stuck", "--grace", "1.5")
+    until_it_says(process, "it hangs")
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate()
+    assert process.returncode == TERMINATED
+    assert "ending without a new checkpoint" in error
+    assert newest(tmp_path / "run") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):
+    process = begun(tmp_path, "working")
+    until_it_says(process, "it works")
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    os.killpg(process.pid, number)
+    _, error = process.communicate()
+    assert process.returncode == 128 + number
+    step = newest(tmp_path / "run")
+    assert step >= 3
+    last = error.strip().splitlines()[-1]
+    assert f"step {step} is saved and verified in run/checkpoints/step-{step}; go on with  hasten train" in last
+    psutil.wait_procs(family)
+    assert not [each for each in family if each.is_running()]
+
+
+# ---- many times
+
+
+def ended_by_sigterm(folder: Path, seconds: float) -> bool:
+    """Train in a child that is told to end at an instant; False when it was faster."""
+
+    def work() -> None:
+        try:
+            killed_jobs.train("dropout perceptron", folder, epochs=40)
+        except Terminated:
+            os._exit(TERMINATED)
+
+    child = killed_jobs.begun(work)
+    ends = os.pidfd_open(child)
+    faster = select.select([ends], [], [], seconds)[0]
+    os.close(ends)
+    if not faster:
+        os.kill(child, signal.SIGTERM)
+    return not dying.ended(child, but=TERMINATED)
+
+
+def check_sigterm(folder: Path, chance: random.Random) -> None:
+    """Whatever it hit, the step that was logged last is the one that is saved."""
+    while not ended_by_sigterm(folder, chance.uniform(0.3, 1.5)):
+        pass
+    logged = [event[0] for event in killed_jobs.trace(folder) if isinstance(event, tuple)]
+    assert newest(folder) == logged[-1]
+    assert not list(folder.rglob(".*"))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("turn", range(10))
+def test_a_hundred_sigterms_save_a_hundred_times(tmp_path, turn):
+    killed_jobs.train("dropout perceptron", tmp_path / "warm")  # so that what is forked finds all of torch loaded
+    for number in range(10):
+        check_sigterm(tmp_path / f"run-{number}", random.Random(f"{turn} {number}"))
