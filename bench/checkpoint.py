@@ -1,0 +1,84 @@
+"""Saving a training state of 1 GiB: hasten's checkpoint, torch.save, torch.distributed.checkpoint, safetensors.
+
+    pip install -e ".[bench]"
+    python -m bench.checkpoint            # a quarter of an hour; nothing else may run; writes a record
+    python -m bench.checkpoint --quick    # a minute; shows that it works, and judges nothing
+
+A step is one save and the removal of the one before. hasten's is whole or not at all after a power cut and has a digest
+of every byte; of the others, those called "forced" are at least on the disk.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.arms import Arm, Protocol, run_arms
+from bench.checkpoint_arms import GIB, KINDS
+from bench.judging import conclude, controlled, middle_seconds
+from bench.options import parser_of
+from bench.record import Record, Target
+
+from hasten.measure.paired import Window, compare
+
+ARMS = Path(__file__).resolve().with_name("checkpoint_arms.py")
+BASELINE, OURS = "torch.save", "hasten"
+
+# Fixed before the first run: hasten's seconds for each one of the other's, at most.
+MOST = (("torch.save", 1.10), ("torch.save, forced", 1.10))
+
+
+def main() -> None:
+    parser = parser_of("checkpoint", __doc__)
+    parser.add_argument("--folder", type=Path, default=None, help="on the disk to write to; the system's temporary one")
+    options = parser.parse_args()
+    if options.quick:
+        size, protocol = GIB // 64, Protocol(rounds=12, steps=50, warmup_steps=2)
+    else:
+        size, protocol = GIB, Protocol(rounds=14, steps=5, warmup_steps=2)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        arms = [
+            Arm(name=name, entry=f"{ARMS}:arm", arguments={"kind": name, "folder": folder, "bytes": size})
+            for name in (*KINDS, OURS)
+        ]
+        itself = controlled(arms[-1], protocol)
+        measured = run_arms(arms, protocol)
+    comparisons = [
+        compare(measured.windows, baseline=BASELINE, challenger=arm.name) for arm in arms if arm.name != BASELINE
+    ]
+    for found in comparisons:
+        print(f"{found.challenger:30} {found.speedup}")
+    seconds = {arm.name: middle_seconds(measured.windows, arm.name) for arm in arms}
+    record = Record(
+        what="checkpoint",
+        claim=f"One save of a training state of {size / GIB:.3g} GiB and the removal of the one before",
+        command="python -m bench.checkpoint",
+        protocol=protocol,
+        control=itself,
+        comparisons=comparisons,
+        measured=measured,
+        targets=judged(measured.windows),
+        packages=("safetensors",),
+        findings={"seconds": seconds},
+        remarks=[
+            *(f"{name}: {each:.3f} s, {size / each / 1e9:.2f} GB/s" for name, each in seconds.items()),
+            "hasten, torch.distributed.checkpoint and the arms called forced have the data on the disk when they "
+            "return; torch.save and safetensors have it in the system's cache, and would lose it in a power cut",
+        ],
+    )
+    conclude(record, None if options.quick else options.records)
+
+
+def judged(windows: Sequence[Window]) -> list[Target]:
+    """Ratios of seconds: above 1, hasten takes longer."""
+    found: list[Target] = []
+    for other, bound in MOST:
+        ratio = compare(windows, baseline=OURS, challenger=other).speedup
+        name = f"{OURS}: seconds for each one of {other}"
+        found.append(Target(name=name, bound=bound, at_most=True, low=ratio.low, value=ratio.ratio, high=ratio.high))
+    return found
+
+
+if __name__ == "__main__":
+    main()
