@@ -1,5 +1,6 @@
 """Tests decide the same way everywhere: one compute thread, fixed seeds, no deadlines, examples that do not change."""
 
+import gc
 import multiprocessing
 import signal
 import sys
@@ -8,8 +9,13 @@ import hypothesis
 import pytest
 import torch
 
+from hasten.tune.nursery import nursery
+
 hypothesis.settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("deterministic")
+
+# Of many processes that begin as new ones, most of the time goes to loading these: the forkserver loads them once.
+multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchmetrics"])
 
 
 def pytest_collection_modifyitems(items):
@@ -18,6 +24,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs an accelerator"))
+
+
+def pytest_collection_finish():
+    """All that is there now stays to the end; left to the collector, each gc.collect() of a test would walk it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,6 +66,14 @@ def other_start(request):
     multiprocessing.set_start_method(request.param, force=True)
     yield request.param
     multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.fixture(scope="session")
+def kept_nursery():
+    """Holds what arms are copied from: it lives as long as somebody does, and loading torch takes it seconds."""
+    kept = [nursery()]
+    yield kept
+    kept[0].close()
 
 
 @pytest.fixture

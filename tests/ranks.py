@@ -14,12 +14,25 @@ import torch.multiprocessing as multiprocessing
 
 
 def on_ranks(size: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """function(*arguments) on `size` ranks of one process group; what each returned, by rank."""
-    multiprocessing.spawn(_on_one_rank, (size, str(folder), function, arguments), nprocs=size)
+    """function(*arguments) on `size` ranks of one process group; what each returned, by rank.
+
+    They are copies of the forkserver, which has loaded torch for all of them (conftest.py).
+    """
+    given = (size, str(folder), dict(os.environ), function, arguments)
+    multiprocessing.start_processes(_on_one_rank, given, nprocs=size, start_method="forkserver")
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=True) for rank in range(size)]
 
 
-def _on_one_rank(rank: int, size: int, folder: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _on_one_rank(
+    rank: int,
+    size: int,
+    folder: str,
+    environment: dict[str, str],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    os.environ.clear()  # of the forkserver: as it was when that began
+    os.environ.update(environment)
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)

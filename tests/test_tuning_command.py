@@ -17,6 +17,7 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look
+from hasten.tune.nursery import Nursery, nursery
 from hasten.tune.search import Found
 from report_samples import sample_records
 
@@ -38,9 +39,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def torch_loaded_once(kept_nursery: list[Nursery], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many commands, each of which would load it and end what has."""
+    kept_nursery[:] = [nursery()]
+    monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
+
+
 def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
+    loading = nursery()
     code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
     assert code == 0
+    assert not loading.lives  # the command ends it, whoever else has wanted one
     assert "this job would take " in out
     assert f"hasten train {CLOCKED}:job --plan plan.toml" in out
     assert "the same job again" in err
@@ -53,6 +63,7 @@ def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leave
     assert {Surveyed, Confirmed} <= kinds
 
 
+@pytest.mark.usefixtures("torch_loaded_once")
 def test_a_machine_is_answered_with_one_json_object(here: Path):
     code, out, _ = ran(f"{CLOCKED}:job", "--allow", "bits", "--json", "--output", "other.toml")
     answer = json.loads(out)
@@ -111,6 +122,7 @@ def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path
     assert sorted(here.iterdir()) == before
 
 
+@pytest.mark.usefixtures("torch_loaded_once")
 @pytest.mark.parametrize(
     ("function", "code", "says"),
     [

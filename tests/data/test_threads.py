@@ -372,6 +372,7 @@ def test_threads_that_hang_are_waited_for_together_not_one_after_the_other(monke
 
 
 LEFT_OPEN = """
+import os, sys
 import torch
 from hasten.data.threads import Threads
 
@@ -380,6 +381,12 @@ def read(request):
         torch.randn(600, 600) @ torch.randn(600, 600)
     return request
 
+for _ in range(5):  # each in a copy, which ends as a process does that has loaded torch itself
+    if (copy := os.fork()) == 0:
+        break
+    assert os.waitpid(copy, 0)[1] == 0
+else:
+    sys.exit(0)
 threads = Threads(read, 4, 2, lambda: 60.0)
 answers = threads.answers(iter(range(10**6)))
 print(next(answers), next(answers))
@@ -387,6 +394,7 @@ print(next(answers), next(answers))
 
 
 def test_a_process_that_ends_without_closing_its_loader_ends_well():
-    for _ in range(5):
-        done = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n", "")
+    # torch's own threads exist where it copies itself; Python says so from 3.12 on.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", LEFT_OPEN]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1\n" * 5, "")

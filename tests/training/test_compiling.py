@@ -28,7 +28,10 @@ def fresh_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
         monkeypatch.delenv(variable)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     torch._dynamo.reset()
-    with torch._inductor.config.patch(compile_threads=1):  # a pool of compiling processes costs more than it gives here
+    # For two small graphs none of these is worth its cost: a pool of compiling processes, headers that are compiled
+    # beforehand, and trying out which vectors the processor has.
+    sparing = {"compile_threads": 1, "cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": False}
+    with torch._inductor.config.patch(sparing):
         yield
     torch._dynamo.reset()
 

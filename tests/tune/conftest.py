@@ -1,16 +1,14 @@
-"""Loading torch once for all arms of all tests, as one search does it for all of its own; and what tests plant."""
+"""Loading torch once for the arms of all tests, as one search does it for all of its own; and what tests plant."""
 
 import pytest
 
 from hasten.tune.nursery import nursery
 
 
-@pytest.fixture(autouse=True, scope="session")
-def kept_nursery():
-    """The one that is shared. A test that ends it puts another one in its place."""
-    kept = [nursery()]
-    yield kept
-    kept[0].close()
+@pytest.fixture(autouse=True)
+def _arms_are_copied_from_one_process(kept_nursery):
+    """A test that ends it makes the next one begin another."""
+    kept_nursery[:] = [nursery()]
 
 
 @pytest.fixture

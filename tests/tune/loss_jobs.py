@@ -137,11 +137,15 @@ def noted() -> hasten.Job:
 
 
 def interrupting() -> hasten.Job:
-    """Interrupts the process of HASTEN_TEST_PROCESS as the planned arm trains with the seed of HASTEN_TEST_SEED."""
+    """Interrupts the process of HASTEN_TEST_PROCESS as the planned arm trains with the seed of HASTEN_TEST_SEED.
+
+    Once, as somebody does at a keyboard: a second interrupt would end what the first one has made it say.
+    """
+    processes = [int(os.environ["HASTEN_TEST_PROCESS"])]
 
     def loss(model: nn.Module, batch: Any) -> hasten.Loss:
-        if is_planned(model, batch) and torch.initial_seed() == int(os.environ["HASTEN_TEST_SEED"]):
-            os.kill(int(os.environ["HASTEN_TEST_PROCESS"]), signal.SIGINT)
+        if processes and is_planned(model, batch) and torch.initial_seed() == int(os.environ["HASTEN_TEST_SEED"]):
+            os.kill(processes.pop(), signal.SIGINT)
         return summed(model, batch)
 
     return job(loss=loss)
