@@ -40,14 +40,6 @@ LINES_OF_A_MODULE = 400
 LINES_OF_A_TECHNIQUE = 150
 LINES_OF_A_FUNCTION = 60
 
-REFUSED_CALLS = {
-    "pickle.load": "runs whatever the file says",
-    "pickle.loads": "runs whatever the bytes say",
-    "pickle.Unpickler": "runs whatever the file says",
-    "yaml.load": "can build any object; yaml.safe_load cannot",
-    "os.system": "goes through a shell; give subprocess.run a list",
-    "os.popen": "goes through a shell; give subprocess.run a list",
-}
 WRITING_CALLS = {
     "os": "open fdopen rename renames replace remove unlink truncate link symlink mkdir makedirs rmdir removedirs",
     "shutil": "copy copy2 copyfile copyfileobj copytree move rmtree make_archive",
@@ -105,7 +97,7 @@ class Source:
                     found[alias.asname or first] = alias.name if alias.asname else first
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
-                    found[alias.asname or alias.name] = f"{_origin(self, node)}.{alias.name}"
+                    found[alias.asname or alias.name] = f"{origin(self, node)}.{alias.name}"
         return found
 
 
@@ -132,7 +124,7 @@ def imports(source: Source) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{_origin(source, node)}.{alias.name}" for alias in node.names]
+            names = [f"{origin(source, node)}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Call) and called(source, node) in ("importlib.import_module", "__import__"):
             names = [item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
         else:
@@ -181,27 +173,6 @@ def check_docstring(source: Source) -> Iterator[Fault]:
     """Every module says what it is for."""
     if not (ast.get_docstring(source.tree) or "").strip():
         yield Fault(source, 1, "has no module docstring")
-
-
-def check_refused(source: Source) -> Iterator[Fault]:
-    """Nothing loads code from a file, passes through a shell or swallows an error."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call):
-            name = called(source, node)
-            if name in REFUSED_CALLS:
-                yield Fault(source, node.lineno, f"{name} {REFUSED_CALLS[name]}")
-            if name == "contextlib.suppress" and any(_is_broad(source, item) for item in node.args):
-                yield Fault(source, node.lineno, "suppresses every error; name the one that is expected")
-            for keyword in node.keywords:
-                if keyword.arg == "weights_only" and not _is_constant(keyword.value, True):
-                    yield Fault(source, node.lineno, "weights_only must be True: anything else runs what the file says")
-                if keyword.arg == "shell" and not _is_constant(keyword.value, False):
-                    yield Fault(source, node.lineno, "goes through a shell; give a list of arguments")
-        elif isinstance(node, ast.ExceptHandler):
-            if node.type is None:
-                yield Fault(source, node.lineno, "a bare except also catches KeyboardInterrupt; name the error")
-            elif _is_broad(source, node.type) and all(_does_nothing(statement) for statement in node.body):
-                yield Fault(source, node.lineno, "swallows every error; name the one that is expected")
 
 
 def check_writes(source: Source) -> Iterator[Fault]:
@@ -273,10 +244,10 @@ def traps(source: Source) -> set[int]:
 
 def called(source: Source, call: ast.Call) -> str:
     """The dotted name of what is called, with imported names resolved; empty for what has no such name."""
-    return _dotted(source, call.func)
+    return dotted(source, call.func)
 
 
-def _dotted(source: Source, node: ast.expr) -> str:
+def dotted(source: Source, node: ast.expr) -> str:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -286,7 +257,7 @@ def _dotted(source: Source, node: ast.expr) -> str:
     return ".".join([source.names.get(node.id, node.id), *reversed(parts)]).removeprefix("builtins.")
 
 
-def _origin(source: Source, node: ast.ImportFrom) -> str:
+def origin(source: Source, node: ast.ImportFrom) -> str:
     """The module that a from-import takes its names from, relative ones resolved."""
     if not node.level:
         return node.module or ""
@@ -303,20 +274,6 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
 
 def _is_name(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
-
-
-def _is_constant(node: ast.expr, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value is value
-
-
-def _is_broad(source: Source, node: ast.expr) -> bool:
-    members = node.elts if isinstance(node, ast.Tuple) else [node]
-    return any(_dotted(source, member) in ("Exception", "BaseException") for member in members)
-
-
-def _does_nothing(statement: ast.stmt) -> bool:
-    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return constant or isinstance(statement, ast.Pass | ast.Continue | ast.Break)
 
 
 def _opens_for_writing(call: ast.Call, name: str, method: str) -> bool:

@@ -90,10 +90,12 @@ def test_commands_and_options_change_only_on_purpose():
         name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
     } == {
         "train": [
-            *("job", "--plan", "--run-dir", "--resume", "--allow-change"),
+            *("job", "--plan", "--weights", "--run-dir", "--resume", "--allow-change"),
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
             *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
         ],
+        "checkpoints": ["run", "--json"],
+        "export": ["run", "--output", "-o", "--step"],
         "techniques": [],
         "explain": ["name"],
         "schedule": ["job", "--plan", "--png", "--range-test"],
@@ -156,6 +158,45 @@ def test_options_replace_fields_of_the_job(here: Path):
     assert (events[0]["batch_size"], events[0]["total_steps"], events[-1]["steps"]) == (4, 3, 3)
 
 
+def test_a_run_can_begin_with_the_weights_of_another(here: Path):
+    assert ran("train", "jobs_of_tests.py:job", "--max-steps", "1")[0] == 0
+    assert ran("export", "runs/job-1", "-o", "first.safetensors")[0] == 0
+    code, shown, _ = ran("train", "jobs_of_tests.py:job", "--max-steps", "1", "--weights", "first.safetensors")
+    assert code == 0
+    assert f"note: begun with the weights of {here / 'first.safetensors'}: 2 tensors, 84 B\n" in shown
+    assert (here / "runs" / "job-2" / "initial_weights.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "fix"),
+    [
+        (["--weights", "a.pt", "--resume"], "a run that goes on has weights of its own", "leave it out"),
+        (["--weights", "a.pt"], "a.pt: there is no such file", "check the path"),
+        (["--weights", "file.h5"], "no file of weights is called .h5", ".safetensors"),
+    ],
+)
+def test_weights_that_cannot_be_taken_are_refused_before_the_job_is_loaded(
+    here: Path, given: list[str], says: str, fix: str
+):
+    (here / "jobs_of_tests.py").write_text("raise AssertionError('the job was loaded')")
+    (here / "file.h5").write_text("")
+    code, _, error = ran("train", "jobs_of_tests.py:job", *given)
+    assert code == 2
+    assert says in error
+    assert fix in error
+    assert not (here / "runs").exists()
+
+
+def test_weights_of_another_model_leave_no_folder(here: Path):
+    import torch
+
+    torch.save({"other": torch.zeros(1)}, here / "a.pt")
+    code, _, error = ran("train", "jobs_of_tests.py:job", "--weights", "a.pt")
+    assert code == 2
+    assert "2 are missing: bias, weight; 1 is unknown to the model: other" in error
+    assert not list((here / "runs").iterdir())
+
+
 def test_every_run_gets_a_folder_of_its_own(here: Path):
     for _ in range(2):
         assert ran("train", "jobs_of_tests.py:job", "--max-steps", "1")[0] == 0
@@ -208,6 +249,7 @@ def test_a_failure_is_one_block_with_its_exit_code(here: Path, arguments: list[s
     assert not CONTROL_CODE.search(error)
 
 
+@pytest.mark.fault("user exception")
 def test_a_failure_of_the_users_code_shows_their_lines_and_none_of_ours_above_them(here: Path):
     _, _, error = ran("train", "jobs_of_tests.py:faulty")
     first = error.splitlines()[0]
@@ -233,6 +275,7 @@ def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.fault("SIGINT once / twice")
 def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     # A process in the background of a shell is born deaf to this signal.
     hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -246,6 +289,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 
 
+@pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
     done = apart("-m", "hasten", "train", "jobs_of_tests.py:terminated")
     assert signal.SIGTERM + 128 == done.returncode == 143

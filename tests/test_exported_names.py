@@ -29,6 +29,7 @@ NAMES = [
     "make_plan",
     "prepare",
     "read_plan",
+    "read_weights",
     "resume",
     "supervised",
     "train",

@@ -1,4 +1,4 @@
-"""hasten prove loss: what it shows, what it answers, and how it ends."""
+"""hasten prove: what it shows, what it answers, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import forked_runs
 from hasten import errors
-from hasten.cli import app
+from hasten.cli import app, proven_resume
 from hasten.cli.proven_beside import add_losses
 from hasten.cli.proving import distances
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
@@ -22,11 +23,14 @@ from hasten.facts.choice import Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
 from hasten.measure.curves import Criterion
+from hasten.measure.same_runs import Extent
 from hasten.tune.arms import Arms
+from hasten.tune.kill_instants import Pace, Phase
 from hasten.tune.look import look_at
 from hasten.tune.loss_proof import judged
 from hasten.tune.nursery import nursery
 from hasten.tune.pairs import Pair, Trained
+from hasten.tune.resume_proof import Kill, ResumeProof
 from report_samples import sample_records
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -41,7 +45,8 @@ def torch_loaded_once():
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with jobs and plans, and the present one while the test runs."""
-    shutil.copy(Path(__file__).with_name("tune") / "loss_jobs.py", tmp_path)
+    for jobs in ("loss_jobs.py", "resumed_jobs.py"):
+        shutil.copy(Path(__file__).with_name("tune") / jobs, tmp_path)
     (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
     (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
     monkeypatch.chdir(tmp_path)
@@ -50,7 +55,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ran(*arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of hasten prove loss."""
-    result = CliRunner().invoke(app, ["prove", "loss", *arguments])
+    return ran_proof("loss", *arguments)
+
+
+def ran_proof(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["prove", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
@@ -64,7 +73,9 @@ def test_options_change_only_on_purpose():
     prove = typer.main.get_command(app).commands["prove"]  # type: ignore[attr-defined]
     options = [option for item in prove.commands["loss"].params for option in item.opts]
     assert options == ["job", "--plan", "--pairs", "--margin", "--metric", "--steps", "--seeds", "--json"]
-    assert list(prove.commands) == ["loss"]
+    options = [option for item in prove.commands["resume"].params for option in item.opts]
+    assert options == ["job", "--plan", "--kills", "--steps", "--seed", "--json"]
+    assert list(prove.commands) == ["loss", "resume"]
 
 
 def test_equal_arms_are_shown_pair_by_pair_and_the_plan_is_offered(here: Path):
@@ -215,8 +226,9 @@ def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Pat
     assert add_losses(replace(proof, interrupt=KeyboardInterrupt()), tmp_path, tmp_path / "plan.toml") == ""
 
 
-def test_the_help_lists_every_exit_code_that_is_no_error():
-    shown = " ".join(CliRunner().invoke(app, ["prove", "loss", "--help"]).stdout.split())
+@pytest.mark.parametrize("proof", ["loss", "resume"])
+def test_the_help_lists_every_exit_code_that_is_no_error(proof: str):
+    shown = " ".join(ran_proof(proof, "--help")[1].split())
     for code in (HARMED, NOT_PROVEN, INTERRUPTED, TERMINATED):
         assert f" {code}, " in shown
         assert re.search(rf"^\w+ +{code} ", errors.__doc__ or "", re.MULTILINE)
@@ -224,3 +236,99 @@ def test_the_help_lists_every_exit_code_that_is_no_error():
 
 def trained(*losses: float) -> Trained:
     return Trained(losses=losses, results={"loss": losses[-1]})
+
+
+# ── hasten prove resume ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Processes begin as copies of this one: in a tenth of the time."""
+    monkeypatch.setattr("hasten.tune.run_process.interpreter", lambda program: forked_runs.begin)
+    return here
+
+
+fork_warned = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def test_a_killed_run_goes_on_exactly_in_processes_as_the_command_begins_them(here: Path):
+    code, shown, error = ran_proof("resume", "resumed_jobs.py:job", "--kills", "1", "--steps", "40")
+    assert (code, CONTROL_CODE.search(shown)) == (0, None)
+    assert re.search(r"trained +40 steps of the planned 56, \d.* each, saved every 3\n", shown)
+    assert re.search(r"killed +once( in \d runs)?: 1 while it (trained|saved)\n", shown)
+    assert re.search(r"compared +45 lines of the log; a checkpoint of \d+ tensors", shown)
+    assert "verdict   bit-exact: killed and resumed once, the run is the one that nobody disturbed" in shown
+    assert re.search(r"kill 1 of 1, at step \d+, while it (trained|saved): ", error)
+    assert last_line(shown) == "next      hasten train resumed_jobs.py:job"
+
+
+@fork_warned
+def test_a_run_that_does_not_go_on_exactly_has_the_code_of_harm_and_what_to_do(forking: Path):
+    asked = ("--kills", "6", "--steps", "30")
+    code, shown, _ = ran_proof("resume", "resumed_jobs.py:counting", *asked)
+    assert code == HARMED
+    number = r"-?\d\.\S+ \(-?0x1\.[0-9a-f]+p[+-]\d+\)"
+    assert re.search(
+        rf"verdict +not exact after .* in a process that had gone on from step (\d+): at step (\d+) loss is {number}, "
+        rf"and should be {number}\. A second run that nobody disturbed is the same as the first",
+        shown,
+    )
+    assert "register_buffer" in shown
+    assert last_line(shown) == "next      hasten prove resume resumed_jobs.py:counting --kills 6 --steps 30"
+
+
+@fork_warned
+def test_a_job_that_differs_from_itself_answers_so_to_a_program(forking: Path):
+    asked = ("--kills", "2", "--steps", "10", "--seed", "3", "--json")
+    code, shown, _ = ran_proof("resume", "resumed_jobs.py:another_each_time", *asked)
+    found = json.loads(shown)
+    assert code == NOT_PROVEN
+    assert (found["verdict"], found["wanted"], found["steps"]) == ("not deterministic", 2, 10)
+    assert found["itself"]["step"] == 1
+    assert float.fromhex(found["difference"]["expected_hex"]) == float(found["difference"]["expected"])
+    assert [kill["phase"] in ("training", "saving") for kill in found["kills"]] == [True]
+    assert "two runs that nobody disturbed are not the same either" in found["sentence"]
+    again = "hasten prove resume resumed_jobs.py:another_each_time --kills 2 --steps 10 --seed 3"
+    assert found["next"] == again
+
+
+@fork_warned
+def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
+    code, shown, error = ran_proof("resume", "resumed_jobs.py:faulty", "--kills", "1")
+    assert (code, shown) == (10, "")
+    assert 'in loss\n    raise ValueError("no such class")\n' in error
+    assert re.search(r"error +resumed_jobs.py:\d+, in loss: ValueError: no such class", error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["resumed_jobs.py:jobb", "--kills", "0"], "--kills"),
+        (["missing.py:job"], "missing.py: there is no such file"),
+        (["resumed_jobs.py:job", "--plan", "plan.tml"], "plan.tml: there is no such file"),
+        (["resumed_jobs.py:job", "--steps", "1"], "--steps"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_before_anything_runs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+):
+    monkeypatch.setattr("hasten.tune.run_process.interpreter", None)
+    code, shown, error = ran_proof("resume", *arguments)
+    assert (code, shown) == (2, "")
+    assert says in error
+
+
+def test_kills_are_counted_by_what_they_have_hit():
+    def hit(phase: Phase) -> Kill:
+        return Kill(phase=phase, step=3, saved_step=2)
+
+    pace = Pace(starting_seconds=3.0, going_on_seconds=1.0, step_seconds=0.1, save_seconds=0.01)
+    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9, "extent": Extent(), "pace": pace}
+    kills = (hit(Phase.SAVING), hit(Phase.TRAINING), hit(Phase.SAVING))
+    found = ResumeProof(wanted=4, kills=kills, runs=2, **fields)
+    assert proven_resume.killed(found) == "3 times in 2 runs: 2 while it saved, 1 while it trained"
+    assert "4 times were wanted" in proven_resume.sentence(found)
+    nothing = replace(found, kills=())
+    assert (nothing.verdict, proven_resume.EXIT_CODES[nothing.verdict]) == ("not killed", NOT_PROVEN)
+    assert proven_resume.killed(nothing) == "never"
+    assert "nothing is proven" in proven_resume.sentence(nothing)

@@ -9,6 +9,7 @@ from itertools import chain
 import pytest
 
 import shape
+import unsafe
 from hasten.techniques import ALL
 from shape import Source, sources
 
@@ -37,7 +38,22 @@ def test_techniques_do_not_know_each_other(source):
 
 @pytest.mark.parametrize("source", PACKAGE, ids=by_path)
 def test_the_package_refuses_what_is_unsafe(source):
-    assert_none(shape.check_refused(source))
+    assert_none(unsafe.check_refused(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+def test_the_package_never_goes_out_to_the_network(source):
+    assert_none(unsafe.check_network(source))
+
+
+@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+@pytest.mark.fault("clock jump")
+def test_only_who_gives_a_reason_reads_a_clock_that_can_be_set(source):
+    assert_none(unsafe.check_calendar(source))
+
+
+def test_who_may_read_the_calendar_does():
+    assert set(unsafe.MAY_READ_THE_CALENDAR) == {each.path for each in PACKAGE if unsafe.reads_the_calendar(each)}
 
 
 @pytest.mark.parametrize("source", PACKAGE, ids=by_path)

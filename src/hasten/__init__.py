@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hasten.training.run import Run
     from hasten.training.step import Step
     from hasten.training.supervised import supervised
+    from hasten.training.weights_file import read_weights
 
 _HOMES = {
     "Augmented": "hasten.data.augmented",
@@ -46,6 +47,7 @@ _HOMES = {
     "resume": "hasten.entry",
     "Saving": "hasten.facts.saving",
     "read_plan": "hasten.facts.plan_file",
+    "read_weights": "hasten.training.weights_file",
     "supervised": "hasten.training.supervised",
     "train": "hasten.entry",
     "write_plan": "hasten.checkpoint.plans",
@@ -71,6 +73,7 @@ __all__ = [
     "make_plan",
     "prepare",
     "read_plan",
+    "read_weights",
     "resume",
     "supervised",
     "train",

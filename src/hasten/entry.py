@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from hasten.checkpoint.run_lock import run_lock
@@ -20,6 +21,7 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
 from hasten.parallel.replicate import present_ranks
 from hasten.training.configuration import configuration_of
+from hasten.training.given_weights import GivenWeights
 from hasten.training.keeping import Keeping
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
@@ -34,6 +36,7 @@ def train(
     job: Job,
     plan: Plan | str | Path | None = None,
     *,
+    weights: str | Path | None = None,
     run_dir: str | Path | None = None,
     saving: Saving | None = None,
     receivers: Sequence[Receiver] | None = None,
@@ -42,6 +45,7 @@ def train(
     """Train a job by a plan, to its planned end or an early stop.
 
     plan: a Plan, the path of a plan.toml, or None for the job as it is.
+    weights: file to begin with, of the job's own model: see hasten.read_weights. None begins as the model is made.
     run_dir: folder for plan, environment, metrics, checkpoints and weights; it is made, and must be empty. None writes
         no file.
     saving: when checkpoints are saved, and which stay; None is Saving().
@@ -53,7 +57,8 @@ def train(
     """
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
     with nullcontext() if folder is None else run_lock(folder.path):
-        return _train(job, plan, folder, None, saving or Saving(), receivers, name)
+        given = GivenWeights(Path(weights)) if weights is not None else None
+        return _train(job, plan, folder, None, saving or Saving(), receivers, name, given)
 
 
 def resume(
@@ -79,7 +84,9 @@ def resume(
     with run_lock(folder.path):
         folder.clean()
         found = Recovered.of(folder.store, allow_change)
-        return _train(job, folder.plan() if plan is None else plan, folder, found, saving or Saving(), receivers, name)
+        given = GivenWeights.remembered(folder.path) if found.loaded is None else None
+        plan = folder.plan() if plan is None else plan
+        return _train(job, plan, folder, found, saving or Saving(), receivers, name, given)
 
 
 def _train(
@@ -90,19 +97,24 @@ def _train(
     saving: Saving,
     receivers: Sequence[Receiver] | None,
     name: str,
+    given: GivenWeights | None,
 ) -> Result:
     shown = _receivers(receivers)
     try:
-        prepared = prepare(job, plan, name=name, watcher=_watcher(shown, receivers))
+        begun = job if given is None else given.within(job)
+        prepared = prepare(begun, plan, name=name, watcher=_watcher(shown, receivers))
     except BaseException:
         Several(shown).close()  # one may show a bar
         raise
     with prepared as run, ExitStack() as open_files:
         outward = Several(shown)
         open_files.callback(lambda: outward.close())
+        run.notices += given.notices if given is not None else []
         if folder is None:
             result, weights = train_run(run, outward), None
         else:
+            if given is not None:
+                given.remember(folder.path)
             origin = found.given_to(run) if found is not None else None
             log = folder.metrics(origin.log_bytes if origin is not None else 0)
             outward = Several([*shown, log])
@@ -129,7 +141,7 @@ def _train(
             result = train_run(run, outward, keeping)
             weights = folder.save_weights(result.weights)
         outward.log(_finished(result, weights))
-    return result
+    return replace(result, job=job)
 
 
 def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", watcher: Watcher | None = None) -> Run:

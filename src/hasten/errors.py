@@ -16,7 +16,9 @@ HastenError                1   the base; never raised itself
 Codes of what is no error:
 
 HARMED                    16   `hasten prove loss`: the planned run is worse than the margin allows
+                               `hasten prove resume`: a run that was killed and resumed differs
 NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is no sameness either
+                               `hasten prove resume`: the job differs from itself, or ends before it can be killed
 INTERRUPTED              130   of any command, by Ctrl-C
 TERMINATED               143   of any command, by SIGTERM
 

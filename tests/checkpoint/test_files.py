@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import dying
 from hasten.checkpoint import files
 from hasten.errors import StorageFailed
 
 OLD, NEW = b"old content\n", b"new content, which is longer\n"
-
-
-@contextmanager
-def file_size_limit(limit: int) -> Iterator[None]:
-    """A real refusal of the kernel, which needs no rights: no file may grow above `limit` bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_file_gets_its_content_and_nothing_stays_beside_it(tmp_path: Path):
@@ -62,7 +49,7 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_return(
 def test_a_refusal_of_the_kernel_leaves_the_old_content(tmp_path: Path):
     path = tmp_path / "plan.toml"
     files.write_atomically(path, OLD)
-    with file_size_limit(len(OLD)), pytest.raises(StorageFailed) as caught:
+    with dying.file_size_limit(len(OLD)), pytest.raises(StorageFailed) as caught:
         files.write_atomically(path, NEW)
     assert caught.value.where == str(path)
     assert os.strerror(errno.EFBIG) in caught.value.what
@@ -138,7 +125,7 @@ def test_only_an_empty_folder_is_removed(tmp_path: Path):
 def test_a_probe_leaves_a_writable_folder_as_it_was_and_finds_one_that_is_not(tmp_path: Path):
     files.check_writable(tmp_path)
     assert os.listdir(tmp_path) == []
-    with file_size_limit(0), pytest.raises(StorageFailed):
+    with dying.file_size_limit(0), pytest.raises(StorageFailed):
         files.check_writable(tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -168,7 +155,7 @@ def test_a_line_that_does_not_fit_is_taken_back_whole(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     file = files.open_for_append(path)
     file.add_line(b"kept")
-    with file_size_limit(8), pytest.raises(StorageFailed) as caught:
+    with dying.file_size_limit(8), pytest.raises(StorageFailed) as caught:
         file.add_line(b"longer than the rest")
     assert caught.value.where == str(path)
     assert path.read_bytes() == b"kept\n"

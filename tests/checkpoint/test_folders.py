@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -67,6 +68,42 @@ def test_a_folder_is_removed_with_all_that_is_in_it_and_nothing_that_a_link_lead
     files.remove_folder(folder)
     assert os.listdir(tmp_path) == ["kept"]
     assert os.listdir(tmp_path / "kept") == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "nothing"])
+def test_of_a_link_only_the_link_is_removed_and_a_file_goes_as_a_folder_does(tmp_path, kind):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / kind)
+    files.remove_folder(tmp_path / "link")
+    files.remove_folder(tmp_path / "file")
+    assert os.listdir(tmp_path) == ["folder"]
+    assert os.listdir(tmp_path / "folder") == ["kept"]
+
+
+def test_a_folder_whose_new_name_cannot_be_forced_to_the_disk_keeps_the_old_one(tmp_path):
+    (tmp_path / "building").mkdir()
+    with dying.failing(range(3, 4), errno.EIO) as refused, pytest.raises(StorageFailed) as caught:
+        files.rename_folder(tmp_path / "building", tmp_path / "done")
+    assert [(operation.name, operation.path) for operation in refused] == [("fsync", str(tmp_path))]
+    assert caught.value.where == str(tmp_path / "building")
+    assert os.strerror(errno.EIO) in caught.value.what
+    assert os.listdir(tmp_path) == ["building"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_numbered_folder_that_a_disk_refuses_is_told(tmp_path, number):
+    with dying.failing(range(number, number + 1), errno.EIO), pytest.raises(StorageFailed) as caught:
+        files.make_numbered_folder(tmp_path, "job")
+    assert caught.value.where == str(tmp_path / "job-1")
+
+
+def test_what_is_no_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(StorageFailed, match="it is no regular file"):
+            next(files.read_pieces(path))
 
 
 def test_a_folder_that_is_gone_is_removed():

@@ -61,6 +61,7 @@ def rows_of(found):
 
 
 @pytest.mark.parametrize("options", [HERE, ONE_WORKER], ids=["here", "worker"])
+@pytest.mark.fault("corrupt sample")
 def test_by_default_a_run_stops_and_names_the_sample_and_the_file(options, tmp_path):
     with pytest.raises(
         DataFailed, match=r"sample 700 of Job.train could not be read in epoch 0: OSError: cannot"
@@ -85,6 +86,7 @@ def test_a_fault_in_the_users_code_is_theirs():
 
 @pytest.mark.trap(40)
 @pytest.mark.parametrize("kind", [Damaged, DamagedTogether])
+@pytest.mark.fault("corrupt sample")
 def test_batches_keep_their_sizes_and_all_others_their_samples(kind):
     found, told = replaced(kind({700, 3}))
     seen = Counter(index for batch, *_ in found for index in batch[0])
@@ -116,6 +118,7 @@ def test_a_stand_in_is_read_with_the_random_numbers_of_the_one_it_stands_for():
     options=st.sampled_from([ONE_WORKER, TWO_WORKERS]),
     world=st.integers(1, 3),
 )
+@pytest.mark.fault("corrupt sample")
 def test_workers_and_ranks_change_no_stand_in(bad, epoch, options, world):
     alone, told = replaced(Damaged(bad), epoch)
     assert len(told) == len(bad)
@@ -124,6 +127,7 @@ def test_workers_and_ranks_change_no_stand_in(bad, epoch, options, world):
     assert sorted(line for _, lines in ranks for line in lines) == sorted(told)
 
 
+@pytest.mark.fault("corrupt sample")
 def test_every_replaced_sample_is_told_once_with_both_and_the_reason():
     loader = loader_of(Damaged({700}), replace_bad=True, batch_size=100)
     assert loader.replaced() == []
@@ -184,6 +188,7 @@ def test_where_nothing_can_stand_in_the_first_is_told():
 # Too many
 
 
+@pytest.mark.fault("corrupt sample")
 def test_more_than_one_in_a_thousand_are_no_accident():
     _, told = replaced(Damaged({1, 2}))
     assert len(told) == 2

@@ -39,6 +39,7 @@ class Locked(Drawing):
         self.files = {"rows": [threading.Lock()]}
 
 
+@pytest.mark.fault("unpicklable dataset under spawn")
 def test_a_data_set_that_cannot_be_sent_is_refused_by_its_attribute(other_start):
     before = worker_pids()
     with pytest.raises(JobError) as caught:
@@ -86,6 +87,7 @@ def test_a_worker_that_ends_before_its_first_batch_is_told_of_the_guard(other_st
     assert '`if __name__ == "__main__":`' in caught.value.fix
 
 
+@pytest.mark.fault("/dev/shm too small")
 def test_more_than_shared_memory_holds_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr(feed, "free_shared_memory", lambda: 16 * MIB)
     options = LoaderOptions(workers=2, prefetch_factor=2)
@@ -181,6 +183,7 @@ SMALL = """
 """
 
 
+@pytest.mark.fault("/dev/shm too small")
 def test_in_a_machine_with_a_small_shared_memory_the_message_names_it_and_nothing_is_left(tmp_path):
     script = tmp_path / "small.py"
     script.write_text(textwrap.dedent(SMALL))

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.indices import rows_of, whole_numbers
+from hasten.data.indices import MOST_TOLD, rows_of, told, whole_numbers
 from hasten.errors import DataFailed
 
 FORMS = {
@@ -70,3 +70,12 @@ def test_an_index_without_a_row_is_named_with_how_many_there_are(indices, told):
 def test_a_position_is_counted_from_where_the_indices_begin():
     with pytest.raises(DataFailed, match="at position 1002"):
         whole_numbers([1, 2, "three"], whose="the sampler", first=1000)
+
+
+def test_samples_are_told_in_words_that_stay_short():
+    assert told([5]) == "sample 5"
+    assert told([5, 6]) == "samples 5, 6"
+    assert told([5, 6, 7]) == "samples 5 to 7"
+    assert told([5, 7, 6]) == "samples 5, 7, 6"
+    assert told([*range(900), 7]) == f"samples {', '.join(map(str, range(MOST_TOLD)))} and 885 more"
+    assert told([*range(0, 2 * MOST_TOLD, 2)]).endswith(f", {2 * MOST_TOLD - 2}")

@@ -104,12 +104,38 @@ def test_rows_that_a_sampler_draws_are_counted_from_the_end_or_refused_before_th
             epoch_of(DataLoader(data, batch_size=2, sampler=[0, beyond]), batch_size=None)
 
 
+@pytest.mark.parametrize("data", [Drawing(10), DataLoader(Drawing(10), batch_size=3, sampler=[9, 4, 1, 0])])
+def test_the_samples_of_any_batch_are_told_as_they_are_read(data):
+    loader = loader_of(data, batch_size=3)
+    for epoch in (1, 0):
+        for step, part in enumerate(steps(loader.epoch(epoch))):
+            samples = f"{'samples' if len(part) > 1 else 'sample'} {', '.join(map(str, part))}"
+            assert loader.samples_told(epoch, step) == f"epoch {epoch}, {samples} of Job.train"
+
+
+def test_of_a_stream_and_of_a_sampler_that_has_failed_the_positions_are_told():
+    assert loader_of(DrawingStream(9)).samples_told(2, 1) == "epoch 2, samples 4 to 7 of the stream Job.train"
+
+    class Once(list):
+        def __iter__(self):
+            drawn.append(self)
+            return iter(range(4)) if len(drawn) == 1 else iter(())
+
+    drawn = []
+    loader = loader_of(DataLoader(Drawing(4), batch_size=3, sampler=Once(range(4))), batch_size=None)
+    list(loader.epoch(0))
+    assert loader.samples_told(0, 0) == "epoch 0, samples 0 to 2 of Job.train"
+    told = loader.samples_told(1, 1)
+    assert told.startswith("epoch 1, positions 3 to 3 of its order, which is not known: the sampler drew 0 samples")
+
+
 def test_parts_of_a_tensor_data_set_give_their_own_rows():
     part = Subset(TensorDataset(torch.arange(10, 20)), [7, 2, 5])
     assert sorted(indices(epoch_of(part))) == [12, 15, 17]
 
 
 @pytest.mark.trap(22)
+@pytest.mark.fault("uneven inputs")
 def test_a_rank_without_a_share_takes_part_with_a_sample_that_does_not_count():
     found = [epoch_of(columns(2), rank=rank, world_size=3) for rank in range(3)]
     assert [[one.samples for one in rank] for rank in found] == [[0], [1], [1]]
@@ -172,6 +198,7 @@ def test_one_worker_changes_no_bit_of_a_stream():
 
 
 @pytest.mark.trap(40)
+@pytest.mark.fault("uneven inputs")
 def test_a_stream_refuses_what_would_read_it_twice():
     with pytest.raises(PlanError, match="2 loader workers would each read all"):
         loader_of(DrawingStream(13), options=TWO_WORKERS)
@@ -184,6 +211,7 @@ def test_a_stream_refuses_what_would_read_it_twice():
 
 @pytest.mark.trap(43)
 @pytest.mark.parametrize("data", [columns(3), Drawing(3)], ids=["columns", "samples"])
+@pytest.mark.fault("data set empty, smaller than a batch, drop_last → 0")
 def test_data_that_fills_no_batch_is_refused_before_training(data):
     with pytest.raises(
         JobError, match="has 3 samples, and a batch holds 8: with drop_last that is 0 batches"
@@ -194,6 +222,7 @@ def test_data_that_fills_no_batch_is_refused_before_training(data):
 
 @pytest.mark.trap(43)
 @pytest.mark.parametrize(("count", "drop_last"), [(0, False), (3, True)])
+@pytest.mark.fault("data set empty, smaller than a batch, drop_last → 0")
 def test_a_stream_that_fills_no_batch_is_an_error(count, drop_last):
     loader = loader_of(DrawingStream(count), batch_size=8, drop_last=drop_last)
     with pytest.raises(DataFailed, match=f"has {count} samples, and a batch holds 8: it is 0 batches"):

@@ -121,3 +121,38 @@ def test_a_state_can_be_gone_back_to_more_than_once():
     for _ in range(2):
         set_random_state(state)
         assert draws() == wanted
+
+
+@given(moves=st.lists(st.sampled_from(["draw", "normal", "seed", "back", "nothing", "theirs"]), max_size=12))
+def test_a_state_is_taken_as_it_is_whatever_was_drawn_before(moves):
+    """NumPy's is read in whole only when it has moved."""
+    kept = [random_state()]
+    for move in moves:
+        if move == "draw":
+            np.random.rand()
+        elif move == "normal":  # every second one comes from beside the generator's memory
+            np.random.randn()
+        elif move == "seed":
+            np.random.seed(3)
+        elif move == "back":
+            set_random_state(kept[len(kept) // 2])
+        elif move == "theirs":
+            np.random.default_rng(1).normal()
+        kept.append(random_state())
+        wanted = np.random.get_state(legacy=False)
+        found = kept[-1]["numpy"]
+        assert found["state"]["key"].tolist() == wanted["state"]["key"].tolist()
+        assert found["state"]["pos"] == wanted["state"]["pos"]
+        assert (found["has_gauss"], found["gauss"]) == (wanted["has_gauss"], wanted["gauss"])
+
+
+def test_a_generator_that_the_user_has_put_in_numpys_place_is_read_too():
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(3))
+        state = random_state()
+        first = np.random.rand()
+        set_random_state(state)
+        assert np.random.rand() == first
+    finally:
+        np.random.set_bit_generator(before)

@@ -53,6 +53,7 @@ def failure_of(harm, kind, options=TWO, patience=LONG):
 
 
 @both_ways
+@pytest.mark.fault("worker killed")
 def test_a_killed_worker_is_named_with_its_signal_and_advice(options):
     error = failure_of("kill", DataFailed, options)
     assert error.exit_code == 11
@@ -62,6 +63,7 @@ def test_a_killed_worker_is_named_with_its_signal_and_advice(options):
     assert "fewer loader workers than 2, a prefetch below 3" in error.fix
 
 
+@pytest.mark.fault("worker killed")
 def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypatch):
     counts = iter([5, 7])
     monkeypatch.setattr(watch, "killed_for_memory", lambda: next(counts))
@@ -91,6 +93,7 @@ def test_a_worker_that_ends_by_itself_is_told_with_its_exit_code(harm, code):
     assert f"ended by itself with exit code {code}" in error.what
 
 
+@pytest.mark.fault("worker killed")
 def test_the_memory_of_a_dead_worker_is_told_when_it_was_looked_at():
     class Waiting(Harmful):
         def __getitem__(self, index):
@@ -166,6 +169,7 @@ def test_two_feeds_at_once_do_not_take_each_others_workers_for_their_own():
 
 
 @both_ways
+@pytest.mark.fault("worker hangs")
 def test_a_worker_in_a_circle_is_told_with_its_line(options):
     error = failure_of("circle", Hang, options, SHORT)
     assert error.exit_code == 14
@@ -192,6 +196,7 @@ def test_a_stream_that_goes_on_far_inside_has_more_time_for_its_first_batch():
     crew.end()
 
 
+@pytest.mark.fault("worker hangs")
 def test_a_stopped_worker_cannot_answer_and_that_is_said():
     error = failure_of("stop", Hang, TWO, SHORT)
     assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
@@ -240,6 +245,7 @@ def test_time_in_which_nobody_could_look_is_no_wait(monkeypatch):
     assert len(read(feed_of(Late(24), TWO, patience=Patience(first_seconds=60)), 24)) == 6
 
 
+@pytest.mark.fault("worker hangs")
 def test_usual_batches_make_more_patience_than_the_least():
     assert Patience().limit(0.0) == 60
     assert Patience().limit(2.9) == 60

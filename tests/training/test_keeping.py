@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from dataclasses import replace
@@ -17,61 +16,15 @@ from torch.nn import functional
 import hasten
 import killed_jobs
 from hasten.checkpoint.store import Checkpoint, Store
-from hasten.errors import DataFailed, Misconfigured, StorageFailed
-from hasten.facts.events import Event, Noticed, Resumed, Saved
-from hasten.training import run_folder
-from hasten.training.logs import Collected
-from support import small_job
-
-STEPS = 10
-
-
-def job(**changes: Any) -> hasten.Job:
-    """Ten steps with dropout, each logged."""
-    fields: dict[str, Any] = {
-        "model": lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 3)),
-        "log_every": 1,
-    }
-    return small_job(**(fields | changes))
-
-
-def trained(folder: Path, made: hasten.Job | None = None, **options: Any) -> list[Event]:
-    collected = Collected()
-    hasten.train(made or job(), run_dir=folder, receivers=[collected], **options)
-    return collected.events
-
-
-def resumed(folder: Path, made: hasten.Job | None = None, **options: Any) -> list[Event]:
-    collected = Collected()
-    hasten.resume(made or job(), run_dir=folder, receivers=[collected], **options)
-    return collected.events
-
-
-def every(steps: int, **options: Any) -> hasten.Saving:
-    return hasten.Saving(every_steps=steps, **options)
-
-
-def saved_in(folder: Path) -> list[int]:
-    return [each.step for each in Store(folder / "checkpoints").found()]
-
-
-def saves(events: list[Event]) -> list[tuple[int, str]]:
-    return [(event.step, event.reason) for event in events if isinstance(event, Saved)]
-
-
-def notices(events: list[Event]) -> list[str]:
-    return [event.text for event in events if isinstance(event, Noticed)]
+from hasten.errors import Misconfigured
+from hasten.facts.events import Resumed
+from kept_runs import STEPS, check_same, every, job, resumed, saved_in, saves, trained
 
 
 @pytest.fixture
 def whole(tmp_path) -> Path:
     trained(tmp_path / "whole")
     return tmp_path / "whole"
-
-
-def check_same(found: Path, wanted: Path) -> None:
-    assert killed_jobs.trace(found) == killed_jobs.trace(wanted)
-    assert killed_jobs.weights(found) == killed_jobs.weights(wanted)
 
 
 # ---- when, and what stays
@@ -149,6 +102,7 @@ def interrupted_after(step: int, **changes: Any) -> hasten.Job:
     return job(loss=loss, **changes)
 
 
+@pytest.mark.fault("user exception")
 def test_an_exception_of_the_job_is_raised_when_the_last_whole_step_is_saved(tmp_path, whole):
     with pytest.raises(ValueError, match="as asked for"):
         trained(tmp_path / "run", interrupted_after(6))
@@ -221,6 +175,7 @@ def damaged(checkpoint: Checkpoint) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.fault("corrupt or truncated checkpoint")
 def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_is_there(tmp_path, whole):
     trained(tmp_path / "run", saving=every(3))
     newest, older = Store(tmp_path / "run" / "checkpoints").found()
@@ -234,6 +189,7 @@ def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_
     check_same(tmp_path / "run", whole)
 
 
+@pytest.mark.fault("corrupt or truncated checkpoint")
 def test_where_every_checkpoint_is_damaged_the_run_begins_anew_and_says_so(tmp_path, whole):
     trained(tmp_path / "run", saving=every(3))
     for each in Store(tmp_path / "run" / "checkpoints").found():
@@ -243,6 +199,7 @@ def test_where_every_checkpoint_is_damaged_the_run_begins_anew_and_says_so(tmp_p
     check_same(tmp_path / "run", whole)
 
 
+@pytest.mark.fault("killed during save, rotation or resume")
 def test_leftovers_of_a_killed_process_are_removed(tmp_path, whole):
     (whole / "checkpoints" / ".step-7.tmp-0123abcd").mkdir()
     (whole / "checkpoints" / ".step-7.tmp-0123abcd" / "state.json").write_text("{")
@@ -279,6 +236,7 @@ def test_a_log_that_was_lost_is_told_and_stops_nothing(tmp_path, whole):
         ({"epochs": 3}, "epochs"),
     ],
 )
+@pytest.mark.fault("changed configuration on resume")
 def test_a_change_of_what_is_trained_is_refused_with_both_values_until_it_is_allowed(whole, changes, key):
     before = (whole / "metrics.jsonl").read_bytes(), saved_in(whole)
     with pytest.raises(Misconfigured, match=f"{key}: .* → {changes[key]}") as caught:
@@ -298,6 +256,7 @@ def test_more_epochs_go_on_where_the_run_ended(tmp_path):
 
 @pytest.mark.trap(38)
 @pytest.mark.parametrize("changes", [{"log_every": 5}, {"plan": hasten.make_plan(loader_workers=1)}])
+@pytest.mark.fault("changed configuration on resume")
 def test_a_change_that_trains_the_same_is_accepted_and_told(tmp_path, changes):
     trained(tmp_path / "run", saving=every(3))
     damaged(Store(tmp_path / "run" / "checkpoints").found()[0])
@@ -312,102 +271,3 @@ def test_another_torch_is_told_to_be_able_to_differ(whole, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     begun = next(event for event in resumed(whole) if isinstance(event, Resumed))
     assert any("torch:" in notice and "last bits" in notice for notice in begun.notices)
-
-
-# ---- a disk that refuses
-
-
-@pytest.fixture
-def refusing(monkeypatch):
-    """Let saves fail, by their number from 1 on."""
-
-    def refuse(numbers: set[int], code: int = errno.ENOSPC) -> None:
-        count, write = {"saves": 0}, Store.save
-
-        def save(self: Store, contents: Any) -> Checkpoint:
-            count["saves"] += 1
-            if count["saves"] in numbers:
-                raise StorageFailed(os.strerror(code), where=str(self.folder), fix="free space on this disk")
-            return write(self, contents)
-
-        monkeypatch.setattr(Store, "save", save)
-
-    return refuse
-
-
-def test_a_full_disk_is_told_and_the_training_goes_on(tmp_path, whole, refusing):
-    refusing({2, 3})
-    events = trained(tmp_path / "run", saving=every(2))
-    told = [text for text in notices(events) if "could not be saved" in text]
-    assert [("step 4" in told[0]), ("step 6" in told[1]), len(told)] == [True, True, 2]
-    assert [step for step, _ in saves(events)] == [2, 8, 10]
-    assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(whole)
-
-
-def test_three_failures_in_a_row_end_the_run_and_leave_what_was_saved(tmp_path, refusing):
-    refusing({2, 3, 4})
-    with pytest.raises(StorageFailed, match="3 checkpoints in a row") as caught:
-        trained(tmp_path / "run", saving=every(2))
-    assert caught.value.exit_code == 15
-    (checkpoint,) = Store(tmp_path / "run" / "checkpoints").found()
-    assert checkpoint.verify().step == 2
-
-
-def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
-    def usage(path: Any) -> Any:
-        return type("Usage", (), {"free": 500})
-
-    monkeypatch.setattr(run_folder.shutil, "disk_usage", usage)
-    with pytest.raises(StorageFailed, match="500 B are free") as caught:
-        trained(tmp_path / "run")
-    assert caught.value.exit_code == 15
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_lines_that_the_disk_refuses_wait_and_are_all_there_in_the_end(tmp_path, whole, monkeypatch):
-    from hasten.checkpoint.files import GrowingFile
-
-    calls, add = {"lines": 0}, GrowingFile.add_line
-
-    def add_line(self: GrowingFile, line: bytes) -> None:
-        calls["lines"] += 1
-        if calls["lines"] in (4, 5):
-            raise StorageFailed("no space left", where="metrics.jsonl", fix="free space")
-        add(self, line)
-
-    monkeypatch.setattr(GrowingFile, "add_line", add_line)
-    trained(tmp_path / "run")
-    check_same(tmp_path / "run", whole)
-
-
-# ---- one run in a folder
-
-
-def test_a_folder_in_which_a_run_trains_is_refused_to_another(tmp_path):
-    refused: list[str] = []
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        if not refused:
-            with pytest.raises(Misconfigured, match=f"process {os.getpid()}") as caught:
-                resumed(tmp_path / "run")
-            refused.append(caught.value.what)
-        return functional.cross_entropy(model(batch[0]), batch[1])
-
-    trained(tmp_path / "run", job(loss=loss))
-    assert refused
-    assert not (tmp_path / "run" / ".lock").exists()
-
-
-def test_a_bad_sample_ends_a_run_that_is_saved_up_to_it(tmp_path):
-    class Rows(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            if index == 30:
-                raise OSError(errno.EIO, "unreadable")
-            return torch.zeros(6), torch.tensor(0)
-
-    with pytest.raises(DataFailed, match="sample 30"):
-        trained(tmp_path / "run", job(train=Rows(), shuffle=False))
-    assert saved_in(tmp_path / "run")[0] == 3

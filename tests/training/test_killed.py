@@ -55,6 +55,8 @@ def killed_in_operations(name: str, folder: Path, first: int, second: int) -> bo
 
 
 @pytest.mark.parametrize("first", range(5, 300, 37))
+@pytest.mark.fault("SIGKILL mid-step")
+@pytest.mark.fault("killed during save, rotation or resume")
 def test_a_run_goes_on_that_was_killed_inside_any_file_operation(tmp_path, uninterrupted, first):
     name = "dropout perceptron"
     wanted = uninterrupted(name)
@@ -116,6 +118,7 @@ def killed_at_random(name: str, folder: Path, kills: int, chance: random.Random,
 
 
 @pytest.mark.parametrize("name", JOBS)
+@pytest.mark.fault("SIGKILL mid-step")
 def test_a_run_goes_on_that_was_killed_at_random_instants(tmp_path, uninterrupted, name):
     wanted = uninterrupted(name)
     killed_at_random(name, tmp_path / "run", 2, random.Random(name), 0.5)

@@ -55,6 +55,7 @@ def test_an_evaluation_over_ranks_counts_every_sample_once(alone, two_ranks):
 
 
 @pytest.mark.trap(9)
+@pytest.mark.fault("NaN/Inf loss, gradient, norm")
 def test_an_infinity_on_one_rank_skips_the_update_on_all(tmp_path):
     first, second = on_ranks(2, tmp_path, skipping_on_one_rank)
     assert first["skipped"] == second["skipped"] == 1

@@ -195,6 +195,7 @@ def test_evaluating_without_data_is_refused():
 
 
 @pytest.mark.trap(43)
+@pytest.mark.fault("iterable without a length")
 def test_data_without_a_length_asks_for_max_steps():
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):

@@ -80,6 +80,8 @@ def hearing(interruptible: None) -> None:
 
 @pytest.mark.usefixtures("hearing")
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+@pytest.mark.fault("SIGTERM, preemption notice")
+@pytest.mark.fault("SIGINT once / twice")
 def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number, raised):
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -115,6 +117,7 @@ def test_a_signal_in_an_evaluation_gives_it_up_and_it_is_made_again(tmp_path, ev
     assert killed_jobs.trace(tmp_path / "run") == killed_jobs.trace(tmp_path / "whole")
 
 
+@pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_one_before_stands(tmp_path, monkeypatch):
     from hasten.training.saver import Saver
 
@@ -240,6 +243,7 @@ def until_it_warns(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError("it ended without a word")
 
 
+@pytest.mark.fault("SIGINT once / twice")
 def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
     process = begun(tmp_path, "stuck")
     until_it_says(process, "it hangs")
@@ -252,6 +256,7 @@ def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
     assert newest(tmp_path / "run") == 1
 
 
+@pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_process_that_hangs_goes_by_itself_before_its_time_of_grace_is_over(tmp_path):
     process = begun(tmp_path, "stuck", "--grace", "1.5")
     until_it_says(process, "it hangs")

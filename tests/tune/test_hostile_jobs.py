@@ -108,6 +108,7 @@ def failure(function: str, *, windows: int = 1, steps: int = 2, **limits: float)
         ("job_escapes_and_kills_its_keeper", Fate.CRASHED, "it was killed, with the process that keeps it"),
     ],
 )
+@pytest.mark.fault("trial crashes, hangs, leaks")
 def test_a_job_that_fails_is_told_with_its_class_and_harms_no_other_arm(function, fate, words):
     found = failure(function)
     assert (found.arm, found.fate) == ("tried", fate)
@@ -139,6 +140,7 @@ def test_an_arm_that_has_failed_says_the_same_again_and_is_gone():
         ("job_sends_half_an_answer", "signal.pause()", "stay"),
     ],
 )
+@pytest.mark.fault("trial crashes, hangs, leaks")
 def test_a_hang_is_told_with_the_line_that_it_stands_in(function, line, place):
     found = failure(function, window_seconds=1)
     assert found.fate is Fate.HUNG
@@ -213,6 +215,7 @@ def test_an_arm_that_prints_without_end_is_measured_and_the_end_is_kept(function
         ("job_leaves_a_thread", 0),
     ],
 )
+@pytest.mark.fault("trial crashes, hangs, leaks")
 def test_no_process_that_an_arm_has_started_runs_outside_its_windows_or_outlives_it(function, processes, journal):
     with arms(function).start("tried", Plan()) as arm:
         assert arm.window(2).steps == 2
@@ -226,6 +229,7 @@ def test_no_process_that_an_arm_has_started_runs_outside_its_windows_or_outlives
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory has no names here")
+@pytest.mark.fault("trial crashes, hangs, leaks")
 def test_shared_memory_that_an_arm_leaves_is_freed(monkeypatch):
     name = f"hasten-test-{os.getpid()}"
     monkeypatch.setenv("HASTEN_TEST_MEMORY", name)

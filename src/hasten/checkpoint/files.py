@@ -14,6 +14,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +30,8 @@ def is_leftover(name: str) -> bool:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Give the file this content. When that fails, its old content is untouched and nothing is left beside it."""
+    """Give the file this content. When that fails, its old content is untouched and nothing is left beside it; only a
+    folder that cannot be forced to the disk fails when the file has the new content already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:
@@ -51,7 +53,8 @@ def make_folder(path: Path) -> None:
     """Make the folder and those above it, each forced to the disk; one that exists is left as it is."""
     try:
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
-        path.mkdir(parents=True, exist_ok=True)
+        if missing:
+            path.mkdir(parents=True, exist_ok=True)
         for each in missing:
             _force_folder(each.parent)
     except OSError as error:
@@ -83,12 +86,12 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
         path = parent / f"{name}-{number}"
         try:
             path.mkdir()
+            _force_folder(parent)
         except FileExistsError:
             number += 1
         except OSError as error:
             raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
         else:
-            _force_folder(parent)
             return path
 
 
@@ -189,8 +192,10 @@ def cut_file(path: Path, length: int) -> int:
 
 
 def read_pieces(path: Path, piece_bytes: int = 1 << 24) -> Iterator[bytes]:
-    """The content of a file, in its order. Raises StorageFailed."""
+    """The content of a file, in its order. Raises StorageFailed, also for a pipe or a device: these may have no end."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
         with open(path, "rb", buffering=0) as file:
             while piece := file.read(piece_bytes):
                 yield piece
@@ -241,23 +246,30 @@ class NewFile:
 
 
 def rename_folder(source: Path, target: Path) -> None:
-    """Give a finished folder its name, which nothing may have. Its files are forced to the disk already."""
+    """Give a finished folder its name, which nothing may have. Its files are forced to the disk already. When that
+    fails, the folder has its old name."""
     try:
         _force_folder(source)
         os.rename(source, target)
-        _force_folder(target.parent)
+        try:
+            _force_folder(target.parent)
+        except OSError:
+            with suppress(OSError):  # the first failure is the one to tell
+                os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
+            raise
     except OSError as error:
         raise failure(f"could not be renamed to {target.name}: {_reason(error)}", source, error) from error
 
 
 def remove_folder(path: Path) -> None:
-    """Remove the folder with all that is in it. What is gone already, or another process removes meanwhile, is well."""
+    """Remove the folder with all that is in it; what a link leads to stays, also where the path itself is one. What is
+    gone already, or another process removes meanwhile, is well. A file is removed too."""
     try:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
+            return
         for item in [*path.iterdir()]:
-            if item.is_dir() and not item.is_symlink():
-                remove_folder(item)
-            else:
-                item.unlink(missing_ok=True)
+            remove_folder(item)
         path.rmdir()
     except FileNotFoundError:
         return
@@ -291,10 +303,13 @@ def open_lock_file(path: Path) -> int:
         raise failure(f"could not be opened: {_reason(error)}", path, error) from error
 
 
-def fill_lock_file(descriptor: int, content: bytes) -> None:
-    """Let the file say this, for who finds it locked; it is forced to no disk. Raises OSError."""
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, content, 0)
+def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
+    """Let the file say this, for who finds it locked; it is forced to no disk."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, content, 0)
+    except OSError as error:
+        raise failure(f"could not be written: {_reason(error)}", path, error) from error
 
 
 def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:

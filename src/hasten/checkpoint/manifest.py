@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,9 +21,9 @@ NAME = "manifest.json"
 SCHEMA = 1
 LARGEST_BYTES = 1 << 20
 
-_OPEN_SEAL = "0" * 64
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _HEX = re.compile(r"[0-9a-f]{64}")
+_KINDS = {"step": int, "epoch": int, "reason": str, "best": bool, "saved_at": float, "world_size": int}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +53,10 @@ class Manifest:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    fields = asdict(manifest) | {"files": {name: asdict(each) for name, each in manifest.files.items()}}
-    text = json.dumps({"schema": SCHEMA, "seal": _OPEN_SEAL} | fields, indent=1, sort_keys=True) + "\n"
-    return text.replace(_OPEN_SEAL, hashlib.sha256(text.encode()).hexdigest(), 1).encode()
+    """Raises StorageFailed for what from_json would refuse: nothing is saved that could not be read."""
+    content = _written(manifest)
+    from_json(content)
+    return content
 
 
 def from_json(content: bytes) -> Manifest:
@@ -67,28 +69,33 @@ def from_json(content: bytes) -> Manifest:
         raise StorageFailed(f"{NAME} is no JSON: {error}") from error
     if not isinstance(fields, dict):
         raise StorageFailed(f"{NAME} holds no object")
-    fields = cast("dict[str, Any]", fields)
-    seal = fields.get("seal")
-    if not isinstance(seal, str) or not _HEX.fullmatch(seal):
-        raise StorageFailed(f"{NAME} has no seal")
-    if hashlib.sha256(content.replace(seal.encode(), _OPEN_SEAL.encode(), 1)).hexdigest() != seal:
+    found = _checked(cast("dict[str, Any]", fields))
+    # To write it again is the strictest way of reading: no second key of one name, no space, no other seal is left.
+    if _written(found) != content:
         raise StorageFailed(f"{NAME} was changed after it was written: its seal is broken")
-    return _checked(fields)
+    return found
+
+
+def _written(manifest: Manifest) -> bytes:
+    files = {name: asdict(each) for name, each in manifest.files.items()}
+    fields = {name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": SCHEMA}
+    seal = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return (json.dumps(fields | {"seal": seal}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _checked(fields: dict[str, Any]) -> Manifest:
     """A seal can be forged, so a field is believed for its form, never for the seal."""
     schema = fields.pop("schema", None)
-    if schema != SCHEMA:
-        raise StorageFailed(f"{NAME} has the schema {schema!r}, and {SCHEMA} is known here")
+    if type(schema) is not int or schema != SCHEMA:
+        known = schema if isinstance(schema, int) else "another kind"
+        raise StorageFailed(f"{NAME} has a schema of {known}, and {SCHEMA} is known here")
+    odd = fields.keys() ^ {*_KINDS, "files", "seal"}
+    if odd:
+        raise StorageFailed(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")
     del fields["seal"]
-    kinds = {"step": int, "epoch": int, "reason": str, "best": bool, "saved_at": float, "world_size": int}
-    if fields.keys() != {*kinds, "files"}:
-        odd = sorted(fields.keys() ^ {*kinds, "files"})
-        raise StorageFailed(f"{NAME} has other fields than it should: {', '.join(odd)}")
-    for name, kind in kinds.items():
-        if type(fields[name]) is not kind:
-            raise StorageFailed(f"{NAME}: {name} is {fields[name]!r}")
+    for name, kind in _KINDS.items():
+        if type(fields[name]) is not kind or (kind in (int, float) and not 0 <= fields[name] < math.inf):
+            raise StorageFailed(f"{NAME}: {name} makes no sense")
     files = fields.pop("files")
     if not isinstance(files, dict):
         raise StorageFailed(f"{NAME}: files is no object")
@@ -99,8 +106,10 @@ def _checked(fields: dict[str, Any]) -> Manifest:
 def _digest(name: str, fields: Any) -> Digest:
     """Names are joined to a folder's path, so none may lead out of it."""
     if not _FILE_NAME.fullmatch(name):
-        raise StorageFailed(f"{NAME} lists a file with the name {name!r}")
+        raise StorageFailed(f"{NAME} lists a file with the name {name[:200]!r}")
     match fields:
-        case {"bytes": int(size), "sha256": str(sha256)} if len(fields) == 2 and size >= 0 and _HEX.fullmatch(sha256):
+        case {"bytes": int(size), "sha256": str(sha256)} if (
+            len(fields) == 2 and type(size) is int and size >= 0 and _HEX.fullmatch(sha256)
+        ):
             return Digest(size, sha256)
     raise StorageFailed(f"{NAME}: the digest of {name} makes no sense")

@@ -1,11 +1,12 @@
 """One process at a time trains into a run's folder.
 
 The lock is the system's own, on a file that says who holds it: process number, start time and host. The system frees it
-when the holder ends, however that happens, so a lock is never stale; and a process that the holder forked does not hold
-it on, as it would hold a lock of flock's. Over a network file system without such locks, who holds it is judged by what
+when the holder ends, however that happens, so a lock is never stale. What the holder forked would hold it on, and so
+closes it first of all. (A lock of fcntl's would not be held on, but lost as soon as anything in the holder has read the
+file, as one does who copies the folder.) Over a network file system without such locks, who holds it is judged by what
 the file says.
 
-Source: fcntl(2), "Advisory record locking".
+Source: flock(2); fcntl(2), "Advisory record locking".
 """
 
 from __future__ import annotations
@@ -25,7 +26,18 @@ from hasten.checkpoint.files import failure, fill_lock_file, lies_at, open_lock_
 from hasten.errors import Misconfigured, StorageFailed
 
 NAME = ".lock"
-_HELD: set[Path] = set()  # by this process, to which the system never refuses its own lock
+_OPEN: set[int] = set()  # descriptors of locks that this process holds, or is about to
+
+
+def _let_go() -> None:
+    """In a process that was forked: what its parent holds must not outlive it here."""
+    for descriptor in _OPEN:
+        os.close(descriptor)
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
@@ -35,48 +47,49 @@ def run_lock(folder: Path) -> Iterator[None]:
     Raises Misconfigured, naming the holder, when another run has it; StorageFailed when there can be no lock file.
     """
     path = folder.resolve() / NAME
-    if path in _HELD:
-        raise _held_by(folder, _owner_here())
     descriptor = _taken(path, folder)
     try:
-        fill_lock_file(descriptor, json.dumps(_owner_here()).encode())
-        _HELD.add(path)
-        try:
-            yield
-        finally:
-            _HELD.discard(path)
+        fill_lock_file(descriptor, path, json.dumps(_owner_here()).encode())
+        yield
+    finally:
+        if descriptor in _OPEN:  # else this is a process that was forked meanwhile
             with suppress(StorageFailed):  # what the file says matters only while the lock is held
                 remove_file(path)
-    finally:
-        os.close(descriptor)  # which frees it
+            _close(descriptor)  # which frees it
 
 
 def _taken(path: Path, folder: Path) -> int:
     while True:
         descriptor = open_lock_file(path)
+        _OPEN.add(descriptor)
         try:
             _take(descriptor, folder)
             if lies_at(descriptor, path):
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
-        os.close(descriptor)  # its holder has removed it meanwhile: a lock on it would be none
+        _close(descriptor)  # its holder has removed it meanwhile: a lock on it would be none
+
+
+def _close(descriptor: int) -> None:
+    _OPEN.discard(descriptor)
+    os.close(descriptor)
 
 
 def _take(descriptor: int, folder: Path) -> None:
     import fcntl  # not on Windows
 
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         owner = _written(descriptor)
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise _held_by(folder, owner) from None
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
             raise failure(f"could not be locked: {error.strerror}", folder / NAME, error) from error
         if owner and is_alive(owner):
-            raise _held_by(folder, owner) from None
+            raise _held_by(folder, owner, f"; when that has ended, remove {folder / NAME}") from None
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
@@ -84,8 +97,9 @@ def is_alive(owner: dict[str, Any]) -> bool:
     if owner.get("host") != socket.gethostname():
         return True
     try:
-        return psutil.Process(int(owner["pid"])).create_time() == owner["started"]
-    except (psutil.Error, KeyError, TypeError, ValueError):
+        process = psutil.Process(int(owner["pid"]))
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() == owner["started"]
+    except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
         return False
 
 
@@ -103,10 +117,11 @@ def _written(descriptor: int) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _held_by(folder: Path, owner: dict[str, Any]) -> Misconfigured:
-    who = f"process {owner['pid']} on {owner.get('host', 'another host')}" if "pid" in owner else "another process"
+def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:
+    pid, host = owner.get("pid"), owner.get("host")
+    who = f"process {pid} on {host}" if isinstance(pid, int) and isinstance(host, str) else "another process"
     return Misconfigured(
         f"{who} trains into this folder",
         where=str(folder),
-        fix="wait for it or end it first, or name another folder with --run-dir",
+        fix=f"wait for it or end it first, or name another folder with --run-dir{otherwise}",
     )

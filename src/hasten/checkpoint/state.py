@@ -2,10 +2,11 @@
 
 A state is built of dictionaries, lists, tuples, numbers, strings, None, tensors and NumPy arrays, nested as one likes:
 what state_dict() of modules and optimizers gives. JSON has no tuple, no key that is a number, no infinity and no
-tensor, so each of these is written as an object with one entry that names it:
+tensor, so each of these is written as an object that names it:
 
     {"tuple": [1, 2]}                       {"pairs": [[0, "a"]]}            a dictionary with other keys than strings
-    {"float": "nan"}                        {"tensor": "name", "order": [0, 2, 3, 1]}, {"array": "name"}
+    {"float": "7ff0000000000000"}           an infinity or a NaN, by its bits: there are many of the latter
+    {"tensor": "name", "order": [0, 2, 3, 1]}        {"array": "name"}       {"array": "name", "scalar": true}
 
 A plain object stands for a dictionary with strings as keys, other than these words. A tensor is named after the place
 where it is met first; one that is met again is stored once. `order` lists its dimensions as memory holds them, largest
@@ -16,17 +17,20 @@ refused when it is saved, not pickled.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hasten.checkpoint.tensors import RESERVED, TYPES
 from hasten.errors import Misconfigured, StorageFailed
 
 _MARKS = frozenset({"tuple", "pairs", "float", "tensor", "array"})
 _DEEPEST = 100  # levels; a crafted file must not exhaust the stack
+_LONGEST = 2000  # bits of a whole number; Python may be told to read no more than 640 digits
 
 
 def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -35,96 +39,120 @@ def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
 
     Raises Misconfigured, naming the place, for a value that no file can hold.
     """
-    tensors: dict[str, Tensor] = {}
-    return _flat(state, "", tensors, {}), tensors
+    flattening = _Flattening()
+    return flattening.flat(state, "", 0), flattening.tensors
 
 
 def rebuilt(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The state that `flattened` took apart; tensors stay on the CPU. Raises StorageFailed for a tree it never made."""
+    """The state that `flattened` took apart; tensors stay on the CPU.
+
+    Raises StorageFailed for a tree that makes no sense.
+    """
     try:
         return _built(tree, tensors, 0)
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, struct.error) as error:
         raise StorageFailed(f"the state makes no sense: {type(error).__name__}: {error}") from error
 
 
-def _flat(value: Any, place: str, tensors: dict[str, Tensor], met: dict[Any, str]) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, Tensor):
-        return _flat_tensor(value, place, tensors, met)
-    if isinstance(value, np.ndarray | np.generic):
-        return _flat_array(value, place, tensors)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        if all(isinstance(key, str) for key, _ in items) and not any(key in _MARKS for key, _ in items):
-            return {key: _flat(each, _below(place, key), tensors, met) for key, each in items}
-        return {
-            "pairs": [
-                [_flat(key, place, tensors, met), _flat(each, _below(place, key), tensors, met)] for key, each in items
-            ]
-        }
-    if isinstance(value, list | tuple):
-        sequence = cast("Sequence[Any]", value)
-        items = [_flat(each, _below(place, number), tensors, met) for number, each in enumerate(sequence)]
-        return items if isinstance(value, list) else {"tuple": items}
-    raise Misconfigured(
-        f"is a {type(value).__qualname__}, which no checkpoint can hold",
-        where=place or "the state",
-        fix="keep numbers, strings, lists, dictionaries and tensors in the state; nothing else outlives a process",
-    )
+class _Flattening:
+    """tensors: by name, those met so far. met: what a tensor is to memory -> its name, and itself: while it lives, no
+    other can lie where it lies."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._met: dict[Any, tuple[str, Tensor]] = {}
+
+    def flat(self, value: Any, place: str, depth: int) -> Any:
+        if depth > _DEEPEST:
+            _refuse(f"lies more than {_DEEPEST} levels deep, or holds itself", place[:200], "keep the state flatter")
+        if isinstance(value, int) and value.bit_length() > _LONGEST:
+            what = f"is a whole number of {value.bit_length()} bits, and no checkpoint can hold more than {_LONGEST}"
+            _refuse(what, place, "keep large numbers as strings")
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, Tensor):
+            return self._tensor(value, place)
+        if isinstance(value, np.ndarray | np.generic):  # before float, which np.float64 is too
+            return self._array(value, place)
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"float": struct.pack(">d", value).hex()}
+        if isinstance(value, Mapping):
+            return self._mapping(cast("Mapping[Any, Any]", value), place, depth + 1)
+        if isinstance(value, list | tuple):
+            sequence = cast("Sequence[Any]", value)
+            items = [self.flat(each, _below(place, number), depth + 1) for number, each in enumerate(sequence)]
+            return items if isinstance(value, list) else {"tuple": items}
+        fix = "keep numbers, strings, lists, dictionaries and tensors in the state; nothing else outlives a process"
+        return _refuse(f"is a {type(value).__qualname__}, which no checkpoint can hold", place, fix)
+
+    def _mapping(self, value: Mapping[Any, Any], place: str, depth: int) -> Any:
+        # The key comes first: one that cannot be held may not even have a name.
+        items = [
+            [self.flat(key, place, depth), self.flat(each, _below(place, key), depth)] for key, each in value.items()
+        ]
+        plain = all(isinstance(key, str) for key, _ in items) and _MARKS.isdisjoint(key for key, _ in items)
+        return dict(items) if plain else {"pairs": items}
+
+    def _tensor(self, value: Tensor, place: str) -> Any:
+        _check_tensor(value, place)
+        value = value.detach().resolve_conj().resolve_neg()  # what is only marked as negated, written out
+        order = _memory_order(value)
+        key = (value.device, value.dtype, value.data_ptr(), tuple(value.shape), value.stride())
+        if key not in self._met:
+            whole = (value if order is None else value.permute(order)).contiguous()
+            self._met[key] = self._name(whole, place), value
+        name, _ = self._met[key]
+        return {"tensor": name} if order is None else {"tensor": name, "order": order}
+
+    def _array(self, value: np.ndarray | np.generic, place: str) -> Any:
+        try:
+            tensor = torch.from_numpy(np.array(value, order="C"))
+        except (TypeError, ValueError):  # the latter for one of the other byte order
+            tensor = None
+        if tensor is None or tensor.dtype not in TYPES or isinstance(value, np.ma.MaskedArray):
+            kind = "masked NumPy array" if isinstance(value, np.ma.MaskedArray) else f"NumPy array of {value.dtype.str}"
+            _refuse(f"is a {kind}, which no checkpoint can hold", place, "keep arrays of numbers in the state")
+        name = self._name(tensor, place)
+        return {"array": name} if isinstance(value, np.ndarray) else {"array": name, "scalar": True}
+
+    def _name(self, tensor: Tensor, place: str) -> str:
+        """Keep the tensor under a name that is free: a key with a slash in it can lead to one that is taken."""
+        # Half of a surrogate pair is a fine key in Python, and no text.
+        name = first = (place or "state").encode("utf-8", "backslashreplace").decode()
+        number = 1
+        while name in self.tensors or name == RESERVED:
+            name, number = f"{first}#{number}", number + 1
+        self.tensors[name] = tensor
+        return name
+
+
+def _refuse(what: str, place: str, fix: str) -> NoReturn:
+    raise Misconfigured(what, where=place or "the state", fix=fix)
 
 
 def _below(place: str, key: object) -> str:
     return f"{place}/{key}" if place else str(key)
 
 
-def _flat_tensor(value: Tensor, place: str, tensors: dict[str, Tensor], met: dict[Any, str]) -> Any:
-    value = value.detach()
-    if value.layout is not torch.strided or value.is_quantized:
-        raise Misconfigured(
-            f"is a tensor of the layout {value.layout}, which no checkpoint can hold",
-            where=place or "the state",
-            fix="keep dense tensors in the state",
+def _check_tensor(value: Tensor, place: str) -> None:
+    if torch.nn.parameter.is_lazy(value):
+        _refuse("is a parameter whose shape is not known yet", place, "let the model see a batch first")
+    if value.layout is not torch.strided or value.is_nested or value.is_quantized:
+        layout = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
+        _refuse(f"is a tensor of the layout {layout}, which no checkpoint can hold", place, "keep dense tensors")
+    if value.dtype not in TYPES:
+        what = f"is a tensor of {value.dtype}, which no checkpoint can hold"
+        _refuse(what, place, "keep it in another type")
+    if value.numel() and not value.data_ptr():  # of the device meta, or a subclass that wraps others
+        what = (
+            f"is a {type(value).__qualname__} on {value.device} without memory of its own, which no checkpoint can hold"
         )
-    key = (value.device, value.dtype, value.data_ptr(), tuple(value.shape), value.stride()) if value.numel() else place
-    order = _memory_order(value)
-    if key not in met:
-        met[key] = name = _free_name(place or "state", tensors)
-        tensors[name] = (value if order is None else value.permute(order)).contiguous()
-    return {"tensor": met[key]} if order is None else {"tensor": met[key], "order": order}
-
-
-def _free_name(place: str, tensors: Mapping[str, Tensor]) -> str:
-    """A key with a slash in it can lead to a name that is taken."""
-    name, number = place, 1
-    while name in tensors:
-        name, number = f"{place}#{number}", number + 1
-    return name
+        _refuse(what, place, "keep tensors of torch's own class in the state")
 
 
 def _memory_order(value: Tensor) -> list[int] | None:
     """Its dimensions by falling stride; None for those of a contiguous tensor."""
-    if value.is_contiguous():
-        return None
-    order = sorted(range(value.dim()), key=lambda each: -value.stride(each))
-    return order if value.permute(order).is_contiguous() else None
-
-
-def _flat_array(value: np.ndarray | np.generic, place: str, tensors: dict[str, Tensor]) -> Any:
-    array = np.ascontiguousarray(value)  # of at least one dimension
-    try:
-        tensor = torch.from_numpy(array.copy())
-    except TypeError:
-        raise Misconfigured(
-            f"is a NumPy array of {array.dtype}, which no checkpoint can hold",
-            where=place or "the state",
-            fix="keep arrays of numbers in the state",
-        ) from None
-    name = _free_name(place or "state", tensors)
-    tensors[name] = tensor
-    return {"array": name} if np.ndim(value) else {"array": name, "scalar": True}
+    return None if value.is_contiguous() else sorted(range(value.dim()), key=lambda each: -value.stride(each))
 
 
 def _built(tree: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
@@ -132,22 +160,42 @@ def _built(tree: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
         raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(tree, list):
         return [_built(each, tensors, depth + 1) for each in cast("list[Any]", tree)]
+    if isinstance(tree, float) and not math.isfinite(tree):
+        raise ValueError(f"{tree} stands where only numbers can")
     if not isinstance(tree, dict):
         return tree
     tree = cast("dict[str, Any]", tree)
-    mark = next(iter(tree), None)
-    if mark not in _MARKS:
+    if _MARKS.isdisjoint(tree):
         return {key: _built(each, tensors, depth + 1) for key, each in tree.items()}
-    if mark == "tuple":
-        return tuple(_built(each, tensors, depth + 1) for each in tree[mark])
-    if mark == "pairs":
-        return {_built(key, tensors, depth + 1): _built(each, tensors, depth + 1) for key, each in tree[mark]}
-    if mark == "float":
-        return float(tree[mark])
-    tensor = tensors[tree[mark]]
-    if mark == "array":
-        return tensor.numpy()[0] if tree.get("scalar") else tensor.numpy()
-    order = tree.get("order")
-    if order is None:
-        return tensor
-    return tensor.permute([order.index(dimension) for dimension in range(len(order))])
+    match tree:  # a pattern lets other keys stand beside its own, so they are counted
+        case {"tuple": list(items)} if len(tree) == 1:
+            return tuple(_built(each, tensors, depth + 1) for each in items)
+        case {"pairs": list(pairs)} if len(tree) == 1:
+            return {
+                _built(key, tensors, depth + 1): _built(each, tensors, depth + 1) for key, each in map(_pair, pairs)
+            }
+        case {"float": str(bits)} if len(tree) == 1:
+            return _not_finite(bits)
+        case {"array": str(name)} if len(tree) == 1:
+            return tensors[name].numpy()
+        case {"array": str(name), "scalar": True} if len(tree) == 2 and tensors[name].dim() == 0:
+            return tensors[name].numpy()[()]
+        case {"tensor": str(name)} if len(tree) == 1:
+            return tensors[name]
+        case {"tensor": str(name), "order": list(order)} if len(tree) == 2:
+            return tensors[name].permute([order.index(dimension) for dimension in range(len(order))])
+    raise ValueError(f"there is no such object: {', '.join(tree)[:200]}")
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    match value:
+        case [key, each]:  # of a list; a string of two letters is none
+            return key, each
+    raise ValueError("a pair is a list of two")
+
+
+def _not_finite(bits: str) -> float:
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    if math.isfinite(value):
+        raise ValueError(f"{value} is written as what is no number")
+    return value

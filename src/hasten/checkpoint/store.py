@@ -89,8 +89,10 @@ class Checkpoint:
         for name, expected in found.files.items():
             contents[name], present = read_digested(self.path / name, expected.bytes)
             _compare(name, expected, present)
+        if STATE not in contents:
+            raise StorageFailed(f"{manifests.NAME} lists no {STATE}")
         tensors = tensors_in(contents.pop(TENSORS)) if TENSORS in contents else {}
-        trees = _trees(contents.get(STATE, b"{}"))
+        trees = _trees(contents.pop(STATE))
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
 
 

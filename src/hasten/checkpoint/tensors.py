@@ -39,23 +39,26 @@ TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+RESERVED = "__metadata__"  # the one name that no tensor can have
 _ALIGNMENT = 8  # bytes, of the first tensor; the format asks for no more
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Digest:
     """Make a new file, forced to the disk. The tensors are on the CPU and contiguous, and stay as they are meanwhile.
 
-    Raises Misconfigured for a type that the format lacks, StorageFailed when the file cannot be written.
+    Raises Misconfigured for a type or a name that the format lacks, StorageFailed when the file cannot be written.
     """
     # The widest first: so each begins at a multiple of its own width.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, object] = {RESERVED: dict(metadata)} if metadata else {}
     end = 0
     for name in names:
         tensor = tensors[name]
         if tensor.dtype not in TYPES:
             what = f"is a tensor of {tensor.dtype}, for which the format has no word"
             raise Misconfigured(what, where=name, fix="keep it in another type")
+        if name == RESERVED:
+            raise Misconfigured("is a name that the format has taken", where=name, fix="give the tensor another one")
         start, end = end, end + tensor.numel() * tensor.element_size()
         header[name] = {"dtype": TYPES[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -74,10 +77,11 @@ def tensors_in(content: bytes) -> dict[str, Tensor]:
     """The tensors of a file's whole content, on the CPU. Raises StorageFailed when it is no such file."""
     try:
         return safetensors.torch.load(content)
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise StorageFailed(f"it is no safetensors file: {error}") from error
 
 
 def _memory(tensor: Tensor) -> memoryview:
     """The tensor's own bytes; NumPy has no word for some types, but for bytes it has."""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    row = tensor.contiguous().as_strided((tensor.numel(),), (1,))  # one element may lie in strides of any length
+    return row.view(torch.uint8).numpy().data

@@ -13,9 +13,9 @@ import typer
 
 from hasten.cli.shared import app
 
-from hasten.cli import tuning, proving, training, techniques, looking, packing, reporting  # isort: skip
+from hasten.cli import tuning, proving, training, keeping, techniques, looking, packing, reporting  # isort: skip
 
-__all__ = ["app", "looking", "main", "packing", "proving", "reporting", "techniques", "training", "tuning"]
+__all__ = ["app", "keeping", "looking", "main", "packing", "proving", "reporting", "techniques", "training", "tuning"]
 
 
 def main() -> None:

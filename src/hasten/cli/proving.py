@@ -1,9 +1,9 @@
-"""`hasten prove`: whether what a plan promises is true of this job.
+"""`hasten prove`: whether what a plan, or hasten itself, promises is true of this job.
 
-How `hasten prove loss` ends is for scripts, and stands with all other exit codes in errors.py. Only what is proven is a
-success: a plan that is better than the job as it is has done no harm, but is no sameness either: so shows a lost
-regulariser. Interrupted, it ends as such, whatever the finished pairs say. Where an arm failed in a way that says
-nothing of the loss, the code is that of the failure.
+How a proof ends is for scripts, and stands with all other exit codes in errors.py. Only what is proven is a success. Of
+`hasten prove loss`: a plan that is better than the job as it is has done no harm, but is no sameness either: so shows a
+lost regulariser. Interrupted, it ends as such, whatever the finished pairs say. Where an arm failed in a way that says
+nothing of the loss, the code is that of the failure. `hasten prove resume` is told in proven_resume.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hasten.cli.shared import JobName, app, command, ending_in_one_block, exit_code_of
+from hasten.cli.shared import JobName, PlanPath, app, command, ending_in_one_block, exit_code_of
 
 if TYPE_CHECKING:
     from hasten.tune.loss_proof import LossProof
@@ -28,11 +28,12 @@ app.add_typer(prove, name="prove")
 
 @prove.callback()
 def proofs() -> None:
-    """Prove what a plan promises on the job itself.
+    """Prove what is promised on the job itself: that a plan does no harm, that a killed run goes on.
 
     \b
     Examples:
       hasten prove loss digits.py:job --plan plan.toml
+      hasten prove resume digits.py:job
     """
 
 
@@ -85,6 +86,40 @@ def loss(
     else:
         _show(proof, f"{job} with {plan}", [*([("report", report)] if report else []), ("next", next_command)])
     raise typer.Exit(exit_code(proof))
+
+
+@prove.command()
+@ending_in_one_block
+def resume(
+    job: JobName,
+    plan: PlanPath = None,
+    kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = 10,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Only the first steps of the planned run, whose length stays.")
+    ] = 60,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the instants at which it is killed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
+) -> None:
+    """Prove that a run that is killed at any instant goes on to the last bit. Exit code 0 says that it does.
+
+    Other exit codes: 16, it does not; 17, nothing is proven, as the job differs from itself; 130, interrupted; 143,
+    terminated; those of errors where a run fails.
+
+    \b
+    Examples:
+      hasten prove resume digits.py:job
+      hasten prove resume digits.py:job --plan plan.toml --kills 30 --steps 200
+    """
+    from hasten.cli import proven_resume
+
+    found = proven_resume.proven(job, plan, kills=kills, steps=steps, seed=seed)
+    again = proven_resume.command_of(job, plan, kills=kills, steps=steps, seed=seed)
+    next_command = command("train", job, plan) if found.verdict == "bit-exact" else again
+    if as_json:
+        typer.echo(json.dumps(proven_resume.answer(found) | {"next": next_command}))
+    else:
+        proven_resume.show(found, job, plan, next_command)
+    raise typer.Exit(proven_resume.EXIT_CODES[found.verdict])
 
 
 def exit_code(proof: LossProof) -> int:

@@ -78,9 +78,7 @@ def _exit_code_told(error: BaseException, last_line: str = "") -> int:
         typer.echo("\ninterrupted", err=True)
         code = exit_code_of(error)
     else:
-        from hasten.training.failures import as_failure
-
-        failure = as_failure(error) if isinstance(error, Exception) else None
+        failure = _failure_of(error)
         if failure is None:
             typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
             raise error
@@ -89,6 +87,14 @@ def _exit_code_told(error: BaseException, last_line: str = "") -> int:
     if last_line:
         typer.echo(last_line, err=True)
     return code
+
+
+def _failure_of(error: BaseException) -> HastenError | None:
+    if isinstance(error, HastenError):
+        return error  # at once: to judge any other loads torch
+    from hasten.training.failures import as_failure
+
+    return as_failure(error) if isinstance(error, Exception) else None
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
@@ -152,10 +158,12 @@ def offer(command: str) -> None:
 
 def _tell(failure: HastenError, error: BaseException) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
+    from hasten.facts.texts import printable
     from hasten.report.failures import failure_block
     from hasten.report.terminal import show
-    from hasten.training.user_code import users_traceback
+    from hasten.training.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):
-        typer.echo(failure.trace or users_traceback(error.__cause__ or error), err=True, nl=False)
-    show("", failure_block(failure), sys.stderr)
+        trace = failure.trace or users_traceback(error.__cause__ or error)
+        typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
+    show("", [*failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)

@@ -27,6 +27,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def train(
     job: JobName,
     plan: PlanPath = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Begin with these: .safetensors, or .pt, .pth, .bin, .ckpt.")
+    ] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option("--run-dir", metavar="DIR", help="Folder for what the run leaves behind: runs/<function>-<n>."),
@@ -63,16 +66,18 @@ def train(
       hasten train digits.py:job
       hasten train digits.py:job --plan plan.toml
       hasten train digits.py:job --resume
+      hasten train digits.py:job --weights model.safetensors
       hasten train digits.py:job --epochs 2 --run-dir runs/short
     """
     changes = {"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "seed": seed, "device": device}
     saving = _saving(save_every, keep_last, keep_every, grace)
-    _train(job, plan, run_dir, saving, changes, allow_change or [] if resume else None, tensorboard)
+    _train(job, plan, weights, run_dir, saving, changes, allow_change or [] if resume else None, tensorboard)
 
 
 def _train(
     job: str,
     plan: Path | None,
+    weights: Path | None,
     run_dir: Path | None,
     saving: Saving,
     changes: Mapping[str, object],
@@ -85,6 +90,7 @@ def _train(
     from hasten.training.locate import split_name
 
     function = split_name(job)[1]
+    _check(weights, resumes=allowed is not None)
     folder = _new_folder(run_dir, function) if allowed is None else _folder_to_resume(run_dir, function)
     last = LastSaved()
     try:
@@ -99,11 +105,23 @@ def _train(
         shared = {"run_dir": folder, "saving": saving, "receivers": receivers, "name": job}
         with told_how_to_go_on(last, resuming(job, folder, plan, changes)):
             if allowed is None:
-                entry.train(loaded, read(plan), **shared)
+                entry.train(loaded, read(plan), weights=weights, **shared)
             else:
                 entry.resume(loaded, read(plan), allow_change=allowed, **shared)
     finally:
         remove_empty_folder(folder)
+
+
+def _check(weights: Path | None, *, resumes: bool) -> None:
+    """Before the job is loaded, which can take minutes."""
+    if weights is None:
+        return
+    if resumes:
+        what = "a run that goes on has weights of its own"
+        raise Misconfigured(what, where="--weights", fix="leave it out; or begin another run, without --resume")
+    from hasten.training.weights_file import check_file
+
+    check_file(weights)
 
 
 def _saving(save_every: str | None, keep_last: int, keep_every: int | None, grace: float) -> Saving:

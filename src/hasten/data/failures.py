@@ -31,10 +31,13 @@ class Failed:
     where: str
     fix: str
     cause: Exception | None = None
+    trace: str = ""  # from their first frame on; in a worker alone, as the cause keeps its own in this process
 
     def error(self) -> HastenError:
         """The error to raise, with the original exception as its cause."""
         error = self.kind(self.what, where=self.where, fix=self.fix)
+        if isinstance(error, UserCodeFailed):
+            error.trace = self.trace
         error.__cause__ = self.cause
         return error
 
@@ -51,6 +54,7 @@ def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed:
         where=their_frame(error),
         fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
         cause=_able_to_travel(error),
+        trace=_their_lines(error),
     )
 
 
@@ -69,12 +73,19 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def failed_batch(error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool) -> Failed:
-    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it."""
+def failed_batch(
+    error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool, seed: int | None = None
+) -> Failed:
+    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it.
+
+    seed: of its random numbers; None where it was given none.
+    """
     kind = UserCodeFailed if own_code else DataFailed
     fix = "look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate"
     if is_out_of_memory(error):
         kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
+    elif seed is not None:
+        fix += f"; its random numbers began at seed {seed}"
     return Failed(
         kind=kind,
         what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
@@ -82,6 +93,7 @@ def failed_batch(error: Exception, *, field: str, epoch: int, first: int, sample
         where=their_frame(error),
         fix=fix,
         cause=_able_to_travel(error),
+        trace=_their_lines(error),
     )
 
 
@@ -94,6 +106,15 @@ def their_frame(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if is_theirs(frame.filename)] or list(frames)
     return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+
+
+def _their_lines(error: Exception) -> str:
+    """In a worker, the traceback from their first frame on, as Python prints one; no exception takes it along."""
+    if get_worker_info() is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((place for place, frame in enumerate(frames) if is_theirs(frame.filename)), None)
+    return "" if first is None else "".join(traceback.format_list(frames[first:]))
 
 
 def is_theirs(filename: str) -> bool:

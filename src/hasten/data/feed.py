@@ -34,7 +34,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hasten.data.failures import Failed
-from hasten.data.limits import BATCHES_AHEAD, batches_held, is_ample, shortage
+from hasten.data.limits import AMPLE_BATCH_BYTES, BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.reading import Window, read_here
 from hasten.data.sending import Parcel, Sending, Unsendable, by_value, parcel, unsendable_part
@@ -147,7 +147,7 @@ class Feed:
         if first is None:
             return
         if not self._checked:
-            self._check_before_start(first)
+            self.check_before_start(first)
             self._checked = True
         # A stream is read from its beginning until the window that it goes on with.
         first_takes = 1 + first.number if isinstance(first, Window) else 1
@@ -198,15 +198,37 @@ class Feed:
 
     # ── before the workers start ────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_before_start(self, first: Any) -> None:
+    def check_before_start(self, first: Any, beside: tuple[Feed, Any] | None = None) -> None:
+        """Look for what would stop worker processes, before they start. Where there are none, nothing does.
+
+        first: the first request. beside: another feed whose workers hold batches at the same time, and its first one.
+
+        Raises JobError for what cannot be sent to workers, PlanError where /dev/shm is too small for their batches.
+        """
+        if not self._processes:
+            return
         method = multiprocessing.get_start_method()
         if method != "fork":
             self._check_picklable(method)
-        if not is_ample(_own_shared_memory(), self._workers, self._ahead):
-            # The first window of a stream is as large as any, and the soonest read.
-            first = replace(first, number=0) if isinstance(first, Window) else first
-            # None where it could not be read, which reading it will tell.
-            self._check_shared_memory(self._read_apart(first, _weighed))
+        free = _own_shared_memory()
+        others = 0 if beside is None else beside[0]._batches_held()
+        if is_ample(None if free is None else free - others * AMPLE_BATCH_BYTES, self._workers, self._ahead):
+            return
+        batch = self._measured(first)
+        if batch is not None:  # what could not be read, reading it will tell
+            self._check_shared_memory(batch, 0 if beside is None else beside[0]._bytes_held(beside[1]))
+
+    def _batches_held(self) -> int:
+        return batches_held(self._workers, self._ahead) if self._processes else 0
+
+    def _bytes_held(self, first: Any) -> int:
+        batch = self._measured(first) if self._processes else None
+        return 0 if batch is None else self._batches_held() * batch.shared_bytes
+
+    def _measured(self, first: Any) -> Parcel | None:
+        # The first window of a stream is as large as any, and the soonest read.
+        first = replace(first, number=0) if isinstance(first, Window) else first
+        return self._read_apart(first, _weighed)
 
     def _check_picklable(self, method: str) -> None:
         found = self._unsendable()
@@ -254,19 +276,19 @@ class Feed:
         except HastenError as error:  # read here, it may end this process too, and without a word
             raise _also_without_workers(error) from None
 
-    def _check_shared_memory(self, batch: Parcel | None) -> None:
-        if batch is None:
-            return
+    def _check_shared_memory(self, batch: Parcel, beside_bytes: int) -> None:
         free, ranks = _own_shared_memory() or 0, ranks_here()
         asked = {"workers": self._workers, "ahead": self._ahead, "batch_bytes": batch.shared_bytes}
-        if not shortage(free, **asked):
+        if not shortage(free - beside_bytes, **asked):
             return
-        held = batches_held(self._workers, self._ahead)
+        held, each = self._batches_held(), f" for each of {ranks} ranks" if ranks > 1 else ""
+        whose = "" if self._source.field == "train" else f", for Job.{self._source.field}"
+        beside = f", beside {byte_size(beside_bytes)} that other workers hold" if beside_bytes else ""
         raise PlanError(
             f"{self._workers} loader workers that keep {self._ahead} batches each hold {held} batches of "
-            f"{byte_size(batch.shared_bytes)} in shared memory (shm), together {byte_size(held * batch.shared_bytes)}; "
-            f"{byte_size(free)} are free in {SHARED_MEMORY}" + (f" for each of {ranks} ranks" if ranks > 1 else ""),
-            where="loader_workers",
+            f"{byte_size(batch.shared_bytes)} in shared memory (shm), together {byte_size(held * batch.shared_bytes)}"
+            f"{beside}; {byte_size(free)} are free in {SHARED_MEMORY}{each}",
+            where=f"loader_workers{whose}",
             fix=f"use fewer loader workers or a smaller prefetch, or make {SHARED_MEMORY} larger (docker: --shm-size)",
         )
 

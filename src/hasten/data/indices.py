@@ -8,7 +8,7 @@ an epoch for a sampler, never for a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index as whole_number
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch import Tensor
 
 from hasten.errors import DataFailed
 from hasten.facts.job import describe
+
+MOST_TOLD = 16
 
 
 def whole_numbers(given: Iterable[Any], *, whose: str, first: int = 0) -> np.ndarray:
@@ -60,6 +62,18 @@ def rows_of(given: Iterable[Any], count: int, *, whose: str) -> np.ndarray:
         )
     found[found < 0] += count
     return found
+
+
+def told(indices: Sequence[int]) -> str:
+    """The samples of these indices, in words: "sample 5", "samples 8 to 15", "samples 5, 17, 2 and 61 more"."""
+    first, last = indices[0], indices[-1]
+    if len(indices) == 1:
+        return f"sample {first}"
+    if len(indices) > 2 and [*indices] == [*range(first, last + 1)]:
+        return f"samples {first} to {last}"
+    shown = ", ".join(map(str, indices[:MOST_TOLD]))
+    more = len(indices) - MOST_TOLD
+    return f"samples {shown} and {more} more" if more > 0 else f"samples {shown}"
 
 
 def _fits(given: Any) -> bool:

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 
 from hasten.data.bad_samples import Ledger, Repaired
 from hasten.data.feed import Feed
+from hasten.data.indices import told
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order import Order, SampledOrder, SampleOrder
 from hasten.data.reading import End, Request, StreamReader, Window, reader_of
 from hasten.data.sources import Source
 from hasten.data.split import Piece, pieces, share
-from hasten.errors import DataFailed, JobError, PlanError
+from hasten.errors import DataFailed, HastenError, JobError, PlanError
 
 _Answers = Callable[[Iterable[Any]], Iterator[Any]]
 
@@ -125,6 +126,22 @@ class TrainLoader:
                 what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
             )
         return self._map(number, start_step, answers)
+
+    def first_request(self) -> Any:
+        return Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
+
+    def samples_told(self, number: int, step: int) -> str:
+        """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
+        first = step * self.batch_size
+        if self._source.iterable:
+            last = first + self.batch_size - 1
+            return f"epoch {number}, samples {first} to {last} of the stream Job.{self._source.field}"
+        stop = min(first + self.batch_size, self._source.count or 0)
+        try:
+            indices = self._order.indices(number, first, stop).tolist()
+        except HastenError as error:  # a sampler of the user's own is asked again where it drew another epoch since
+            return f"epoch {number}, positions {first} to {stop - 1} of its order, which is not known: {error.what}"
+        return f"epoch {number}, {told(indices)} of Job.{self._source.field}"
 
     def replaced(self) -> list[str]:
         """A sentence for every sample that this rank has replaced since this was last asked."""
@@ -249,15 +266,24 @@ class EvaluationLoader:
         """One evaluation. Raises what TrainLoader.epoch raises."""
         return self._stream() if self._source.iterable else self._map()
 
+    def check_before_start(self, beside: TrainLoader | None) -> None:
+        """Raise what the first evaluation would, for workers that cannot start. beside: a training that is under way
+        when evaluations come, None where it is not."""
+        first = Window(EVALUATION_EPOCH, 0) if self._source.iterable else next(self._requests(), None)
+        if first is not None:
+            self._feed.check_before_start(first, None if beside is None else (beside._feed, beside.first_request()))
+
     def close(self) -> None:
         """End the worker processes. The loader cannot be used afterwards."""
         self._feed.close()
 
     def _map(self) -> Iterator[Microbatch]:
-        requests = (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in self._spans())
-        batches = self._feed.answers(requests)
+        batches = self._feed.answers(self._requests())
         for start, stop in self._spans():
             yield Microbatch(next(batches), stop - start, stop == self._stop)
+
+    def _requests(self) -> Iterator[Request]:
+        return (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in self._spans())
 
     def _spans(self) -> Iterator[tuple[int, int]]:
         """First position of every batch, and the one behind its last."""

@@ -10,13 +10,18 @@ epochs of one index, never get the same number. torch and NumPy keep only 32 bit
 halves, so that samples which meet in one of them by chance still differ in the other.
 
 The training process reads samples too when there are no workers. `undisturbed` gives it back its own three states, so
-dropout and everything else that training draws goes on as if nothing had been read. That takes time once a batch, most
-of it in NumPy, and seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a
-trial, is held apart by the same function, with the states of the accelerators it uses.
+dropout and everything else that training draws goes on as if nothing had been read. That takes time once a batch, and
+seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a trial, is held apart by
+the same function, with the states of the accelerators it uses.
+
+States are taken at every optimizer step, and most of the time for one went into NumPy's, which few trainings draw from:
+it copies 624 numbers one by one. So its memory is looked at first, and the state that was read last is given again
+where it is as it was then. (Only a spare normal number lies elsewhere; a state that has one is always read.)
 """
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,7 +82,7 @@ def random_state(*devices: torch.device) -> dict[str, Any]:
     return {
         "torch": torch.default_generator.get_state(),
         "devices": [torch.cuda.get_rng_state(device) for device in _accelerators(devices)],
-        "numpy": np.random.get_state(legacy=False),
+        "numpy": _numpy_state(),
         "python": random.getstate(),
     }
 
@@ -88,8 +93,37 @@ def set_random_state(state: Mapping[str, Any], *devices: torch.device) -> None:
     for device, saved in zip(_accelerators(devices), state["devices"], strict=True):
         torch.cuda.set_rng_state(saved, device)
     np.random.set_state(state["numpy"])
+    _remember(state["numpy"])
     random.setstate(state["python"])
 
 
 def _accelerators(devices: tuple[torch.device, ...]) -> list[torch.device]:
     return [device for device in devices if device.type == "cuda"]
+
+
+_MERSENNE_BYTES = 4 * (624 + 1)  # its words and the place in them: numpy/random/src/mt19937/mt19937.h
+_last_seen: tuple[bytes, dict[str, Any]] | None = None  # NumPy's memory, and what it reads as
+
+
+def _numpy_state() -> dict[str, Any]:
+    memory = _numpy_memory()
+    if _last_seen is not None and _last_seen[0] == memory:
+        return _last_seen[1]
+    state = np.random.get_state(legacy=False)
+    assert isinstance(state, dict)
+    _remember(state)
+    return state
+
+
+def _remember(state: dict[str, Any]) -> None:
+    global _last_seen
+    memory = _numpy_memory()
+    _last_seen = None if memory is None or state["has_gauss"] else (memory, state)
+
+
+def _numpy_memory() -> bytes | None:
+    """None for a generator of another kind than NumPy's own choice: its memory has another form."""
+    generator = np.random.get_bit_generator()  # pyright: ignore[reportAttributeAccessIssue]: its stubs lack it
+    if type(generator) is not np.random.MT19937:
+        return None
+    return ctypes.string_at(generator.ctypes.state_address, _MERSENNE_BYTES)

@@ -191,6 +191,7 @@ class BatchReader:
                     first=indices[0],
                     samples=len(indices),
                     own_code=True,
+                    seed=int(seed),
                 )
             return _collated(self._source, self._seed, samples, request.epoch, request.indices)
 
@@ -268,14 +269,21 @@ class StreamReader:
 
 def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices: np.ndarray) -> Any:
     """indices: int64, of the samples, or the position of the first; what the batch's own random numbers follow from."""
-    own_code, first = source.collate is not default_collate, int(indices[0])
+    own_code, first, own_seed = source.collate is not default_collate, int(indices[0]), None
     if own_code:  # it may draw, and how much its samples have drawn depends on where they were read from
-        reseed(derived(seed, _COLLATING, epoch, first, zlib.crc32(indices.tobytes())))
+        own_seed = derived(seed, _COLLATING, epoch, first, zlib.crc32(indices.tobytes()))
+        reseed(own_seed)
     try:
         return source.collate(samples)
     except Exception as error:
         return failed_batch(
-            error, field=source.field, epoch=epoch, first=first, samples=len(samples), own_code=own_code
+            error,
+            field=source.field,
+            epoch=epoch,
+            first=first,
+            samples=len(samples),
+            own_code=own_code,
+            seed=own_seed,
         )
 
 

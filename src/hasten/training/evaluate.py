@@ -23,6 +23,7 @@ from hasten.facts.loss import Loss
 from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
 from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
+from hasten.training.user_code import IN_AN_EVALUATION
 
 if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
     from torchmetrics import Metric
@@ -140,8 +141,15 @@ class Evaluator:
         sums = torch.zeros(4, dtype=torch.float64, device=self._device)
         for metric in self._metrics.values():
             metric.reset()
+        seen = 0
         for batch, samples in batches(self.batch_size):
-            returned = checked(self._call_loss(self._loss, self._model, batch))
+            try:
+                returned = checked(self._call_loss(self._loss, self._model, batch))
+            except Exception as error:
+                share = "this rank's share of " if self._ranks.many else ""
+                error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
+                raise
+            seen += samples
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)
             sums[3] += samples

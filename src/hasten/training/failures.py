@@ -5,8 +5,7 @@ from __future__ import annotations
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.out_of_memory import is_out_of_memory as is_out_of_memory
 from hasten.errors import HastenError, OutOfMemory, UserCodeFailed
-from hasten.training.losses import IN_THE_LOSS
-from hasten.training.user_code import user_code_failed
+from hasten.training.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
 
 
 def as_failure(error: Exception) -> HastenError | None:
@@ -16,12 +15,16 @@ def as_failure(error: Exception) -> HastenError | None:
     if is_out_of_memory(error):
         what = str(error).partition("\n")[0]
         return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
-    return user_code_failed(error) or _in_the_loss(error)
+    failure = user_code_failed(error) or _in_the_loss(error)
+    moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
+    if failure is not None and moment is not None:
+        failure = UserCodeFailed(f"{failure.what} ({moment})", where=failure.where, fix=failure.fix)
+    return failure
 
 
 def _in_the_loss(error: Exception) -> UserCodeFailed | None:
     """What torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
-    note = next((note for note in getattr(error, "__notes__", ()) if note.startswith(IN_THE_LOSS)), None)
+    note = note_of(error, IN_THE_LOSS)
     if note is None:
         return None
     what = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -63,11 +63,12 @@ def _dense_by_dtype(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
     """The gradients, sparse ones by their values, grouped as the fused pass needs them."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for gradient in gradients:
-        groups.setdefault(gradient.dtype, []).append(_dense(gradient))
+        groups.setdefault(gradient.dtype, []).append(dense(gradient))
     return groups.values()
 
 
-def _dense(gradient: Tensor) -> Tensor:
+def dense(gradient: Tensor) -> Tensor:
+    """The gradient itself, or the values of a sparse one."""
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
@@ -100,11 +101,3 @@ def _refuse_sparse(gradients: Sequence[Tensor]) -> None:
             where="clipping",
             fix="build the embedding with sparse=False, or leave clip_norm and clip_value out",
         )
-
-
-def first_non_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    """The name of the first parameter whose gradient is not finite. Syncs with the device."""
-    for name, parameter in named:
-        if parameter.grad is not None and not torch.isfinite(_dense(parameter.grad)).all():
-            return name
-    return None

@@ -96,9 +96,10 @@ class Keeping:
 
         Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
         """
-        if not isinstance(error, Exception) or isinstance(error, NonFinite | StorageFailed):
+        if not isinstance(error, Exception):
             return
-        if not run.back_to_window_start():
+        if isinstance(error, NonFinite | StorageFailed) or not run.back_to_window_start():
+            self._tell_what_was_saved(error)
             return
         if self._stop is not None and self._stop.number is not None:
             self._save_and_end(self._stop, run, trees)
@@ -109,6 +110,12 @@ class Keeping:
             self._saver.settle()
         except HastenError as second:
             error.add_note(f"the last completed step could not be saved: {second.what}")
+
+    def _tell_what_was_saved(self, error: BaseException) -> None:
+        try:
+            self._saver.settle()
+        except HastenError as second:
+            error.add_note(f"the last checkpoint could not be saved: {second.what}")
 
     def _save_and_end(self, stop: StopRequest, run: Run, trees: Trees) -> None:
         self._saver.settle()

@@ -18,6 +18,7 @@ from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.training.aftermath import check_weights
 from hasten.training.keeping import Keeping, Origin
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
@@ -74,8 +75,8 @@ class _Loop:
         if origin is not None and origin.states is not None:
             self._go_on(origin.states["loop"], origin.states["log"])
         self._line = LineClock(run, self._start)
+        run.keep_window_starts()  # for a window that does not fit into memory
         if keeping is not None:
-            run.keep_window_starts()
             run.check_stop = keeping.check_stop
 
     def train(self) -> Result:
@@ -176,7 +177,7 @@ class _Loop:
             parameters=run.built.fingerprint.parameters,
             samples=run.built.fingerprint.samples,
             batch_size=run.built.batch_size,
-            microbatch_size=setup.step.microbatch_size or run.built.batch_size,
+            microbatch_size=run.microbatch_size or run.built.batch_size,  # that may be smaller than the plan's by now
             total_steps=run.total_steps,
             total_epochs=run.total_epochs,
             choices=tuple(str(item.choice) for item in run.plan.choices),
@@ -192,7 +193,9 @@ class _Loop:
     # ── carrying on ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _state(self) -> dict[str, Any]:
-        """Of the run and of this loop, taken between two steps; log lines that wait for their loss are sent before."""
+        """Of the run and of this loop, taken between two steps; log lines that wait for their loss are sent before.
+        Raises NonFinite for weights that are not worth keeping."""
+        check_weights(self._run)
         if self._due:
             self._read()
         return {
@@ -269,9 +272,11 @@ class _Loop:
         would be silent."""
         for offset, window in enumerate(windows):
             if not abs(window.mean) < float("inf"):
+                check_weights(self._run)  # which would be the cause
+                step = line.step - len(windows) + 1 + offset
                 raise NonFinite(
                     f"the loss is {window.mean} although every gradient was finite",
-                    where=f"optimizer step {line.step - len(windows) + 1 + offset}",
+                    where=f"optimizer step {step} ({self._run.batch_of(step)})",
                     fix="look for a term of the loss that carries no gradient",
                 )
 
@@ -314,6 +319,7 @@ class _Loop:
         self._evaluate(self._epoch)
         self._log(self._epoch)
         self._read()
+        check_weights(run)
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:

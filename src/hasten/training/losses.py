@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from hasten.errors import JobError
 from hasten.facts.job import describe
 from hasten.facts.loss import Loss
+from hasten.training.user_code import IN_THE_LOSS
 
 Count = Tensor | float
 LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
-
-IN_THE_LOSS = "in Job.loss, on a batch of "
-"""How the note begins that an exception of the job's loss carries."""
 
 
 def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor:

@@ -24,11 +24,12 @@ from hasten.data.keeping import Watcher
 from hasten.data.loader import Microbatch
 from hasten.data.sources import Source
 from hasten.data.transfer import place
-from hasten.errors import JobError, Misconfigured
+from hasten.errors import HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques.setup import ProcessOptions
+from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
 from hasten.training.build import Built, build, seed_everything
@@ -36,12 +37,15 @@ from hasten.training.evaluate import Evaluation
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
+from hasten.training.places import Places
 from hasten.training.process import process_options
 from hasten.training.run_loaders import evaluator_of, train_loader
-from hasten.training.run_state import WindowStart, load_state, state_of
+from hasten.training.run_state import load_state, state_of
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
+from hasten.training.user_code import AT_A_STEP
+from hasten.training.window_start import WindowStart
 
 if TYPE_CHECKING:
     from hasten.training.compiling import CompileLog
@@ -96,9 +100,10 @@ class Run:
             setup.step,
             masters=masters,
             ranks=self.ranks,
-            reference=setup.step.microbatch_size or built.batch_size,
+            reference=self._reference,
             after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
+            aftermath=OfARun(self),
         )
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
@@ -107,11 +112,13 @@ class Run:
         self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
-        self._between_windows = True
+        self._between_windows, self._places = True, Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
-        self.wait_seconds, self.samples_seen, self._kept_step = 0.0, 0, 0
+        self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
+        if setup.step.scale_gradients:
+            self.keep_window_starts()
         seed_everything(job.seed)
 
     def _enter_process(self, options: ProcessOptions) -> list[str]:
@@ -156,6 +163,7 @@ class Run:
         that was left in its middle begins anew."""
         self._step.abandon_window()
         self._between_windows = True
+        self._places.begin(self.steps + 1, self.epoch, self._window)
         clock = time.perf_counter
         microbatches = self._on_device(self.loader.epoch(self.epoch, self._window))
         while True:
@@ -177,16 +185,28 @@ class Run:
 
     def step(self, batch: Any) -> Tensor:
         """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
-        detached and on the device, so that looking at it is the caller's choice."""
-        if self._between_windows and self._window_start is not None:
-            self._window_start.mark()
+        detached and on the device, so that looking at it is the caller's choice.
+
+        Raises NonFinite for a step that is refused. The run is then as the step before left it; of random states and
+        buffers that is true once keep_window_starts was called."""
+        if self._between_windows:
+            self._seen_before = self.samples_seen
+            if self._window_start is not None:
+                self._window_start.mark(self.steps + 1)
         self._between_windows = False
-        loss = self._step.accumulate(batch, self._counted, self._last)
-        self.samples_seen += self._samples
-        if self._last:
-            self._step.update()
-            self._window += 1
-            self._between_windows = True
+        try:
+            loss = self._step.accumulate(batch, self._counted, self._last)
+            self.samples_seen += self._samples
+            if self._last:
+                self._step.update()
+                self._window += 1
+                self._between_windows = True
+        except HastenError:
+            raise
+        except Exception as error:
+            step = self.steps + 1
+            error.add_note(f"{AT_A_STEP}{step}: {self.batch_of(step)}; seed {self.job.seed}")
+            raise
         return loss
 
     def evaluate(self) -> Evaluation:
@@ -248,6 +268,11 @@ class Run:
     def steps(self) -> int:
         """Optimizer steps attempted so far, skipped ones included."""
         return self._step.skips.attempted
+
+    def batch_of(self, step: int) -> str:
+        """Which samples an optimizer step took, in words."""
+        place = self._places.of(step)
+        return "samples that are not known any more" if place is None else self.loader.samples_told(*place)
 
     @property
     def whole_epochs(self) -> int:
@@ -327,8 +352,9 @@ class Run:
         return self._in_jobs_form(self.model.state_dict() if self.average is None else self.average.named(self.model))
 
     def keep_window_starts(self) -> None:
-        """From now on remember how each window began, so that back_to_window_start can go back to it."""
-        self._window_start = WindowStart(self)
+        """From now on remember how each window began, so that the run can go back to it."""
+        if self._window_start is None:
+            self._window_start = WindowStart(self, windows=2 if self._step.skips.deferred else 1)
 
     def back_to_window_start(self) -> bool:
         """After an exception in a window: be as the last completed step left the run. False where that cannot be, as
@@ -337,8 +363,9 @@ class Run:
             return False
         self._step.abandon_window()
         if not self._between_windows:
-            self._window_start.back()
+            self._window_start.back(self.steps + 1)
             self._between_windows = self._last = True
+            self.samples_seen = self._seen_before
         return True
 
     @property
@@ -352,6 +379,11 @@ class Run:
         self.loader.close()
         self.loader = train_loader(self, samples)
         self.loader.ledger.load_state_dict(ledger)
+        self._step.reference = self._reference
+
+    @property
+    def _reference(self) -> int:
+        return self.microbatch_size or self.built.batch_size
 
     def close(self) -> None:
         """Give the process-wide settings back. The model and its weights stay usable."""

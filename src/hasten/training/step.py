@@ -15,7 +15,7 @@ long known: the host never waits, yet schedule and averages still move on applie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -33,7 +33,8 @@ from hasten.training.backward import backward
 from hasten.training.loss_record import LossRecord
 from hasten.training.losses import Count, LossFunction, calling, checked, mean_and_count, never_zero
 from hasten.training.master_weights import MasterWeights
-from hasten.training.skips import Skips
+from hasten.training.non_finite import gradient_sizes, non_finite_sizes, non_finite_weights
+from hasten.training.skips import Aftermath, Skips
 from hasten.training.window_sums import WindowSums, weighed
 
 
@@ -52,19 +53,21 @@ class Step:
         reference: float = 1.0,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
+        aftermath: Aftermath | None = None,
     ) -> None:
         """
         optimizers: together they hold every parameter that is trained; they move all together or not at all.
         reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
-            range; the result does not depend on it.
+            range; the result depends on it by rounding alone. Change it between two windows.
         after_update: called once for each update that was applied, before the next one.
         after_update_reads_buffers: it must then come before the next forward pass, which would move batch norm's
             running statistics; the host waits for the device's answer there.
+        aftermath: of steps whose update did not apply.
         """
         options = options or StepOptions()
         self.model, self.optimizers = model, list(optimizers)
         self._replica = Replica(loss, model) if ranks.many else None
-        self._loss, self._options, self._ranks, self._reference = self._replica or loss, options, ranks, reference
+        self._loss, self._options, self._ranks, self.reference = self._replica or loss, options, ranks, reference
         self._alone = not ranks.many
         self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
@@ -74,6 +77,9 @@ class Step:
             id(each) for optimizer in self.optimizers for group in optimizer.param_groups for each in group["params"]
         }
         self._left_out = [each for each in self._parameters if id(each) not in held]
+        # A weight may be infinite on purpose, as a mask is, from the start on.
+        infinite = set(non_finite_weights(self._named()))
+        self._expected_finite = [name for name in self._names if name not in infinite]
         self._norm_tells = (
             options.clip_norm is not None
             and options.clip_value is None
@@ -82,7 +88,7 @@ class Step:
         self._forward = self._first_forward
         self._scaler = torch.amp.GradScaler(self._device.type) if options.scale_gradients else None
         self._is_finite = gradient.FiniteCheck(self._parameters, self._device)
-        self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update)
+        self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update, aftermath)
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
         self._settles_first = after_update_reads_buffers
@@ -131,7 +137,7 @@ class Step:
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             self._differentiate_auxiliary(returned.auxiliary, samples, sums)
-        backward(self._scaled(total / self._reference))
+        backward(self._scaled(total / self.reference))
         sums.add(total, count, samples)
         self._sums = sums
         return total.detach() / never_zero(count)
@@ -181,7 +187,7 @@ class Step:
 
     def _close_sums(self, sums: WindowSums) -> None:
         self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
-        sums.divide_gradients(self._parameters, self._reference, self._ranks, self._device)
+        sums.divide_gradients(self._parameters, self.reference, self._ranks, self._device)
 
     def _unscale(self, scaler: torch.amp.GradScaler) -> None:
         for optimizer in self.optimizers:
@@ -198,13 +204,15 @@ class Step:
 
     def _move(self, gradients: list[Tensor], non_finite: Tensor) -> None:
         """Clip, by value and then by norm, and let the optimizers move; nothing moves where something is not finite."""
-        options = self._options
+        options, scaling = self._options, self._scaler is not None
         # Until one update has applied the host decides: a fused optimizer that skips its first one makes its state and
         # leaves it unwritten.
         on_device = self.skips.deferred and self.skips.applied > 0
         if not on_device and non_finite.item():
             self._skip()
             return
+        # The answer comes when the gradients are gone. Under loss scaling, nobody asks which it was of a first skip.
+        sizes = gradient_sizes(self._named()) if on_device and (self.skips.in_a_row or not scaling) else []
         if options.clip_value is not None:
             gradient.clip_value(self._parameters, gradients, options.clip_value)
         if options.clip_norm is not None:
@@ -223,18 +231,36 @@ class Step:
             optimizer.step()
         self._masters.write_back()
         if on_device:
-            self.skips.defer(non_finite, scaling=self._scaler is not None)
+            self.skips.defer(non_finite, partial(self._why, sizes), scaling=scaling)
             self._is_finite.clear()
         else:
             self.skips.apply()
 
     def _skip(self) -> None:
         self._is_finite.clear()
-        name = gradient.first_non_finite(zip(self._names, self._parameters, strict=True))
-        if name is None:  # no loss scale brings that down: gradients are unscaled before they are measured
-            self.skips.skip("the norm of the gradients is not finite, although every gradient is", scaling=False)
-        else:
-            self.skips.skip(f"a gradient of {name} is not finite", scaling=self._scaler is not None)
+        # No loss scale brings a norm down that overflows: gradients are unscaled before they are measured.
+        sizes = gradient_sizes(self._named())
+        scaling = self._scaler is not None and bool(non_finite_sizes(sizes))
+        self.skips.skip(partial(self._why, sizes), scaling=scaling)
+
+    def _why(self, sizes: list[tuple[str, Tensor]]) -> str:
+        """Of an update that did not apply, by the sizes of its gradients: what was not finite, and what that harmed."""
+        found = non_finite_sizes(sizes)
+        what = "the norm of the gradients is not finite, although every gradient is"
+        if found:
+            what = f"a gradient of {found[0]} is not finite"
+        harmed = self.harmed_weight()
+        if harmed is None:
+            return f"{what}; the update was not applied and the weights are unharmed"
+        return f"{what}, and {harmed} was not before: an update by finite gradients overflowed it; this one is left out"
+
+    def harmed_weight(self) -> str | None:
+        """The name of the first weight that is not finite and was, when this began. Waits for the device."""
+        found = non_finite_weights((name, each) for name, each in self._named() if name in self._expected_finite)
+        return found[0] if found else None
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        return zip(self._names, self._parameters, strict=True)
 
     def abandon_window(self) -> None:
         """Forget gradients and sums: the next microbatch is the first of a window."""

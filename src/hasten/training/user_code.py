@@ -9,6 +9,24 @@ from pathlib import Path
 
 from hasten.errors import UserCodeFailed
 
+IN_THE_LOSS = "in Job.loss, on a batch of "
+"""How the note begins that an exception of the job's loss carries."""
+AT_A_STEP = "at optimizer step "
+"""How the note begins that an exception in a step carries: its number, its samples and the seed."""
+
+IN_AN_EVALUATION = "in an evaluation"
+"""How the note begins that an exception in one carries: its samples."""
+
+
+def note_of(error: BaseException, *beginnings: str) -> str | None:
+    return next((note for note in getattr(error, "__notes__", ()) if note.startswith(beginnings)), None)
+
+
+def other_notes(error: BaseException) -> list[str]:
+    """What went wrong beside it, or was left to be told with it."""
+    told = (AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS)
+    return [note for note in getattr(error, "__notes__", ()) if not note.startswith(told)]
+
 
 def user_code_failed(error: BaseException) -> UserCodeFailed | None:
     """The error to end with when the user's code raised `error`, or called what raised it; None when it had no part.

@@ -1,0 +1,120 @@
+"""The weights of a run as a plain file, from one of its checkpoints, without the job's code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import safetensors.torch
+from torch import Tensor
+
+from hasten.checkpoint.files import check_writable, write_atomically
+from hasten.checkpoint.listing import FOLDER, check_run
+from hasten.checkpoint.store import Checkpoint, Loaded, Store
+from hasten.errors import Misconfigured, StorageFailed
+from hasten.training.weights_file import PICKLED, SAFETENSORS
+
+_MOST_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """kept_step: whose weights they are, another than the checkpoint's where those were the best; None where it does
+    not say. bytes: of the file. damaged: a sentence for each newer checkpoint that could not be used."""
+
+    step: int
+    checkpoint: Path
+    kept_step: int | None
+    tensors: int
+    bytes: int
+    damaged: tuple[str, ...]
+
+
+def export_weights(run: Path, output: Path, step: int | None = None) -> Exported:
+    """Write the weights that the run would keep if it ended at a checkpoint, under the names of the job's own model.
+
+    step: of the checkpoint; None takes the newest that is whole.
+    Raises Misconfigured for what is no run, a step that was not kept, another kind of file, and a file that is there;
+    StorageFailed when no such checkpoint is whole, and when the file cannot be written.
+    """
+    _check_output(output)
+    check_run(run)
+    loaded, damaged = _newest(Store(run / FOLDER), step, run)
+    weights = _plain(loaded)
+    content = safetensors.torch.save(weights, metadata={"format": "pt"})
+    _refuse_present(output)
+    write_atomically(output, content)
+    return Exported(
+        step=loaded.manifest.step,
+        checkpoint=loaded.checkpoint.path,
+        kept_step=_kept_step(loaded.states.get("run")),
+        tensors=len(weights),
+        bytes=len(content),
+        damaged=damaged,
+    )
+
+
+def _check_output(output: Path) -> None:
+    """Before anything is read: all of that can take long."""
+    named, suffix = output.with_suffix(SAFETENSORS), output.suffix.lower()
+    if suffix in PICKLED:
+        what = f"a {suffix} file is a pickle, which can run code when it is opened; hasten writes none"
+        raise Misconfigured(what, where=str(output), fix=f"write -o {named}; torch and others read it")
+    if suffix != SAFETENSORS:
+        raise Misconfigured("weights are written as safetensors only", where=str(output), fix=f"write -o {named}")
+    _refuse_present(output)
+    check_writable(output.parent)
+
+
+def _refuse_present(output: Path) -> None:
+    if os.path.lexists(output):
+        fix = "choose another name, or move the file away: weights are never replaced"
+        raise Misconfigured("is there already", where=str(output), fix=fix)
+
+
+def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[str, ...]]:
+    """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
+    found = store.found()
+    wanted = [each for each in found if step in (None, each.step)]
+    if not wanted:
+        steps = list(dict.fromkeys(f"{each.step:,}" for each in found))
+        listing = f"; there are those of step {', '.join(steps[:_MOST_SHOWN])}" if steps else ""
+        what = "no checkpoint was saved yet" if not found else f"no checkpoint of step {step:,} was kept{listing}"
+        raise Misconfigured(what, where=str(run), fix=f"see what there is: hasten checkpoints {run}")
+    damaged = list[tuple[Checkpoint, str]]()
+    for checkpoint in wanted:
+        try:
+            return checkpoint.read(), tuple(f"{each} is damaged and not used: {what}" for each, what in told(damaged))
+        except StorageFailed as error:
+            damaged.append((checkpoint, error.what))
+    shown = "; ".join(f"{each}: {what}" for each, what in told(damaged)[:_MOST_SHOWN])
+    raise StorageFailed(f"no checkpoint that could be used is whole: {shown}", where=str(run), fix="hasten checkpoints")
+
+
+def told(damaged: list[tuple[Checkpoint, str]]) -> list[tuple[str, str]]:
+    """Those that are there still: a run that goes on removes its old ones."""
+    return [(each.path.name, what) for each, what in damaged if each.path.exists()]
+
+
+def _plain(loaded: Loaded) -> dict[str, Tensor]:
+    """Cloned one by one: tied weights must not share memory in a file."""
+    found = loaded.states.get("weights")
+    if not isinstance(found, Mapping) or not found or not all(map(_is_entry, cast("Mapping[Any, Any]", found).items())):
+        what = "holds no weights that could stand in a file of their own"
+        raise StorageFailed(what, where=str(loaded.checkpoint.path), fix="choose another one with --step")
+    return {name: each.clone().contiguous() for name, each in cast("Mapping[str, Tensor]", found).items()}
+
+
+def _is_entry(entry: tuple[Any, Any]) -> bool:
+    return isinstance(entry[0], str) and entry[0] != "__metadata__" and isinstance(entry[1], Tensor)
+
+
+def _kept_step(run: Any) -> int | None:
+    """Of what state_of gave, which a file can say otherwise."""
+    match run:
+        case {"best": (dict(), int(step))}:
+            return step
+    return None

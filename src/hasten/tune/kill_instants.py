@@ -1,0 +1,70 @@
+"""When a run is to be killed: drawn from a seed before anything is killed, in shares of what an undisturbed run took.
+
+A process spends most of its time on what cannot fail: it loads libraries, and it computes. An instant that is uniform
+over that would hardly ever meet a checkpoint that is half written or half read. So the instants are drawn by phase, and
+the two that touch the disk are met as often as the two that do not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(Enum):
+    """Of a process that trains, in the order in which it comes to them; saving begins again and again."""
+
+    STARTING = "while its process started"
+    GOING_ON = "before its first step"
+    TRAINING = "while it trained"
+    SAVING = "while it saved"
+
+
+MOVES = (Phase.TRAINING, Phase.SAVING)  # those in which the run comes further
+_TURNS = (
+    *(Phase.TRAINING, Phase.GOING_ON, Phase.SAVING, Phase.TRAINING, Phase.STARTING),
+    *(Phase.GOING_ON, Phase.TRAINING, Phase.SAVING, Phase.GOING_ON, Phase.TRAINING),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instant:
+    """share: of the phase, 0 to 1; before_save: of what is trained before the save that is met, in the same way."""
+
+    phase: Phase
+    share: float
+    before_save: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """Of an undisturbed run: its process until its libraries were loaded, from there until the first step, one step
+    with its share of all else, and one save."""
+
+    starting_seconds: float
+    going_on_seconds: float
+    step_seconds: float
+    save_seconds: float
+
+
+def draw(kills: int, seed: int) -> list[Instant]:
+    """As many instants, in the order in which they are used. The first one lets the run come to its first steps."""
+    chance = random.Random(seed)
+    phases = [_TURNS[number % len(_TURNS)] for number in range(kills)]
+    later = phases[1:]
+    chance.shuffle(later)
+    return [Instant(phase=phase, share=chance.random(), before_save=chance.random()) for phase in [*phases[:1], *later]]
+
+
+def missed(instant: Instant) -> Instant:
+    """Another one for an instant that the run did not come to, because it ended before."""
+    return Instant(phase=Phase.TRAINING, share=instant.share / 2, before_save=instant.before_save)
+
+
+def training_seconds(share: float, pace: Pace, steps_left: int, coming: Sequence[Instant]) -> float:
+    """How long to let a process train: together the kills that are still coming use up the run, whichever share each of
+    them draws. coming: this one and those after it."""
+    moves = sum(each.phase in MOVES for each in coming)
+    return 2 * share * steps_left * pace.step_seconds / (moves + 1)

@@ -1,0 +1,248 @@
+"""The list that makes a folder a checkpoint, read as untrusted text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.checkpoint.digests import Digest
+from hasten.checkpoint.manifest import LARGEST_BYTES, Manifest, from_json, to_json
+from hasten.errors import StorageFailed
+
+MANIFEST = Manifest(
+    step=120,
+    epoch=3,
+    reason="every 60 s",
+    best=True,
+    saved_at=1790000000.25,
+    world_size=1,
+    files={"tensors.safetensors": Digest(123456, "ab" * 32), "state.json": Digest(0, "0" * 64)},
+)
+
+
+def forged(**changes: Any) -> bytes:
+    """A manifest with other fields, or without those that are None, and the right seal for them."""
+    fields = {name: value for name, value in json.loads(to_json(MANIFEST)).items() if name != "seal"} | changes
+    fields = {name: value for name, value in fields.items() if value is not None}
+    seal = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    if "seal" not in changes:
+        fields["seal"] = seal
+    return (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
+
+
+numbers = st.integers(0, 1 << 62)
+manifests = st.builds(
+    Manifest,
+    step=numbers,
+    epoch=numbers,
+    reason=st.text(st.characters(exclude_categories=())) | st.just("0" * 64) | st.just('", "seal": "' + "0" * 64),
+    best=st.booleans(),
+    saved_at=st.floats(0, allow_infinity=False),
+    world_size=numbers,
+    files=st.dictionaries(
+        st.from_regex(r"[a-z0-9][a-z0-9._-]{0,99}", fullmatch=True),
+        st.builds(Digest, numbers, st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
+        max_size=4,
+    ),
+)
+
+
+@given(manifests)
+def test_a_manifest_is_read_as_it_was_written(manifest):
+    content = to_json(manifest)
+    assert from_json(content) == manifest
+    assert to_json(from_json(content)) == content
+
+
+def test_its_size_is_that_of_its_files():
+    assert MANIFEST.bytes == 123456
+
+
+def check_every_other(values: Any) -> int:
+    """Every byte of a manifest takes each of the values that `values` gives for it; how many manifests that are."""
+    content, count = to_json(MANIFEST), 0
+    for place, byte in enumerate(content):
+        for value in values(byte):
+            count += 1
+            with pytest.raises(StorageFailed):
+                from_json(content[:place] + bytes([value]) + content[place + 1 :])
+    return count
+
+
+def test_every_bit_that_is_flipped_is_found():
+    assert check_every_other(lambda byte: [byte ^ 1 << bit for bit in range(8)]) == 8 * len(to_json(MANIFEST))
+
+
+@pytest.mark.proof
+def test_every_byte_that_is_another_is_found():
+    assert check_every_other(lambda byte: {*range(256)} - {byte}) == 255 * len(to_json(MANIFEST))
+
+
+def test_every_cut_and_every_byte_too_many_is_found():
+    content = to_json(MANIFEST)
+    for length in range(len(content)):
+        with pytest.raises(StorageFailed):
+            from_json(content[:length])
+        for much in (b" ", b"\n", b"\0", content[length : length + 1]):
+            with pytest.raises(StorageFailed):
+                from_json(content[:length] + much + content[length:])
+    for behind in (b" ", b"\n", b"\0", b"{}", content):
+        with pytest.raises(StorageFailed):
+            from_json(content + behind)
+
+
+def test_a_forgery_without_a_change_would_be_believed():
+    """So what follows is refused for what it says."""
+    assert forged() == to_json(MANIFEST)
+    assert from_json(forged(step=7, files={})) == replace(MANIFEST, step=7, files={})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x", "..", ".", "", "/etc/passwd", "a/b", "a\\b", "C:x", ".hidden", "A", "ä", "a\n", "a\0", " a", "a b",
+        "-rf", "~", "a" * 101, "٣",
+    ],
+)  # fmt: skip
+def test_a_forged_name_that_leads_out_of_the_folder_or_is_odd_is_refused(name):
+    with pytest.raises(StorageFailed, match="lists a file with the name"):
+        from_json(forged(files={name: {"bytes": 1, "sha256": "0" * 64}}))
+
+
+@pytest.mark.parametrize(
+    "digest",
+    [
+        None,
+        7,
+        "ab" * 32,
+        [1, "ab" * 32],
+        {},
+        {"bytes": 1},
+        {"sha256": "ab" * 32},
+        {"bytes": -1, "sha256": "ab" * 32},
+        {"bytes": 1.0, "sha256": "ab" * 32},
+        {"bytes": math.inf, "sha256": "ab" * 32},
+        {"bytes": True, "sha256": "ab" * 32},
+        {"bytes": "1", "sha256": "ab" * 32},
+        {"bytes": 1, "sha256": "AB" * 32},
+        {"bytes": 1, "sha256": "ab" * 31},
+        {"bytes": 1, "sha256": 7},
+        {"bytes": 1, "sha256": "ab" * 32, "path": "/etc/passwd"},
+    ],
+)
+def test_a_forged_digest_is_refused(digest):
+    with pytest.raises(StorageFailed, match=re.escape("the digest of state.json makes no sense")):
+        from_json(forged(files={"state.json": digest}))
+
+
+@pytest.mark.parametrize("name", ["step", "epoch", "world_size", "best", "reason", "saved_at", "files", "schema"])
+@pytest.mark.parametrize(
+    "value",
+    [-1, -0.5, True, "1", [], {"a": 1}, math.nan, math.inf, "x" * 5000, [[]], 10**4000],
+    ids=lambda value: f"{value!r:.9}",
+)
+def test_a_forged_field_of_another_kind_is_refused(name, value):
+    allowed = {
+        "best": isinstance(value, bool),
+        "reason": isinstance(value, str),
+        "step": value == 10**4000,  # a whole number; no folder has its name
+        "epoch": value == 10**4000,
+        "world_size": value == 10**4000,
+    }
+    if allowed.get(name):
+        assert getattr(from_json(forged(**{name: value})), name) == value
+    else:
+        with pytest.raises(StorageFailed):
+            from_json(forged(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    "name", ["step", "epoch", "world_size", "best", "reason", "saved_at", "files", "schema", "seal"]
+)
+def test_a_field_that_is_missing_is_told(name):
+    with pytest.raises(StorageFailed, match=name):
+        from_json(forged(**{name: None}))
+
+
+@pytest.mark.parametrize("seal", ["0" * 64, "", 7, [], {"a": 1}, True])
+def test_another_seal_is_broken(seal):
+    with pytest.raises(StorageFailed, match="seal is broken"):
+        from_json(forged(seal=seal))
+
+
+def test_a_field_that_nobody_knows_is_told():
+    with pytest.raises(StorageFailed, match="other fields than it should: run_me"):
+        from_json(forged(run_me="import os"))
+
+
+def test_a_later_schema_is_told_as_such():
+    with pytest.raises(StorageFailed, match="a schema of 2, and 1 is known here"):
+        from_json(forged(schema=2, what_is_new=1))
+
+
+def test_a_key_that_stands_there_twice_is_refused():
+    content = to_json(MANIFEST)
+    twice = content.replace(b' "step": 120', b' "step": 120,\n "step": 120')
+    assert json.loads(twice) == json.loads(content)
+    with pytest.raises(StorageFailed, match="seal is broken"):
+        from_json(twice)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"NaN",
+        b"\xff\xfe",
+        b"\x80\x05K\x01.",  # a pickle
+        b"[" * 100_000,
+        b'{"schema": ' * 5_000 + b"1" + b"}" * 5_000,
+        b'{"schema": ' + b"[" * 700 + b"]" * 700 + b"}",
+        b'{"step": ' + b"9" * 10_000 + b"}",
+        b" " * (LARGEST_BYTES + 1),
+        json.dumps({"schema": 1}).encode("utf-16"),
+        b"\xef\xbb\xbf" + to_json(MANIFEST),
+    ],
+    ids=lambda content: f"{content[:12]!r}",
+)
+def test_what_is_no_manifest_is_refused(content):
+    with pytest.raises(StorageFailed) as caught:
+        from_json(content)
+    assert len(str(caught.value)) < 400
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_and_nothing_else_happens(content):
+    with pytest.raises(StorageFailed):
+        from_json(content)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": -1},
+        {"epoch": 1.5},
+        {"world_size": True},
+        {"saved_at": math.nan},
+        {"saved_at": 7},
+        {"reason": None},
+        {"reason": "x" * LARGEST_BYTES},
+        {"files": {"../x": Digest(1, "ab" * 32)}},
+        {"files": {"x": Digest(1, "short")}},
+    ],
+    ids=lambda changes: f"{changes:.20}" if isinstance(changes, str) else f"{changes!r:.40}",
+)
+def test_what_could_not_be_read_is_not_written(changes):
+    with pytest.raises(StorageFailed):
+        to_json(replace(MANIFEST, **changes))

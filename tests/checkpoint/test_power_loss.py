@@ -1,0 +1,279 @@
+"""What a power cut leaves of the checkpoints, in every state that a disk may be in after it.
+
+disk_states.py says what these states are. The same checker must find fault with protocols that are known to be broken,
+or it would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import dying
+import stores
+from disk_states import Began, Disk, Outcome, Saved, State, make, outcomes
+from dying import Operation
+from hasten.checkpoint import files
+from hasten.checkpoint.store import Store
+from hasten.errors import StorageFailed
+
+Log = list[Operation | Began | Saved]
+Save = Callable[[Store, int], object]
+
+
+def saved(store: Store, step: int) -> None:
+    store.save(stores.contents(step))
+
+
+def log_of(folder: Path, steps: range, save: Save, keep: int = 2) -> Log:
+    """What a program does that saves checkpoints and keeps some of them; a second one of the last step, too."""
+    log: Log = []
+    store = Store(folder / "checkpoints")
+    with dying.watched(lambda operation: log.append(_kept(operation))):
+        for step in steps:
+            log.append(Began(step))
+            save(store, step)
+            log.append(Saved(step))
+            for old in store.found()[keep:]:
+                store.remove(old)
+    return log
+
+
+def _kept(operation: Operation) -> Operation:
+    return Operation(operation.name, operation.path, operation.target, bytes(operation.data))
+
+
+def found_whole(folder: Path) -> int | None:
+    """The step that a run goes on from. What has a checkpoint's name must be whole, and what has not, must go."""
+    store = Store(folder / "checkpoints")
+    store.clean()
+    step = stores.step_found(store)
+    assert stores.names(store) == sorted(each.path.name for each in store.found()), "a leftover stays"
+    try:
+        for older in store.found()[1:]:
+            older.verify()
+    except StorageFailed as error:
+        raise AssertionError(f"a damaged one has a checkpoint's name: {error}") from error
+    return step
+
+
+def faults(log: Log, run: Path, place: Path, found: Callable[[Path], int | None] = found_whole) -> list[Outcome]:
+    """The first state in which all is not well."""
+    for outcome in outcomes(log, run, found, place):
+        if outcome.wrong:
+            return [outcome]
+    return []
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path  # as the log names it
+
+
+@pytest.fixture
+def place(in_memory):
+    """For the states."""
+    return in_memory / "state"
+
+
+def test_in_every_state_after_a_power_cut_the_newest_checkpoint_that_was_promised_or_its_successor_is_found_whole(
+    run, place
+):
+    log = log_of(run, range(1, 5), saved)
+    seen = list(outcomes(log, run, found_whole, place))
+    assert [outcome for outcome in seen if outcome.wrong] == []
+    assert len(seen) > 300
+    removed = [entry for entry in log if isinstance(entry, Operation) and entry.name == "rmdir"]
+    assert len(removed) == 2
+
+
+def cut_again(state: State, after: int, place: Path) -> list[Outcome]:
+    """What is wrong when the power fails again, while the next start cleans up and saves."""
+    folder = place / "again"
+    make(state, folder)
+    safe = stores.step_found(Store(folder / "checkpoints"))
+    shutil.rmtree(folder)
+    make(state, folder)
+    log: Log = []
+    with dying.watched(lambda operation: log.append(_kept(operation))):
+        store = Store(folder / "checkpoints")
+        store.clean()
+        log.append(Began(after))
+        saved(store, after)
+        log.append(Saved(after))
+    found = [each for each in outcomes(log, folder, found_whole, place / "state", state, safe) if each.wrong]
+    shutil.rmtree(folder)
+    return found
+
+
+@pytest.mark.parametrize("every", [170, pytest.param(4, marks=pytest.mark.proof)])
+def test_a_second_power_cut_while_the_next_start_cleans_up_and_saves_loses_nothing(run, in_memory, every):
+    log = log_of(run, range(1, 5), saved)
+    states = [outcome.state for outcome in outcomes(log, run, found_whole, in_memory / "state")]
+    assert len(states) > 300
+    for state in states[::every]:
+        assert cut_again(state, 5, in_memory) == []
+
+
+def test_a_power_cut_while_a_step_is_saved_a_second_time_leaves_the_first(run, place):
+    log = log_of(run, range(7, 8), saved)
+    with dying.logged() as second:
+        saved(Store(run / "checkpoints"), 7)
+    assert faults([*log, *second], run, place) == []
+
+
+# Protocols that are known to be broken
+
+
+def without_force(store: Store, step: int) -> None:
+    """Nothing waits for the disk."""
+    saved(store, step)
+
+
+def renamed_first(store: Store, step: int) -> None:
+    """The folder has its name before what is in it is on the disk."""
+    folder = store.folder / f"step-{step}"
+    files.make_folder(folder)
+    store._fill(folder, stores.contents(step))
+
+
+def renamed_before_the_names_in_it_are_forced(store: Store, step: int) -> None:
+    """Each file is forced, and the folder that they are named in is not."""
+    building, folder = store.folder / f".step-{step}.tmp-00000000", store.folder / f"step-{step}"
+    files.make_folder(building)
+    store._fill(building, stores.contents(step))
+    os.rename(building, folder)
+    files._force_folder(store.folder)
+
+
+def with_a_name_that_is_not_forced(store: Store, step: int) -> None:
+    """The name is promised before the folder that it stands in is on the disk."""
+    building, folder = store.folder / f".step-{step}.tmp-00000000", store.folder / f"step-{step}"
+    files.make_folder(building)
+    store._fill(building, stores.contents(step))
+    files._force_folder(building)
+    os.rename(building, folder)
+
+
+def removed_in_place(store: Store, step: int) -> None:
+    """An old checkpoint loses its files while it has its name."""
+    saved(store, step)
+    for old in store.found()[1:]:
+        files.remove_folder(old.path)
+
+
+@dataclass(frozen=True)
+class Broken:
+    save: Save
+    forced: bool = True  # whether the program waits for the disk at all
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Broken(without_force, forced=False),
+        Broken(renamed_first),
+        Broken(renamed_before_the_names_in_it_are_forced),
+        Broken(with_a_name_that_is_not_forced),
+        Broken(removed_in_place),
+    ],
+    ids=lambda broken: broken.save.__name__,
+)
+def test_a_protocol_that_orders_too_little_is_caught(run, place, broken):
+    log = log_of(run, range(1, 4), broken.save)
+    if not broken.forced:
+        log = [entry for entry in log if getattr(entry, "name", "") != "fsync"]
+    assert faults(log, run, place)
+
+
+def found_by_pointer(folder: Path) -> int | None:
+    """By a file `latest` that names the newest one, as other programs keep one."""
+    pointer = folder / "checkpoints" / "latest"
+    if not pointer.exists():
+        return None
+    name = pointer.read_text()
+    found = [each for each in Store(pointer.parent).found() if each.path.name == name]
+    assert found, f"latest says {name!r}"
+    assert stores.is_right(found[0].read())
+    return found[0].step
+
+
+def pointed_to_afterwards(store: Store, step: int) -> None:
+    """The pointer takes its name in order, and its content does not."""
+    saved(store, step)
+    temporary = store.folder / "latest.tmp"
+    with files.__dict__["open"](temporary, "xb") as file:  # which the log watches
+        file.write(f"step-{step}".encode())
+    os.replace(temporary, store.folder / "latest")
+    files._force_folder(store.folder)
+
+
+def pointed_to_first(store: Store, step: int) -> None:
+    """The pointer is written as it should be, before what it points to has its name."""
+    files.make_folder(store.folder)
+    files.write_atomically(store.folder / "latest", f"step-{step}".encode())
+    saved(store, step)
+
+
+def pointed_to_in_order(store: Store, step: int) -> None:
+    saved(store, step)
+    files.write_atomically(store.folder / "latest", f"step-{step}".encode())
+
+
+@pytest.mark.parametrize(
+    ("save", "caught"), [(pointed_to_afterwards, True), (pointed_to_first, True), (pointed_to_in_order, False)]
+)
+def test_a_pointer_to_the_newest_checkpoint_is_caught_where_it_is_written_out_of_order(run, place, save, caught):
+    assert bool(faults(log_of(run, range(1, 4), save, keep=9), run, place, found_by_pointer)) is caught
+
+
+# The model itself
+
+
+def states_after(root: Path, *done: tuple[str, ...]) -> set[object]:
+    """Of a folder, after operations: name, path, and the target or the data."""
+    disk = Disk(root)
+    for name, path, *rest in done:
+        where = str(root / path) if path else str(root)
+        data = rest[0].encode() if name == "write" else b""
+        disk.do(Operation(name, where, str(root / rest[0]) if rest and name == "rename" else "", data))
+    return set(disk.states())
+
+
+def test_what_was_written_is_there_not_or_in_half_or_whole_until_it_is_forced(tmp_path):
+    made = [("open", "a"), ("fsync", "")]
+    assert states_after(tmp_path, *made, ("write", "a", "abcd")) == {(("a", each),) for each in (b"", b"ab", b"abcd")}
+    assert states_after(tmp_path, *made, ("write", "a", "abcd"), ("fsync", "a")) == {(("a", b"abcd"),)}
+
+
+def test_a_later_write_may_be_there_without_an_earlier_one(tmp_path):
+    found = states_after(tmp_path, ("open", "a"), ("fsync", ""), ("write", "a", "ab"), ("write", "a", "cd"))
+    contents = {b"", b"a", b"ab", b"\0\0c", b"a\0c", b"abc", b"\0\0cd", b"a\0cd", b"abcd"}
+    assert found == {(("a", each),) for each in contents}
+
+
+def test_a_name_is_there_or_not_until_its_folder_is_forced_whatever_was_forced_of_the_file(tmp_path):
+    done = [("open", "a"), ("write", "a", "ab"), ("fsync", "a")]
+    assert states_after(tmp_path, *done) == {(), (("a", b"ab"),)}
+    assert states_after(tmp_path, *done, ("fsync", "")) == {(("a", b"ab"),)}
+
+
+def test_a_renaming_goes_from_one_name_to_the_other_or_stays(tmp_path):
+    made = [("mkdir", "a"), ("open", "a/b"), ("fsync", "a"), ("fsync", "")]
+    whole = (("b", b""),)
+    assert states_after(tmp_path, *made, ("rename", "a", "c")) == {(("a", whole),), (("c", whole),)}
+    assert states_after(tmp_path, *made, ("rename", "a", "c"), ("fsync", "")) == {(("c", whole),)}
+
+
+def test_what_was_removed_may_still_be_there_until_its_folder_is_forced(tmp_path):
+    made = [("mkdir", "a"), ("open", "a/b"), ("open", "a/c"), ("fsync", "a"), ("fsync", "")]
+    removed = [("unlink", "a/b"), ("unlink", "a/c")]
+    names = {(), (("b", b""),), (("c", b""),), (("b", b""), ("c", b""))}
+    assert states_after(tmp_path, *made, *removed) == {(("a", each),) for each in names}
+    assert states_after(tmp_path, *made, *removed, ("rmdir", "a")) == {(), *((("a", each),) for each in names)}
+    assert states_after(tmp_path, *made, *removed, ("rmdir", "a"), ("fsync", "")) == {()}

@@ -1,0 +1,316 @@
+"""One process at a time trains into a folder; a lock whose holder is gone holds nobody up."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+import dying
+from hasten.checkpoint import run_lock as locks
+from hasten.checkpoint.run_lock import NAME, run_lock
+from hasten.errors import Misconfigured, StorageFailed
+
+# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+def said(folder: Path) -> dict[str, object]:
+    return json.loads((folder / NAME).read_text())
+
+
+def me() -> dict[str, object]:
+    return {"pid": os.getpid(), "started": psutil.Process().create_time(), "host": socket.gethostname()}
+
+
+@contextmanager
+def holder(folder: Path, also=lambda: None):
+    """A child that holds the lock, until the test lets it end; `also` is called while it does."""
+    with dying.listening() as (tell, heard), dying.listening() as (let_end, waits):
+
+        def hold() -> bool:
+            with run_lock(folder):
+                also()
+                tell("held")
+                return waits() == "end"
+
+        child = dying.started(hold)
+        try:
+            assert heard() == "held"
+            yield child, lambda: let_end("end")
+        finally:
+            with suppress(ChildProcessError):  # the test has seen its end
+                if os.waitpid(child, os.WNOHANG) == (0, 0):
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+
+
+def refusal(folder: Path) -> Misconfigured:
+    with pytest.raises(Misconfigured) as caught, run_lock(folder):
+        raise AssertionError("two hold it")
+    assert caught.value.where == str(folder)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+@pytest.mark.fault("stale lock")
+def test_the_file_says_who_holds_it_and_is_gone_afterwards(tmp_path):
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+        assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_is_gone_also_when_what_was_done_meanwhile_failed(tmp_path):
+    with pytest.raises(ZeroDivisionError), run_lock(tmp_path):
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+    with run_lock(tmp_path):
+        assert os.listdir(tmp_path) == [NAME]
+
+
+@pytest.mark.fault("stale lock")
+def test_a_live_owner_is_refused_by_its_number_and_host_and_keeps_its_lock(tmp_path):
+    with holder(tmp_path) as (child, let_end):
+        for _ in range(2):
+            error = refusal(tmp_path)
+            assert error.what == f"process {child} on {socket.gethostname()} trains into this folder"
+            assert "wait for it or end it first" in error.fix
+        assert said(tmp_path)["pid"] == child
+        let_end()
+        assert dying.ended(child)
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+
+
+def test_the_same_process_cannot_take_it_twice_by_any_name_of_the_folder(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    with run_lock(folder):
+        for name in (folder, tmp_path / "link", folder / ".." / "run", Path(os.path.relpath(folder))):
+            assert f"process {os.getpid()} on" in refusal(name).what
+        assert said(folder) == me()
+        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(folder).what))
+    with run_lock(tmp_path / "link"):
+        assert said(folder) == me()
+
+
+def test_a_holder_that_copies_its_folder_holds_the_lock_on(tmp_path):
+    """A lock of fcntl's would be lost with the first reading of the file."""
+    (tmp_path / "run").mkdir()
+    with run_lock(tmp_path / "run"):
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path / "run").what))
+
+
+def test_the_file_is_gone_also_when_the_process_works_elsewhere_by_then(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with run_lock(Path("run")):
+        monkeypatch.chdir("/")
+    assert os.listdir(tmp_path / "run") == []
+
+
+def test_two_folders_are_two_locks(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with run_lock(tmp_path / "a"), run_lock(tmp_path / "b"):
+        assert said(tmp_path / "a") == said(tmp_path / "b") == me()
+
+
+@pytest.mark.fault("stale lock")
+def test_the_lock_of_an_owner_that_was_killed_is_taken_over_at_once(tmp_path):
+    with holder(tmp_path) as (child, _):
+        os.kill(child, signal.SIGKILL)
+        assert not dying.ended(child, but=-signal.SIGKILL)
+        assert said(tmp_path)["pid"] == child
+        with run_lock(tmp_path):
+            assert said(tmp_path) == me()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_lock_of_an_owner_that_was_killed_is_free_though_what_it_had_forked_lives_on(tmp_path):
+    """As workers for data that outlive their trainer."""
+    with dying.listening() as (let_end, waits), dying.listening() as (tell, heard):
+
+        def fork() -> None:
+            worker = dying.started(lambda: waits() == "end")
+            tell(str(worker))
+
+        with holder(tmp_path, fork) as (child, _):
+            worker = int(heard())
+            os.kill(child, signal.SIGKILL)
+            assert not dying.ended(child, but=-signal.SIGKILL)
+            os.kill(worker, 0)  # it lives
+            with run_lock(tmp_path):
+                assert said(tmp_path) == me()
+                let_end("end")
+                assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+
+
+def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
+    lock = run_lock(tmp_path)
+    lock.__enter__()
+    assert dying.ended(dying.started(lambda: lock.__exit__(None, None, None) is False))
+    assert said(tmp_path) == me()
+    assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+    lock.__exit__(None, None, None)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
+    """The holder ends between the opening of its file and the locking of it."""
+    first, take = run_lock(tmp_path), locks._take
+    first.__enter__()
+
+    def take_when_it_is_gone(*given):
+        monkeypatch.setattr(locks, "_take", take)
+        first.__exit__(None, None, None)
+        return take(*given)
+
+    monkeypatch.setattr(locks, "_take", take_when_it_is_gone)
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+    assert os.listdir(tmp_path) == []
+
+
+def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp_path):
+    with pytest.raises(StorageFailed, match="make the folder first") as caught, run_lock(tmp_path / "missing"):
+        pass
+    assert caught.value.where == str(tmp_path / "missing" / NAME)
+    (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageFailed, match="could not be opened"), run_lock(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+    (tmp_path / NAME).unlink()
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_disk_that_refuses_the_file_is_told_and_nothing_is_left(tmp_path, number):
+    failing = dying.failing(range(number, number + 1), errno.ENOSPC)
+    with failing as refused, pytest.raises(StorageFailed) as caught, run_lock(tmp_path):
+        raise AssertionError("it is held")
+    assert refused[0].name == ("open", "ftruncate", "pwrite")[number - 1]
+    assert caught.value.where == str(tmp_path / NAME)
+    assert "free space" in caught.value.fix
+    assert os.listdir(tmp_path) == []
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+
+
+def test_killed_inside_any_operation_the_next_one_gets_the_lock(tmp_path):
+    def work() -> None:
+        with run_lock(tmp_path):
+            pass
+
+    number = 1
+    while dying.killed_inside(number, work):
+        with run_lock(tmp_path):
+            assert said(tmp_path) == me()
+        number += 1
+    assert number > 3
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 900, b'{"pid": "\\u001b[2J", "host": 7}']
+)
+def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_path, content):
+    with holder(tmp_path) as (child, let_end):
+        (tmp_path / NAME).write_bytes(content)
+        assert refusal(tmp_path).what == "another process trains into this folder"
+        let_end()
+        assert dying.ended(child)
+
+
+# Where the system has no locks, the file decides
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS], ids=errno.errorcode.__getitem__)
+def no_locks(request, monkeypatch):
+    def refuse(*given: object) -> None:
+        raise OSError(request.param, os.strerror(request.param))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_file_refuses_for_a_live_owner_and_not_for_a_dead_one(tmp_path):
+    with holder(tmp_path) as (child, _):
+        error = refusal(tmp_path)
+        assert f"process {child} on {socket.gethostname()}" in error.what
+        assert error.fix.endswith(f"when that has ended, remove {tmp_path / NAME}")
+        os.kill(child, signal.SIGKILL)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
+        with run_lock(tmp_path):
+            assert said(tmp_path) == me()
+        assert not dying.ended(child, but=-signal.SIGKILL)
+    with run_lock(tmp_path):
+        assert said(tmp_path) == me()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_same_process_cannot_take_it_twice(tmp_path):
+    with run_lock(tmp_path):
+        assert f"process {os.getpid()} on" in refusal(tmp_path).what
+        assert said(tmp_path) == me()
+    assert os.listdir(tmp_path) == []
+
+
+HERE = socket.gethostname()
+STARTED = psutil.Process().create_time()
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize(
+    ("owner", "holds"),
+    [
+        ({"pid": os.getpid(), "started": STARTED, "host": HERE}, True),
+        ({"pid": os.getpid(), "started": STARTED - 1, "host": HERE}, False),  # its number was given anew
+        ({"pid": os.getpid(), "host": HERE}, False),
+        ({"pid": 1, "started": STARTED, "host": "another"}, True),  # nobody can know
+        ({"pid": 2**31, "started": STARTED, "host": HERE}, False),
+        ({"pid": 10**40, "started": STARTED, "host": HERE}, False),
+        ({"pid": -1, "started": STARTED, "host": HERE}, False),
+        ({"pid": float("inf"), "started": STARTED, "host": HERE}, False),
+        ({"pid": float("nan"), "started": STARTED, "host": HERE}, False),
+        ({"pid": "x", "started": STARTED, "host": HERE}, False),
+        ({"pid": [], "started": STARTED, "host": HERE}, False),
+        ({}, False),
+        ([], False),
+        ("", False),
+    ],
+    ids=lambda value: "",  # a start time in a name would be another in every process
+)
+def test_without_locks_what_the_file_says_is_looked_at_before_it_is_believed(tmp_path, owner, holds):
+    (tmp_path / NAME).write_text(json.dumps(owner))
+    if holds:
+        refusal(tmp_path)
+        assert said(tmp_path) == owner
+    else:
+        with run_lock(tmp_path):
+            assert said(tmp_path) == me()
+
+
+def test_another_failure_of_locking_is_told(tmp_path, monkeypatch):
+    def refuse(*given: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageFailed, match="could not be locked") as caught, run_lock(tmp_path):
+        pass
+    assert caught.value.where == str(tmp_path / NAME)

@@ -1,0 +1,209 @@
+"""Checkpoints in a folder: saved beside each other, found by what is in them, removed whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import dying
+import stores
+from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.store import STATE, TENSORS, Store
+from hasten.errors import Misconfigured, StorageFailed
+
+
+def test_a_checkpoint_is_read_as_it_was_saved(tmp_path):
+    store = Store(tmp_path / "run" / "checkpoints")
+    made = store.save(stores.contents(12))
+    assert (made.path.name, made.step, made.attempt) == ("step-12", 12, 1)
+    loaded = made.read()
+    assert stores.is_right(loaded)
+    assert (loaded.manifest.epoch, loaded.manifest.best, loaded.manifest.reason) == (1, True, "a test")
+    assert loaded.manifest == made.verify() == made.manifest()
+    assert sorted(loaded.manifest.files) == [STATE, TENSORS]
+    assert loaded.manifest.bytes == sum(
+        path.stat().st_size for path in made.path.iterdir() if path.name != manifests.NAME
+    )
+    assert stores.names(store) == ["step-12"]
+
+
+def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path):
+    store = Store(tmp_path / "missing")
+    assert (store.found(), stores.step_found(store)) == ([], None)
+    store.clean()
+    assert not store.folder.exists()
+
+
+def test_every_byte_is_on_the_disk_before_the_name_and_the_name_before_the_return(tmp_path):
+    store = stores.filled(tmp_path, 1)
+    with dying.recorded() as operations:
+        store.save(stores.contents(2))
+    (rename,) = [number for number, (name, _) in enumerate(operations) if name == "rename"]
+    building = operations[rename][1]
+    before = operations[:rename]
+    written = [path for name, path in before if name == "open"]
+    assert len(written) == 3
+    assert written[-1].endswith("/manifest.json")
+    for path in written:
+        last_write = max(number for number, each in enumerate(before) if each == ("write", path))
+        assert before.index(("fsync", path)) > last_write
+    assert before[-1] == ("fsync", building)
+    assert operations[rename + 1 :] == [("fsync", str(tmp_path))]
+
+
+def test_the_newest_is_that_of_the_highest_step_not_of_the_last_save(tmp_path):
+    store = stores.filled(tmp_path, 100, 9, 20)
+    assert [each.step for each in store.found()] == [100, 20, 9]
+    assert stores.step_found(store) == 100
+
+
+def test_a_step_that_is_saved_again_leaves_the_first_as_it_was_and_is_found_before_it(tmp_path):
+    store = stores.filled(tmp_path, 7)
+    first = stores.files_below(tmp_path / "step-7")
+    for attempt in (2, 3):
+        again = store.save(replace(stores.contents(7), reason=f"attempt {attempt}"))
+        assert (again.path.name, again.attempt) == (f"step-7.{attempt}", attempt)
+    assert stores.files_below(tmp_path / "step-7") == first
+    assert [each.attempt for each in store.found()] == [3, 2, 1]
+    loaded = store.newest(lambda *_: None)
+    assert loaded is not None
+    assert loaded.manifest.reason == "attempt 3"
+
+
+def test_a_step_whose_first_checkpoint_is_damaged_or_odd_is_saved_beside_it(tmp_path):
+    store = stores.filled(tmp_path, 7)
+    (tmp_path / "step-7" / manifests.NAME).unlink()
+    (tmp_path / "step-7.2").touch()  # no folder at all
+    assert store.save(stores.contents(7)).path.name == "step-7.3"
+    damaged = []
+    assert stores.step_found(store, damaged) == 7
+    assert damaged == []
+
+
+def test_other_names_are_no_checkpoints_and_stay(tmp_path):
+    store = stores.filled(tmp_path, 1)
+    others = ["latest", "step-", "step-x", "step-3.tmp", "step-3.", ".step-3", "Step-3", "step-3 ", ".step-3.tmp-xyz"]
+    others += [".step-3.tmp-00ff00ff0", ".step-3.tmp-00FF00FF", "x.step-3.tmp-00ff00ff"]
+    for name in [*others, "step-" + "9" * 19]:
+        (tmp_path / name).mkdir()
+    store.clean()
+    assert [each.path.name for each in store.found()] == ["step-1"]
+    assert len(stores.names(store)) == len(others) + 2
+
+
+def test_a_removed_checkpoint_is_gone_and_the_others_stay(tmp_path):
+    store = stores.filled(tmp_path, 1, 2, 3)
+    store.remove(store.found()[1])
+    assert stores.names(store) == ["step-1", "step-3"]
+    assert all(stores.is_right(each.read()) for each in store.found())
+
+
+def test_a_damaged_checkpoint_can_be_removed_whatever_it_is(tmp_path):
+    store = stores.filled(tmp_path / "run", 1)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "run" / "step-2").mkdir()
+    (tmp_path / "run" / "step-3").touch()
+    (tmp_path / "run" / "step-4").symlink_to(tmp_path / "kept", target_is_directory=True)
+    damaged = []
+    assert stores.step_found(store, damaged) == 1
+    assert [each.step for each in damaged] == [4, 3, 2]
+    for each in damaged:
+        store.remove(each)
+    assert stores.names(store) == ["step-1"]
+    assert os.listdir(tmp_path / "kept") == ["file"]
+
+
+def test_leftovers_go_and_nothing_that_a_link_leads_to(tmp_path):
+    store = stores.filled(tmp_path / "run", 1)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "run" / ".step-2.tmp-00ff00ff" / "deep").mkdir(parents=True)
+    (tmp_path / "run" / ".step-3.tmp-00ff00ff").touch()
+    (tmp_path / "run" / ".step-4.tmp-00ff00ff").symlink_to(tmp_path / "kept", target_is_directory=True)
+    store.clean()
+    assert stores.names(store) == ["step-1"]
+    assert os.listdir(tmp_path / "kept") == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "raised"),
+    [
+        ({"tensors": {"a": torch.zeros(2, dtype=torch.complex128)}}, Misconfigured),
+        ({"trees": {"run": math.nan}}, ValueError),
+        ({"world_size": -1}, StorageFailed),
+    ],
+    ids=["type", "nan", "world"],
+)
+def test_what_could_not_be_read_again_is_not_saved_and_leaves_nothing(tmp_path, bad, raised):
+    store = stores.filled(tmp_path, 1)
+    with pytest.raises(raised):
+        store.save(replace(stores.contents(2), **bad))
+    assert stores.names(store) == ["step-1"]
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_not_taken_for_it(tmp_path):
+    store = stores.filled(tmp_path, 1, 5)
+    shutil.copytree(tmp_path / "step-1", tmp_path / "step-9")
+    told = []
+    loaded = store.newest(lambda checkpoint, error: told.append((checkpoint.step, error.what)))
+    assert loaded is not None
+    assert loaded.checkpoint.step == 5
+    assert told == [(9, "manifest.json is that of step 1")]
+
+
+def sealed_again(path: Path, name: str, content: bytes) -> None:
+    """Forge a checkpoint: a file with other content, and a manifest that calls it right."""
+    from hasten.checkpoint.digests import digest_of
+
+    (path / name).write_bytes(content)
+    known = manifests.from_json((path / manifests.NAME).read_bytes())
+    files = {**known.files, name: digest_of(path / name)}
+    if not content:
+        del files[name]
+    (path / manifests.NAME).write_bytes(manifests.to_json(replace(known, files=files)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (STATE, b"\xff"),
+        (STATE, b"{"),
+        (STATE, b"[" * 100_000),
+        (STATE, b"9" * 5000),
+        (STATE, b"[]"),
+        (STATE, b'{"a": NaN}'),
+        (STATE, json.dumps({"run": {"tensor": "no such"}}).encode()),
+        (STATE, json.dumps({"run": {"float": 10**400}}).encode()),
+        (TENSORS, b"cos\nsystem\n(S'touch /tmp/no'\ntR."),
+        (TENSORS, b"{}"),
+        (TENSORS, b""),  # not listed at all
+        (STATE, b""),
+    ],
+)
+def test_a_forged_checkpoint_is_refused_as_a_damaged_one_is(tmp_path, name, content):
+    store = stores.filled(tmp_path, 1, 2)
+    sealed_again(tmp_path / "step-2", name, content)
+    damaged = []
+    assert stores.step_found(store, damaged) == 1
+    assert [each.step for each in damaged] == [2]
+
+
+def test_a_pipe_or_a_device_in_the_place_of_a_file_holds_nobody_up(tmp_path):
+    store = stores.filled(tmp_path, 1, 2, 3)
+    (tmp_path / "step-3" / TENSORS).unlink()
+    os.mkfifo(tmp_path / "step-3" / TENSORS)
+    (tmp_path / "step-2" / manifests.NAME).unlink()
+    (tmp_path / "step-2" / manifests.NAME).symlink_to("/dev/zero")
+    damaged = []
+    assert stores.step_found(store, damaged) == 1
+    assert [each.step for each in damaged] == [3, 2]
+    with pytest.raises(StorageFailed, match="no regular file"):
+        damaged[0].verify()

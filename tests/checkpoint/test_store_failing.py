@@ -1,0 +1,163 @@
+"""A disk that refuses: what was saved before is untouched, what could not be saved is not there, and why is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dying
+import stores
+from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.store import STATE, TENSORS
+from hasten.errors import StorageFailed
+
+CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]
+codes = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
+
+
+@pytest.fixture
+def store(in_memory):
+    return stores.filled(in_memory / "store", 1, 2)
+
+
+def refused_in_each(
+    work: Callable[[], object], code: int, last: int | None = None, watch: dying.Watch = dying.watched
+) -> Iterator[tuple[dying.Operation, StorageFailed]]:
+    """The operation that the disk refuses, and the error that this gives, for each operation of the work in turn.
+
+    last: None lets only that one fail, sys.maxsize all after it too.
+    """
+    number, told = 0, None
+    while number == 0 or told is not None:
+        number, told = number + 1, None
+        with dying.failing(range(number, last or number + 1), code, watch) as refused:
+            try:
+                work()
+            except StorageFailed as error:
+                told = error
+        assert bool(refused) is (told is not None), f"refused: {refused}, told: {told}"
+        if told is not None:
+            yield refused[0], told
+    assert number > 3
+
+
+def check_told(operation: dying.Operation, error: StorageFailed, code: int, folder: Path) -> None:
+    assert os.strerror(code) in error.what
+    assert Path(error.where).is_relative_to(folder), error.where
+    assert operation.path.startswith((error.where, str(Path(error.where).parent)))
+    assert error.fix
+    assert error.exit_code == 15
+
+
+@codes
+@pytest.mark.fault("disk full, EIO")
+def test_a_save_that_the_disk_refuses_anywhere_is_told_and_leaves_nothing(store, code):
+    before = stores.files_below(store.folder)
+    number = 0
+    for operation, error in refused_in_each(lambda: store.save(stores.contents(3)), code):
+        check_told(operation, error, code, store.folder)
+        assert stores.files_below(store.folder) == before
+        assert stores.names(store) == ["step-1", "step-2"]
+        number += 1
+    assert number > 12
+    assert stores.step_found(store) == 3  # the last one met no failure
+
+
+@codes
+@pytest.mark.fault("disk full, EIO")
+def test_where_the_disk_goes_on_refusing_earlier_checkpoints_are_untouched_and_leftovers_go_later(store, code):
+    before = stores.files_below(store.folder)
+    for operation, error in refused_in_each(lambda: store.save(stores.contents(3)), code, sys.maxsize):
+        check_told(operation, error, code, store.folder)
+        # A folder whose name cannot be forced, nor taken back, is left; it is whole.
+        assert stores.step_found(store) in (2, 3)
+        for late in store.found()[:-2]:
+            store.remove(late)
+        store.clean()
+        assert stores.files_below(store.folder) == before
+        assert stores.names(store) == ["step-1", "step-2"]
+
+
+@codes
+@pytest.mark.parametrize("last", [None, sys.maxsize], ids=["once", "from then on"])
+def test_a_removal_that_the_disk_refuses_leaves_a_whole_checkpoint_or_none(store, code, last):
+    for operation, error in refused_in_each(lambda: store.remove(store.found()[-1]), code, last):
+        check_told(operation, error, code, store.folder)
+        assert stores.step_found(store) == 2
+        assert all(stores.is_right(each.read()) for each in store.found())
+        store.clean()
+        assert stores.names(store) == [f"step-{each.step}" for each in reversed(store.found())]
+        if len(store.found()) == 1:
+            store.save(stores.contents(1))
+    assert stores.names(store) == ["step-2"]
+
+
+@codes
+def test_cleaning_up_that_the_disk_refuses_is_told_and_can_be_tried_again(store, code):
+    left = store.folder / ".step-3.tmp-00ff00ff"
+    for number in (1, 2):
+        left.mkdir(exist_ok=True)
+        (left / "file").touch()
+        with dying.failing(range(number, number + 1), code), pytest.raises(StorageFailed) as told:
+            store.clean()
+        assert told.value.where == str(left / "file" if number == 1 else left)
+        assert stores.step_found(store) == 2
+    store.clean()
+    assert stores.names(store) == ["step-1", "step-2"]
+
+
+def test_what_cannot_be_read_is_told_and_the_checkpoint_before_it_is_taken(store):
+    """Every listing, opening and reading of the newest in turn."""
+    heard = list[StorageFailed]()
+
+    def work() -> None:
+        told = list[StorageFailed]()
+        loaded = store.newest(lambda checkpoint, error: told.append(error))
+        assert loaded is not None
+        assert stores.is_right(loaded)
+        assert loaded.checkpoint.step == 2 - len(told)
+        if told:
+            heard.append(told[0])
+            raise told[0]
+
+    for operation, error in refused_in_each(work, errno.EIO, watch=dying.watched_reads):
+        check_told(operation, error, errno.EIO, store.folder)
+        assert heard == [] if operation.name == "listdir" else heard.pop() is error
+        if operation.name != "listdir":
+            assert error.where == operation.path
+
+
+def test_a_disk_from_which_nothing_can_be_read_gives_none_and_tells_each(store):
+    with dying.failing(range(2, sys.maxsize), errno.EIO, dying.watched_reads):  # the first one lists
+        told = []
+        assert store.newest(lambda checkpoint, error: told.append((checkpoint.step, error.where))) is None
+    assert [step for step, _ in told] == [2, 1]
+    assert all(where.endswith(f"step-{step}/manifest.json") for step, where in told)
+
+
+@pytest.mark.parametrize(
+    ("limit", "name"), [(0, TENSORS), (100, TENSORS), (1 << 16, TENSORS), (90_000, STATE), (200, manifests.NAME)]
+)
+@pytest.mark.fault("disk full, EIO")
+def test_a_limit_of_the_kernel_on_the_size_of_files_is_told_and_leaves_nothing(tmp_path, limit, name):
+    store = stores.filled(tmp_path, 1)
+    before = stores.files_below(tmp_path)
+    contents = stores.contents(2)
+    if limit > 200:
+        tensors = {name: tensor.repeat(3500) for name, tensor in contents.tensors.items()}  # 84,000 bytes
+        contents = replace(contents, trees={"run": "x" * 100_000}, tensors=tensors)
+    with dying.file_size_limit(limit), pytest.raises(StorageFailed) as told:
+        store.save(contents)
+    assert os.strerror(errno.EFBIG) in told.value.what
+    assert "ulimit" in told.value.fix
+    assert Path(told.value.where).name == name
+    assert stores.files_below(tmp_path) == before
+    assert stores.names(store) == ["step-1"]
+    store.save(contents)
+    assert stores.names(store) == ["step-1", "step-2"]

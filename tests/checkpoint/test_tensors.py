@@ -1,0 +1,184 @@
+"""Files of tensors: what safetensors' own reader says they are, whoever wrote them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import random
+import struct
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hasten.checkpoint.digests import PIECE_BYTES, digest_of
+from hasten.checkpoint.tensors import RESERVED, TYPES, tensors_in, write_tensors
+from hasten.errors import Misconfigured, StorageFailed
+
+WHOLE = {
+    "b": torch.arange(3.0),
+    "a": torch.tensor(7, dtype=torch.uint8),
+    "é/\n\"'": torch.empty(0, 3, dtype=torch.bool),
+    "c": torch.zeros(2, 3, dtype=torch.bfloat16),
+    "": torch.ones(5, dtype=torch.int16),
+}
+
+
+def same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
+    def bits(tensor: Tensor) -> bytes:
+        return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+    forms = [{name: (each.dtype, each.shape) for name, each in tensors.items()} for tensors in (found, wanted)]
+    return forms[0] == forms[1] and all(bits(found[name]) == bits(wanted[name]) for name in wanted)
+
+
+def headed(header: Any, body: bytes = b"") -> bytes:
+    """A file of the format with this header."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def test_safetensors_reads_the_same_from_the_file(tmp_path):
+    path = tmp_path / "tensors.safetensors"
+    write_tensors(path, WHOLE, metadata={"format": "pt", "é": "ü"})
+    assert same(safetensors.torch.load_file(path), WHOLE)
+    assert same(tensors_in(path.read_bytes()), WHOLE)
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt", "é": "ü"}
+
+
+def test_what_safetensors_writes_is_read(tmp_path):
+    assert same(tensors_in(safetensors.torch.save(WHOLE)), WHOLE)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_the_reader_that_is_installed_knows_every_type_by_the_name_it_is_written_under(tmp_path, dtype):
+    tensor = torch.arange(16, dtype=torch.uint8).view(dtype) if dtype is not torch.bool else torch.tensor([True, False])
+    write_tensors(tmp_path / "file", {"a": tensor})
+    assert same(safetensors.torch.load_file(tmp_path / "file"), {"a": tensor})
+
+
+def test_each_tensor_begins_at_a_multiple_of_its_own_width(tmp_path):
+    write_tensors(tmp_path / "file", WHOLE)
+    content = (tmp_path / "file").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    assert length % 8 == 0
+    for name, each in json.loads(content[8 : 8 + length]).items():
+        assert each["data_offsets"][0] % WHOLE[name].element_size() == 0
+
+
+def test_a_file_without_tensors_is_one(tmp_path):
+    write_tensors(tmp_path / "file", {})
+    assert tensors_in((tmp_path / "file").read_bytes()) == {}
+
+
+def test_the_digest_is_that_of_the_file_also_of_one_in_many_pieces(tmp_path):
+    large = torch.arange(3 * PIECE_BYTES // 8 + 5)
+    digest = write_tensors(tmp_path / "file", WHOLE | {"large": large})
+    content = (tmp_path / "file").read_bytes()
+    assert (digest.bytes, digest.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert digest_of(tmp_path / "file") == digest
+    assert tensors_in(content)["large"].equal(large)
+
+
+def test_a_tensor_of_a_type_that_the_format_lacks_is_refused_by_name_and_no_file_is_made(tmp_path):
+    with pytest.raises(Misconfigured, match=r"torch\.complex128") as caught:
+        write_tensors(tmp_path / "file", {"fine": torch.zeros(1), "run/x": torch.zeros(1, dtype=torch.complex128)})
+    assert caught.value.where == "run/x"
+    assert not (tmp_path / "file").exists()
+
+
+def test_the_one_name_that_the_format_has_taken_is_refused(tmp_path):
+    with pytest.raises(Misconfigured, match="has taken"):
+        write_tensors(tmp_path / "file", {RESERVED: torch.zeros(1)})
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(StorageFailed):
+        write_tensors(tmp_path / "file", WHOLE)
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+# Files that nobody of ours wrote
+
+
+def about(**changes: Any) -> bytes:
+    """A file with one tensor, told of wrongly."""
+    return headed({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes}, bytes(8))
+
+
+class RunsOnLoad:
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit('it was run')",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 7,
+        pickle.dumps(RunsOnLoad()),
+        headed(pickle.dumps(RunsOnLoad())),
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 2**64 - 1) + b"{}",
+        headed(b"[]"),
+        headed(b"{"),
+        headed(b"\xff"),
+        headed(b"[" * 100_000),
+        headed(b'{"a":' * 50_000),
+        headed({"a": 7}),
+        headed({RESERVED: {"a": 7}}),
+        about(dtype="F4"),
+        about(dtype="F8_E8M0", shape=[8]),
+        about(dtype="PICKLE"),
+        about(dtype=7),
+        about(shape=[3]),
+        about(shape=[-2]),
+        about(shape=[2.5]),
+        about(shape=[2**64]),
+        about(shape=[2**32, 2**32, 2**32]),
+        headed({"a": {"dtype": "F32", "shape": [0, 2**62, 2**62], "data_offsets": [0, 0]}}),
+        headed({"a": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}}),
+        about(data_offsets=[8, 0]),
+        about(data_offsets=[0, 9]),
+        about(data_offsets=[0, 2**64 - 1]),
+        about(data_offsets=[-1, 7]),
+        about() + b"more",
+        about()[:-1],
+        headed({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for name in "ab"}, bytes(8)),
+    ],
+    ids=lambda content: f"{content[8:60]!r}",
+)
+def test_a_crafted_file_is_refused_and_runs_nothing(content):
+    with pytest.raises(StorageFailed, match="no safetensors file"):
+        tensors_in(content)
+
+
+@given(st.binary(max_size=100), st.binary(max_size=20))
+def test_any_bytes_give_tensors_or_are_refused(header, body):
+    for content in (header, headed(header, body)):
+        try:
+            tensors_in(content)
+        except StorageFailed:
+            continue
+
+
+def test_a_file_that_was_changed_anywhere_gives_tensors_or_is_refused():
+    chance = random.Random(0)
+    whole = safetensors.torch.save(WHOLE, metadata={"format": "pt"})
+    for _ in range(1000):
+        content = bytearray(whole)
+        for _ in range(chance.choice((1, 1, 3))):
+            content[chance.randrange(len(content))] = chance.choice(b'\0\xff0129"[]{},-')
+        try:
+            tensors_in(bytes(content[: chance.choice((len(content), chance.randrange(len(content))))]))
+        except StorageFailed:
+            continue

@@ -1,0 +1,84 @@
+"""What would stop the first evaluation's loader workers is found before the first step."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from broken_workers import nothing_left_behind
+from hasten.data import feed, limits
+from hasten.entry import prepare
+from hasten.errors import JobError, PlanError
+from support import small_job
+
+# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+MIB = 1 << 20
+
+
+class Rows(Dataset[Any]):
+    """Sixteen rows of a quarter of a MiB each."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(1 << 16), index % 3
+
+
+class Locked(Rows):
+    def __init__(self) -> None:
+        self.files = {"rows": [threading.Lock()]}
+
+
+def read_by_two(data: Any) -> DataLoader[Any]:
+    return DataLoader(data, batch_size=4, num_workers=2, prefetch_factor=2)
+
+
+def no_loss(model: Any, batch: Any) -> Any:
+    raise AssertionError("a step was taken")
+
+
+@pytest.mark.fault("unpicklable dataset under spawn")
+def test_valid_data_that_cannot_be_sent_is_refused_by_its_attribute(other_start):
+    with nothing_left_behind(), pytest.raises(JobError) as refusal:
+        prepare(small_job(valid=read_by_two(Locked()), loss=no_loss))
+    assert (refusal.value.exit_code, refusal.value.where) == (2, "Job.valid")
+    assert f"which here starts by {other_start}: valid.files['rows'][0] is <unlocked" in refusal.value.what
+
+
+@pytest.mark.fault("/dev/shm too small")
+def test_shared_memory_that_valid_data_does_not_fit_into_is_told_with_the_numbers(monkeypatch):
+    monkeypatch.setattr(feed, "free_shared_memory", lambda: 4 * MIB)
+    with nothing_left_behind(), pytest.raises(PlanError) as refusal:
+        prepare(small_job(valid=read_by_two(Rows()), loss=no_loss))
+    assert (refusal.value.exit_code, refusal.value.where) == (2, "loader_workers, for Job.valid")
+    assert "5 batches of 1.00 MiB in shared memory (shm), together 5.00 MiB; 4.00 MiB are free" in refusal.value.what
+
+
+@pytest.mark.fault("/dev/shm too small")
+@pytest.mark.parametrize("evaluate_every", [None, 3])
+@pytest.mark.parametrize("ample", [limits.AMPLE_BATCH_BYTES, 3 * MIB // 2])  # of the latter there is enough for one
+def test_what_training_holds_counts_where_evaluations_come_in_its_midst(evaluate_every, ample, monkeypatch):
+    monkeypatch.setattr(feed, "free_shared_memory", lambda: 9 * MIB)
+    monkeypatch.setattr(feed, "AMPLE_BATCH_BYTES", ample)
+    monkeypatch.setattr(limits, "AMPLE_BATCH_BYTES", ample)
+    both = {"train": read_by_two(Rows()), "valid": read_by_two(Rows()), "batch_size": None}
+    job = small_job(**both, evaluate_every=evaluate_every, loss=no_loss)
+    with nothing_left_behind():
+        if evaluate_every is None:
+            prepare(job).close()
+            return
+        with pytest.raises(PlanError, match=r"together 5\.00 MiB, beside 5\.00 MiB that other workers hold; 9\.00 MiB"):
+            prepare(job)
+
+
+def test_data_without_workers_needs_no_room(monkeypatch):
+    monkeypatch.setattr(feed, "free_shared_memory", lambda: 0)
+    prepare(small_job(valid=Rows())).close()
+    prepare(small_job(valid=small_job().train)).close()

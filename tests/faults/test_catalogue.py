@@ -1,0 +1,39 @@
+"""Every row of the fault catalogue that one machine can show has a test."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from faults.catalogue import ROWS, STILL_TO_COME, tags
+from shape import Source, sources
+
+TAGS = {source.path: tags(source) for source in sources("tests")}
+SHOWN = set(chain.from_iterable(TAGS.values()))
+
+
+def test_every_row_has_a_test_or_is_known_to_be_still_to_come():
+    missing = ROWS.keys() - STILL_TO_COME - SHOWN
+    assert not missing, f"no test is tagged with {', '.join(sorted(missing))}"
+
+
+def test_what_is_still_to_come_is_a_row_and_leaves_the_list_with_its_first_test():
+    assert ROWS.keys() >= STILL_TO_COME
+    assert not STILL_TO_COME & SHOWN
+
+
+def test_no_test_is_tagged_with_a_row_that_does_not_exist():
+    for path, rows in TAGS.items():
+        assert rows <= ROWS.keys(), path
+
+
+def test_a_tag_is_found_wherever_it_can_stand():
+    text = (
+        "import pytest\n"
+        'pytestmark = [pytest.mark.fault("a"), pytest.mark.gpu]\n'
+        '@pytest.mark.fault("b")\n'
+        '@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.fault("c"))])\n'
+        "def test_it(x): ...\n"
+        '@pytest.mark.fault("no test")\n'
+        "def helper(): ...\n"
+    )
+    assert tags(Source("tests/test_planted.py", text)) == {"a", "b", "c"}

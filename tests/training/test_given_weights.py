@@ -1,0 +1,258 @@
+"""A run that begins with weights that are there already: what it takes of them, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import hasten
+from hasten.errors import Misconfigured, StorageFailed
+from hasten.training.given_weights import NAME, put
+from hasten.training.logs import Collected
+from support import small_job
+
+STILL = {"optimizer": lambda params: torch.optim.SGD(params, lr=0.0), "max_steps": 2}
+
+
+def linear(seed: int = 5) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {"weight": torch.randn(3, 6, generator=generator), "bias": torch.randn(3, generator=generator)}
+
+
+def written(path: Path, tensors: dict[str, torch.Tensor] | None = None) -> Path:
+    safetensors.torch.save_file(linear() if tensors is None else tensors, path)
+    return path
+
+
+def same(found: Any, wanted: Any) -> bool:
+    return found.keys() == wanted.keys() and all(torch.equal(each, wanted[name]) for name, each in found.items())
+
+
+def convolution() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(8, 3)
+    )
+
+
+def test_the_run_begins_with_the_weights_of_the_file(tmp_path: Path):
+    result = hasten.train(small_job(**STILL), weights=written(tmp_path / "a.safetensors"), receivers=[])
+    assert same(result.weights, linear())
+
+
+@pytest.mark.parametrize("plan", [None, hasten.make_plan(conv_bn_bias=True), hasten.make_plan(channels_last=True)])
+def test_a_plan_changes_the_model_after_it_has_the_weights(tmp_path: Path, plan: Any):
+    torch.manual_seed(8)
+    given = convolution().state_dict()
+
+    def ready() -> nn.Module:
+        model = convolution()
+        model.load_state_dict(given)
+        return model
+
+    wanted = hasten.train(small_job(model=ready, max_steps=4), plan, receivers=[])
+    path = written(tmp_path / "a.safetensors", given)
+    found = hasten.train(small_job(model=convolution, max_steps=4), plan, weights=path, receivers=[])
+    assert same(found.weights, wanted.weights)
+
+
+def test_what_was_taken_is_noticed_and_logged(tmp_path: Path):
+    wrapped = {f"module.{name}": each.half() for name, each in linear().items()}
+    torch.save({"state_dict": wrapped}, tmp_path / "a.ckpt")
+    seen = Collected()
+    job = small_job(**STILL)
+    hasten.train(job, weights=tmp_path / "a.ckpt", run_dir=tmp_path / "run", receivers=[seen])
+    said = (
+        f"begun with the weights of {tmp_path / 'a.ckpt'}: 2 tensors, 42 B, found under state_dict, "
+        "without module. before their names, float16 taken as float32"
+    )
+    assert said in [event.text for event in seen.events if isinstance(event, hasten.facts.events.Noticed)]
+    log = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {"event": "noticed", "text": said} in log
+
+
+def test_the_result_belongs_to_the_job_and_needs_the_file_no_more(tmp_path: Path):
+    job, path = small_job(max_steps=3), written(tmp_path / "a.safetensors")
+    result = hasten.train(job, weights=path, receivers=[])
+    path.unlink()
+    assert result.job is job
+    assert same(result.model().state_dict(), result.weights)
+
+
+class Wrapped(nn.Module):
+    """Whose own names begin as those of a parallel model do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = nn.Linear(6, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.module(rows)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.last.weight = self.first.weight
+
+
+class Renamed(nn.Linear):
+    """Knows the name that its weight had before."""
+
+    def _load_from_state_dict(self, state_dict, prefix, *rest):
+        if f"{prefix}kernel" in state_dict:
+            state_dict[f"{prefix}weight"] = state_dict.pop(f"{prefix}kernel")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def test_names_that_fit_as_they_are_keep_what_looks_like_a_prefix(tmp_path: Path):
+    model = Wrapped()
+    put(written(tmp_path / "a.safetensors", {f"module.{name}": each for name, each in linear().items()}), model)
+    assert same(model.module.state_dict(), linear())
+
+
+def test_a_tensor_of_several_names_needs_to_be_given_by_one(tmp_path: Path):
+    given = {name: each for name, each in Tied().state_dict().items() if name != "last.weight"}
+    model = Tied()
+    put(written(tmp_path / "a.safetensors", given), model)
+    assert torch.equal(model.last.weight, given["first.weight"])
+    with pytest.raises(Misconfigured, match=r"2 are missing: first\.weight, last\.weight"):
+        put(written(tmp_path / "b.safetensors", {n: e for n, e in given.items() if "weight" not in n}), Tied())
+
+
+def test_a_module_may_know_older_names_of_its_own(tmp_path: Path):
+    model, given = Renamed(6, 3), linear()
+    put(written(tmp_path / "a.safetensors", {"kernel": given["weight"], "bias": given["bias"]}), model)
+    assert torch.equal(model.weight, given["weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda given: given.pop("bias"), "1 is missing: bias"),
+        (lambda given: given.update(head=torch.zeros(1)), "1 is unknown to the model: head"),
+        (lambda given: given.update(weight=torch.zeros(6, 3)), r"weight \(6×3 of float32 there, 3×6 of float32 in the"),
+        (
+            lambda given: given.update(bias=torch.zeros(3, dtype=torch.complex64)),
+            r"bias \(3 of complex64 there, 3 of fl",
+        ),
+        (lambda given: given.update(bias=torch.tensor(0.0)), r"bias \(a number of float32 there"),
+        (
+            lambda given: given.update({f"k{number}": torch.zeros(1) for number in range(9)}),
+            "9 are unknown to the model: k0, k1, k2 and 6 more",
+        ),
+    ],
+)
+def test_weights_of_another_model_are_refused_by_their_names(tmp_path: Path, change: Any, says: str):
+    given = linear()
+    change(given)
+    path = written(tmp_path / "a.safetensors", given)
+    with pytest.raises(Misconfigured, match=says) as caught:
+        hasten.train(small_job(), weights=path, run_dir=tmp_path / "run", receivers=[])
+    assert caught.value.where == str(path)
+    assert "hasten.read_weights" in caught.value.fix
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_all_that_does_not_fit_is_told_at_once(tmp_path: Path):
+    path = written(tmp_path / "a.safetensors", {"weight": torch.zeros(2), "other": torch.zeros(1)})
+    with pytest.raises(
+        Misconfigured, match=r"1 is missing: bias; 1 is unknown .*: other; 1 is of another form: weight"
+    ):
+        put(path, nn.Linear(6, 3))
+
+
+def test_what_the_users_module_raises_is_theirs(tmp_path: Path):
+    class Own(nn.Linear):
+        def load_state_dict(self, *given: Any, **options: Any) -> Any:
+            raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="not today"):
+        put(written(tmp_path / "a.safetensors"), Own(6, 3))
+
+
+def test_a_model_that_is_none_is_told_as_ever(tmp_path: Path):
+    with pytest.raises(hasten.errors.JobError, match=r"return a torch\.nn\.Module"):
+        hasten.train(small_job(model=lambda: 3), weights=written(tmp_path / "a.safetensors"), receivers=[])
+
+
+# ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Stopped(Exception):
+    pass
+
+
+class StopsAt:
+    """A receiver that ends the run after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def log(self, event: Any) -> None:
+        if getattr(event, "step", None) == self.step and isinstance(event, hasten.facts.events.Trained):
+            raise Stopped
+
+    def close(self) -> None:
+        pass
+
+
+def begun(folder: Path, path: Path, stop_at: int | None = None) -> Any:
+    receivers = [StopsAt(stop_at)] if stop_at is not None else []
+    saving = hasten.Saving(every_steps=2)
+    return hasten.train(small_job(log_every=1), weights=path, run_dir=folder, saving=saving, receivers=receivers)
+
+
+def test_a_resumed_run_goes_on_with_its_own_weights_and_never_looks_at_the_file(tmp_path: Path):
+    path = written(tmp_path / "a.safetensors")
+    whole = begun(tmp_path / "whole", path)
+    with pytest.raises(Stopped):
+        begun(tmp_path / "run", path, stop_at=5)
+    path.unlink()
+    resumed = hasten.resume(small_job(log_every=1), run_dir=tmp_path / "run", receivers=[])
+    assert same(resumed.weights, whole.weights)
+    log = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert log.count("begun with the weights of") == 1
+
+
+def without_checkpoint(tmp_path: Path) -> tuple[Path, Any]:
+    """A run as a kill before its first checkpoint leaves it, and what it would have come to."""
+    whole = begun(tmp_path / "run", written(tmp_path / "a.safetensors"))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    return tmp_path / "run", whole
+
+
+def test_a_run_that_has_no_checkpoint_begins_anew_with_the_same_weights(tmp_path: Path):
+    run, whole = without_checkpoint(tmp_path)
+    resumed = hasten.resume(small_job(log_every=1), run_dir=run, receivers=[])
+    assert same(resumed.weights, whole.weights)
+    assert not same(hasten.train(small_job(), receivers=[]).weights, whole.weights)
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "says"),
+    [
+        (lambda tmp: written(tmp / "a.safetensors", linear(seed=6)), Misconfigured, "are not those any more"),
+        (
+            lambda tmp: written(tmp / "a.safetensors", {"other": torch.zeros(9)}),
+            Misconfigured,
+            "are not those any more",
+        ),
+        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "there is no such file"),
+        (lambda tmp: (tmp / "run" / NAME).write_text("{"), StorageFailed, "does not say what the run began with"),
+        (lambda tmp: (tmp / "run" / NAME).write_text("[" * 9999), StorageFailed, "does not say what the run began"),
+        (lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'), StorageFailed, "it names no file"),
+    ],
+)
+def test_a_run_never_begins_anew_with_other_weights(tmp_path: Path, harm: Any, error: Any, says: str):
+    run, _ = without_checkpoint(tmp_path)
+    harm(tmp_path)
+    with pytest.raises(error, match=says):
+        hasten.resume(small_job(), run_dir=run, receivers=[])
