@@ -28,7 +28,7 @@ app.add_typer(prove, name="prove")
 
 @prove.callback()
 def proofs() -> None:
-    """Prove what is promised on the job itself: that a plan does no harm, that a killed run goes on.
+    """Prove on the job that no harm is done and nothing lost.
 
     \b
     Examples:

@@ -15,15 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hasten import entry
 from hasten.cli.shared import load, read
 from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
-from hasten.training.failures import as_failure
-from hasten.training.stacks import signal_to_ask_by
-from hasten.training.user_code import users_traceback
-from hasten.tune.fate import LONGEST_MESSAGE, Told
-from hasten.tune.processes import die_with
 
 GRACE_SECONDS = 3600.0  # nobody is in a hurry: the checkpoint that the run ends with is what is compared
 
@@ -66,6 +60,9 @@ class Teller:
 def train(told: Mapping[str, Any]) -> None:
     """told: the fields of an Errand; descriptors to tell through (line) and to write stacks to (report); the number of
     the process that asks (parent)."""
+    from hasten.training.stacks import signal_to_ask_by
+    from hasten.tune.processes import die_with
+
     die_with(told["parent"])
     if (asked_by := signal_to_ask_by()) is not None:
         faulthandler.register(asked_by, file=told["report"], all_threads=True)
@@ -80,6 +77,8 @@ def train(told: Mapping[str, Any]) -> None:
 
 def _trained(told: Mapping[str, Any], teller: Teller) -> bool:
     """Whether the run has come to its planned end, and not to the step after which it was asked to end."""
+    from hasten import entry
+
     job = load(told["job"], log_every=1)
     plan = read(None if told["plan"] is None else Path(told["plan"]))
     saving = Saving(every_steps=told["save_every"], keep_last=2, grace_seconds=GRACE_SECONDS)
@@ -92,6 +91,10 @@ def _trained(told: Mapping[str, Any], teller: Teller) -> bool:
 
 
 def _told(error: BaseException) -> dict[str, str]:
+    from hasten.training.failures import as_failure
+    from hasten.training.user_code import users_traceback
+    from hasten.tune.fate import LONGEST_MESSAGE, Told
+
     failure = as_failure(error) if isinstance(error, Exception) else None
     if failure is None:  # of hasten itself
         trace = "".join(traceback.format_exception(error))[-LONGEST_MESSAGE:]
