@@ -71,7 +71,7 @@ def _hasten(folder: Path, state: dict[str, Any]) -> Callable[[int], None]:
             step += 1
             tree, tensors = flattened({"run": state})
             contents = {"step": step, "epoch": 0, "reason": "measured", "best": False, "world_size": 1}
-            saved = store.save(Contents(trees=tree, tensors=tensors, **contents))
+            saved = store.save(Contents(trees=tree, tensors=tensors, **contents), len(os.sched_getaffinity(0)))
             if before is not None:
                 store.remove(before)
             before = saved

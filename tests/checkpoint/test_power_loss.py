@@ -139,14 +139,14 @@ def renamed_first(store: Store, step: int) -> None:
     """The folder has its name before what is in it is on the disk."""
     folder = store.folder / f"step-{step}"
     files.make_folder(folder)
-    store._fill(folder, stores.contents(step))
+    store._fill(folder, stores.contents(step), 1)
 
 
 def renamed_before_the_names_in_it_are_forced(store: Store, step: int) -> None:
     """Each file is forced, and the folder that they are named in is not."""
     building, folder = store.folder / f".step-{step}.tmp-00000000", store.folder / f"step-{step}"
     files.make_folder(building)
-    store._fill(building, stores.contents(step))
+    store._fill(building, stores.contents(step), 1)
     os.rename(building, folder)
     files._force_folder(store.folder)
 
@@ -155,7 +155,7 @@ def with_a_name_that_is_not_forced(store: Store, step: int) -> None:
     """The name is promised before the folder that it stands in is on the disk."""
     building, folder = store.folder / f".step-{step}.tmp-00000000", store.folder / f"step-{step}"
     files.make_folder(building)
-    store._fill(building, stores.contents(step))
+    store._fill(building, stores.contents(step), 1)
     files._force_folder(building)
     os.rename(building, folder)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
+import pytest
+import typer.main
 
 import hasten
 from hasten.checkpoint.store import Store
@@ -24,6 +25,7 @@ from support import small_job
 from .payloads import CACHE, PLAN, RUN, SHARDS, UNFIT, UNKNOWN, WEIGHTS, Payload
 from .run_payloads import BEGAN, MANIFEST, STATE, TENSORS
 
+COMMAND: Any = typer.main.get_command(app)  # made once: it takes longer than most commands
 CHECKPOINT = (MANIFEST, STATE, TENSORS)
 JOB = "jobs_of_tests.py:job"
 RESUME = f"train {JOB} --resume --run-dir {{}} --save-every 100"
@@ -62,18 +64,16 @@ def command(line: str) -> Callable[[Path], Ended]:
     """{} in the line stands for the path."""
 
     def opens(path: Path) -> Ended:
-        result = CliRunner().invoke(app, [str(path) if each == "{}" else each for each in shlex.split(line)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return Ended(result.exit_code, result.stdout + result.stderr)
+        with all_that_is_shown() as shown, pytest.raises(SystemExit) as ended:
+            COMMAND([str(path) if each == "{}" else each for each in shlex.split(line)], "hasten")
+        return Ended(int(ended.value.code or 0), shown.getvalue())
 
     return opens
 
 
 def call(function: Callable[[Path], Any]) -> Callable[[Path], Ended]:
     def opens(path: Path) -> Ended:
-        shown = io.StringIO()
-        with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        with all_that_is_shown() as shown:
             try:
                 function(path)
             except HastenError as error:
@@ -81,6 +81,13 @@ def call(function: Callable[[Path], Any]) -> Callable[[Path], Ended]:
         return Ended(0, shown.getvalue())
 
     return opens
+
+
+@contextmanager
+def all_that_is_shown() -> Iterator[io.StringIO]:
+    shown = io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(shown):
+        yield shown
 
 
 class Numbers:
@@ -119,7 +126,8 @@ def begin_again(run: Path) -> None:
         given.within(small_job()).model()
 
 
-_PLAN_OF_A_RUN, _ABOUT = ("plan.toml", ".lock", "environment.json"), ("environment.json", "metrics.jsonl", ".lock")
+_OF_TRAINING = ("plan.toml", ".lock", "environment.json")  # which nobody looks at who looks at checkpoints
+_OF_THE_RUN = (*_OF_TRAINING, "metrics.jsonl")
 DOORS = (
     Door("hasten train --weights", WEIGHTS, command(f"train {JOB} --weights {{}}"), (WEIGHTS, UNFIT)),
     Door("hasten.read_weights", WEIGHTS, call(hasten.read_weights), (WEIGHTS,)),
@@ -130,15 +138,15 @@ DOORS = (
     Door("hasten report PLAN", PLAN, command("report {}"), (PLAN, "trials")),
     Door("hasten.read_plan", PLAN, call(hasten.read_plan), (PLAN,), ("trials",)),
     Door("the trials of hasten tune", PLAN, call(lambda path: Trials(path).close()), ("trials",), (PLAN,)),
-    Door("hasten checkpoints", RUN, command("checkpoints {}"), (), (*_PLAN_OF_A_RUN, BEGAN)),
+    Door("hasten checkpoints", RUN, command("checkpoints {}"), (), (*_OF_TRAINING, BEGAN, TENSORS)),
     Door(
-        "hasten checkpoints --json", RUN, command("checkpoints {} --json"), (), (*_PLAN_OF_A_RUN, BEGAN, STATE, TENSORS)
+        "hasten checkpoints --json", RUN, command("checkpoints {} --json"), (), (*_OF_TRAINING, BEGAN, STATE, TENSORS)
     ),
-    Door("hasten export", RUN, command("export {} -o out.safetensors"), (*CHECKPOINT, BEGAN), _PLAN_OF_A_RUN),
+    Door("hasten export", RUN, command("export {} -o out.safetensors"), (*CHECKPOINT, BEGAN), _OF_TRAINING),
     Door("hasten report RUN", RUN, command("report {} -o page.html"), ("plan.toml", "environment.json"), CHECKPOINT),
-    Door("hasten train --resume", RUN, command(RESUME), ("plan.toml", UNKNOWN, BEGAN), ("environment.json",)),
-    Door("Checkpoint.read", RUN, call(read_checkpoints), CHECKPOINT, (*_PLAN_OF_A_RUN, *_ABOUT)),
-    Door("what a run began with", RUN, call(begin_again), (BEGAN,), (*_PLAN_OF_A_RUN, *_ABOUT, *CHECKPOINT)),
+    Door("hasten train --resume", RUN, command(RESUME), ("plan.toml", UNKNOWN, BEGAN), ("environment.json", TENSORS)),
+    Door("Checkpoint.read", RUN, call(read_checkpoints), CHECKPOINT, _OF_THE_RUN),
+    Door("what a run began with", RUN, call(begin_again), (BEGAN,), (*_OF_THE_RUN, *CHECKPOINT)),
     Door("hasten pack --verify", SHARDS, command("pack {} --verify"), ("index.json", "index.bin")),
     Door("hasten.Shards", SHARDS, call(read_samples), ("index.json", "index.bin")),
     Door("a cache", CACHE, call(read_cache)),

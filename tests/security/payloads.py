@@ -39,7 +39,7 @@ HUGE = "9" * 5000  # digits: Python refuses to read more than 4300
 
 @dataclass(frozen=True)
 class Payload:
-    """kind: of what is opened. file: that is changed in it; empty where it is one file. spoils: the file, or what else
+    """kind: of what is opened. file: that is changed in it; empty to try every door. spoils: the file, or what else
     is true no more, so that who needs it has to refuse; empty where nothing is."""
 
     name: str

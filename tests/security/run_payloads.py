@@ -183,13 +183,15 @@ UNUSUAL_STATES: dict[str, str] = {
 
 
 def _special_file(name: str, place: str, make: Callable[[Path], None]) -> Payload:
+    """Everybody is tried with it: what is no file may have no end."""
+
     def put(sound: Path, marker: Path) -> Path:
         path = sound / place
         path.unlink()
         make(path)
         return sound
 
-    return Payload(f"{place.rpartition('/')[2]}: {name}", RUN, put, place, place)
+    return Payload(f"{place.rpartition('/')[2]}: {name}", RUN, put, place)
 
 
 def _pickled(place: str) -> Payload:

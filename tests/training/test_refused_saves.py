@@ -35,11 +35,11 @@ def refusing(monkeypatch):
     def refuse(numbers: set[int], code: int = errno.ENOSPC) -> None:
         count, write = {"saves": 0}, Store.save
 
-        def save(self: Store, contents: Any) -> Checkpoint:
+        def save(self: Store, contents: Any, threads: int = 1) -> Checkpoint:
             count["saves"] += 1
             if count["saves"] in numbers:
                 raise StorageFailed(os.strerror(code), where=str(self.folder), fix="free space on this disk")
-            return write(self, contents)
+            return write(self, contents, threads)
 
         monkeypatch.setattr(Store, "save", save)
 

@@ -41,9 +41,9 @@ def held(monkeypatch):
     """A disk that waits until it is let go."""
     free, write = threading.Event(), Store.save
 
-    def save(self: Store, contents: Any) -> Checkpoint:
+    def save(self: Store, contents: Any, threads: int = 1) -> Checkpoint:
         free.wait()
-        return write(self, contents)
+        return write(self, contents, threads)
 
     monkeypatch.setattr(Store, "save", save)
     return free

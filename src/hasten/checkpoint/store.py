@@ -30,12 +30,13 @@ from hasten.checkpoint.digests import Digest, digest_of, read_digested, write_di
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder
 from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.state import rebuilt
-from hasten.checkpoint.tensors import tensors_in, write_tensors
+from hasten.checkpoint.tensor_files import at_once, holds_tensors, write_tensor_files
+from hasten.checkpoint.tensors import tensors_in
 from hasten.errors import StorageFailed
 
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
-STATE, TENSORS = "state.json", "tensors.safetensors"
+STATE = "state.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,24 +76,34 @@ class Checkpoint:
             raise StorageFailed(f"{manifests.NAME} is that of step {found.step}")
         return found
 
-    def verify(self) -> Manifest:
+    def verify(self, threads: int = 1) -> Manifest:
         """Read every byte. Raises StorageFailed when a file is missing, or is not what was written."""
         found = self.manifest()
-        for name, expected in found.files.items():
-            _compare(name, expected, digest_of(self.path / name))
+
+        def check(name: str) -> None:
+            _compare(name, found.files[name], digest_of(self.path / name))
+
+        at_once(check, found.files, threads)
         return found
 
     def read(self) -> Loaded:
         """All of it, and verified: what is returned is what was written. Raises StorageFailed as verify does."""
         found = self.manifest()
-        contents: dict[str, bytes] = {}
-        for name, expected in found.files.items():
-            contents[name], present = read_digested(self.path / name, expected.bytes)
-            _compare(name, expected, present)
-        if STATE not in contents:
+        if STATE not in found.files:
             raise StorageFailed(f"{manifests.NAME} lists no {STATE}")
-        tensors = tensors_in(contents.pop(TENSORS)) if TENSORS in contents else {}
-        trees = _trees(contents.pop(STATE))
+
+        def content(name: str) -> bytes:
+            read, present = read_digested(self.path / name, found.files[name].bytes)
+            _compare(name, found.files[name], present)
+            return read
+
+        tensors: dict[str, Tensor] = {}
+        for name in found.files:
+            if holds_tensors(name):
+                tensors |= tensors_in(content(name))
+            elif name != STATE:
+                content(name)
+        trees = _trees(content(STATE))
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
 
 
@@ -109,9 +120,10 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, contents: Contents) -> Checkpoint:
+    def save(self, contents: Contents, threads: int = 1) -> Checkpoint:
         """Write a checkpoint and force it to the disk, beside those that are there.
 
+        threads: that work on it, each with a second one for its digests.
         Raises StorageFailed, and Misconfigured for a tensor of a type that no file can hold; nothing of it stays then.
         """
         make_folder(self.folder)
@@ -120,7 +132,7 @@ class Store:
         final = self.folder / (f"step-{contents.step}" + (f".{attempt}" if attempt > 1 else ""))
         try:
             make_building_folder(building)
-            self._fill(building, contents)
+            self._fill(building, contents, threads)
             rename_folder(building, final)
         except BaseException:
             with suppress(StorageFailed):  # it is a leftover, and the first failure is the one to tell
@@ -157,10 +169,8 @@ class Store:
     def _leftover_name(self, step: int) -> Path:
         return self.folder / f".step-{step}.tmp-{secrets.token_hex(4)}"
 
-    def _fill(self, folder: Path, contents: Contents) -> None:
-        files: dict[str, Digest] = {}
-        if contents.tensors:
-            files[TENSORS] = write_tensors(folder / TENSORS, contents.tensors)
+    def _fill(self, folder: Path, contents: Contents, threads: int) -> None:
+        files: dict[str, Digest] = write_tensor_files(folder, contents.tensors, threads)
         text = json.dumps(dict(contents.trees), allow_nan=False, separators=(",", ":"))
         files[STATE] = write_digested(folder / STATE, [text.encode()])
         manifest = Manifest(

@@ -61,23 +61,25 @@ class Keeping:
 
     def due(self, step: int) -> bool:
         """Asked after every step, so it does next to nothing."""
-        return self._saver.due(step) or (self._stop is not None and self._stop.number is not None)
+        saver, stop = self._saver, self._stop
+        return saver.has_news or saver.due(step) or (stop is not None and stop.number is not None)
 
     def after_step(self, run: Run, trees: Trees) -> None:
         """Raises KeyboardInterrupt when a signal asked for the end; the run is saved by then."""
         if self._stop is not None and self._stop.number is not None:
             self._save_and_end(self._stop, run, trees)
         self._saver.poll()
-        self._save("as planned", run, trees)
+        if self._saver.due(run.steps):
+            self._saver.save(self._found("as planned", run, trees))
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
         if self._is_best(run) and self._saver.worth_saving_best():
-            self._save("the best evaluation so far", run, trees)
+            self._saver.save(self._found("the best evaluation so far", run, trees))
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed when that cannot be saved, as nothing comes after it."""
         if self._last != run.steps or self._saver.last_failed:
-            self._save("the end of the run", run, trees)
+            self._saver.save_now(self._found("the end of the run", run, trees))
         self._saver.settle()
 
     def check_stop(self) -> None:
@@ -106,8 +108,7 @@ class Keeping:
         if run.steps == 0 or self._last == run.steps:
             return
         try:
-            self._save(f"before {type(error).__name__}", run, trees)
-            self._saver.settle()
+            self._saver.save_now(self._found(f"before {type(error).__name__}", run, trees))
         except HastenError as second:
             error.add_note(f"the last completed step could not be saved: {second.what}")
 
@@ -124,17 +125,15 @@ class Keeping:
             why = f"the last took {needed:.1f} s, and {max(left, 0):.1f} s are left of the time of grace"
             self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
         elif self._last != run.steps or self._saver.last_failed:
-            self._save("asked to end", run, trees)
-            self._saver.settle()
+            self._saver.save_now(self._found("asked to end", run, trees))
         raise stop.interrupt()
 
-    def _save(self, reason: str, run: Run, trees: Trees) -> None:
+    def _found(self, reason: str, run: Run, trees: Trees) -> State:
         found = trees()
         found["log"]["bytes"] = self._log_bytes()
         found["configuration"] = dict(self._configuration)
-        state = State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found)
-        self._saver.save(state)
         self._last = run.steps
+        return State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found)
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

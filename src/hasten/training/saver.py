@@ -1,12 +1,13 @@
 """Checkpoints while a run trains: when to save, behind its back, and what happens when the disk refuses.
 
 The training stands still for a copy of its state into memory; a thread writes the copy, forces it to the disk, reads it
-back, and only then removes what the run need not keep. How long the training stood still, and how much of the processor
-the thread took from it, say how often saving is worth it: seldom enough to cost at most 1 % of the time.
+back, and only then removes what the run need not keep. How long the training stood still, and how long the thread took
+where both work on the same processors, say how often saving is worth it: seldom enough for 1 % of the time.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,7 +41,7 @@ class State:
 class _Written:
     checkpoint: Checkpoint
     bytes: int
-    busy_seconds: float  # of the processor, in the thread
+    seconds: float
 
 
 class Saver:
@@ -80,6 +81,11 @@ class Saver:
             return saving.keep_best
         return self._clock() >= self._start + seconds_between(replace(saving, every_seconds=0.0), self._cost_seconds)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether a checkpoint was written, or could not be, since it was last told."""
+        return self._writing is not None and self._writing[0].done()
+
     def due(self, step: int) -> bool:
         """Whether to save after this step."""
         every = self.saving.every_steps
@@ -92,12 +98,21 @@ class Saver:
 
         Raises StorageFailed at the third failure in a row, Misconfigured for a state that no file can hold.
         """
+        self._begin(state, 1 if self._shares else _processors())
+
+    def save_now(self, state: State) -> None:
+        """Save, and wait until it is on the disk: the training has nothing else to do. Raises as save does."""
+        self._begin(state, _processors())
         self.settle()
+
+    def _begin(self, state: State, threads: int) -> None:
         self._start = start = self._clock()
+        self.settle()
         tree, tensors = flattened(dict(state.trees))
         copies = self._snapshots.of(tensors)
         aside = copies is not None
-        future = self._thread.submit(self._write, state, tree, copies if copies is not None else on_host(tensors))
+        held = copies if copies is not None else on_host(tensors)
+        future = self._thread.submit(self._write, state, tree, held, threads)
         if not aside:  # the tensors are the run's own: it must not go on before they are written
             future.exception()
         stall = self._clock() - start
@@ -121,8 +136,8 @@ class Saver:
             self._fail(state, error)
             return
         self._failures, self.last_failed = 0, False
-        self.save_seconds = self._clock() - start
-        self._cost_seconds = stall + (written.busy_seconds if self._shares else 0.0)
+        self.save_seconds = stall + written.seconds
+        self._cost_seconds = self.save_seconds if self._shares else stall
         self._next = start + seconds_between(self.saving, self._cost_seconds)
         self._tell(
             Saved(
@@ -151,8 +166,8 @@ class Saver:
             )
         )
 
-    def _write(self, state: State, tree: dict[str, Any], tensors: dict[str, Tensor]) -> _Written:
-        busy = time.thread_time()
+    def _write(self, state: State, tree: dict[str, Any], tensors: dict[str, Tensor], threads: int) -> _Written:
+        begun = time.monotonic()
         self._before_write()
         contents = Contents(
             step=state.step,
@@ -163,10 +178,10 @@ class Saver:
             trees=tree,
             tensors=tensors,
         )
-        checkpoint = self.store.save(contents)
-        manifest = checkpoint.verify()
+        checkpoint = self.store.save(contents, threads)
+        manifest = checkpoint.verify(threads)
         self._make_room(checkpoint)
-        return _Written(checkpoint, manifest.bytes, time.thread_time() - busy)
+        return _Written(checkpoint, manifest.bytes, time.monotonic() - begun)
 
     def _make_room(self, newest: Checkpoint) -> None:
         """Remove what need not stay, now that a newer one is known to be whole."""
@@ -194,3 +209,8 @@ class _Known:
     @property
     def step(self) -> int:
         return self.checkpoint.step
+
+
+def _processors() -> int:
+    """That this process may use; a checkpoint has few files, and a disk few heads."""
+    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 4)
