@@ -170,7 +170,6 @@ def test_a_run_can_begin_with_the_weights_of_another(here: Path):
 @pytest.mark.parametrize(
     ("given", "says", "fix"),
     [
-        (["--weights", "a.pt", "--resume"], "a run that goes on has weights of its own", "leave it out"),
         (["--weights", "a.pt"], "a.pt: there is no such file", "check the path"),
         (["--weights", "file.h5"], "no file of weights is called .h5", ".safetensors"),
     ],

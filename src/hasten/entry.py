@@ -21,7 +21,7 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
 from hasten.parallel.replicate import present_ranks
 from hasten.training.configuration import configuration_of
-from hasten.training.given_weights import GivenWeights
+from hasten.training.given_weights import GivenWeights, begun_with
 from hasten.training.keeping import Keeping
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
@@ -56,8 +56,8 @@ def train(
     With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt.
     """
     folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
-    with nullcontext() if folder is None else run_lock(folder.path):
-        given = GivenWeights(Path(weights)) if weights is not None else None
+    place = folder.path if folder is not None else None
+    with nullcontext() if place is None else run_lock(place), begun_with(weights, place) as given:
         return _train(job, plan, folder, None, saving or Saving(), receivers, name, given)
 
 
@@ -65,6 +65,7 @@ def resume(
     job: Job,
     plan: Plan | str | Path | None = None,
     *,
+    weights: str | Path | None = None,
     run_dir: str | Path,
     allow_change: Sequence[str] = (),
     saving: Saving | None = None,
@@ -75,6 +76,7 @@ def resume(
     has none, or when nothing is in the folder yet. A run that is complete is completed again.
 
     plan: None takes the one that the run began with.
+    weights: to begin with, where it begins; None takes those that it began with before. They are not read otherwise.
     run_dir: its folder.
     allow_change: keys of the configuration that may differ from the run's own although that changes what is trained.
 
@@ -84,9 +86,14 @@ def resume(
     with run_lock(folder.path):
         folder.clean()
         found = Recovered.of(folder.store, allow_change)
-        given = GivenWeights.remembered(folder.path) if found.loaded is None else None
         plan = folder.plan() if plan is None else plan
-        return _train(job, plan, folder, found, saving or Saving(), receivers, name, given)
+        if found.loaded is None:
+            with begun_with(weights, folder.path) as given:
+                return _train(job, plan, folder, found, saving or Saving(), receivers, name, given)
+        if weights is not None:
+            told = f"{weights} was not read: the run goes on with weights of its own"
+            found = replace(found, told=(*found.told, told))
+        return _train(job, plan, folder, found, saving or Saving(), receivers, name, None)
 
 
 def _train(
@@ -113,8 +120,6 @@ def _train(
         if folder is None:
             result, weights = train_run(run, outward), None
         else:
-            if given is not None:
-                given.remember(folder.path)
             origin = found.given_to(run) if found is not None else None
             log = folder.metrics(origin.log_bytes if origin is not None else 0)
             outward = Several([*shown, log])

@@ -222,7 +222,7 @@ def test_what_is_no_manifest_is_refused(content):
     assert len(str(caught.value)) < 400
 
 
-@given(st.binary(max_size=200))
+@given(st.binary(max_size=200) | st.text('{}[]",:0123456789truefalsn', max_size=9).map(str.encode))
 def test_any_bytes_are_refused_and_nothing_else_happens(content):
     with pytest.raises(StorageFailed):
         from_json(content)

@@ -111,7 +111,7 @@ def cut_again(state: State, after: int, place: Path) -> list[Outcome]:
     return found
 
 
-@pytest.mark.parametrize("every", [170, pytest.param(4, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("every", [250, pytest.param(2, marks=pytest.mark.proof)])
 def test_a_second_power_cut_while_the_next_start_cleans_up_and_saves_loses_nothing(run, in_memory, every):
     log = log_of(run, range(1, 5), saved)
     states = [outcome.state for outcome in outcomes(log, run, found_whole, in_memory / "state")]

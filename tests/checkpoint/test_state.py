@@ -179,6 +179,7 @@ def test_what_is_repeated_or_left_out_of_memory_is_written_out(folder):
     wide = torch.arange(6.0).reshape(2, 3)
     state = {"expanded": wide[:, :1].expand(2, 4), "part": wide[:, 1:], "diagonal": torch.diagonal(wide)}
     state |= {"in front": wide.expand(4, 2, 3), "of one": torch.tensor(7).expand(3, 2)}
+    assert all(tensor.is_contiguous() for tensor in flattened(state)[1].values())
     found = through_files(state, folder)
     assert same(found, state)
     for name, tensor in found.items():

@@ -242,3 +242,38 @@ def test_a_channels_last_state_comes_back_as_one(tmp_path):
         resumed.load_state_dict(state)
         assert [each["momentum_buffer"].stride() for each in resumed.optimizers[0].state.values()] == strides
         assert rest(resumed) == wanted[3:]
+
+
+class Counting(nn.Module):
+    """Keeps what is no tensor, as torch lets a module do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls = nn.Linear(6, 3), 0
+
+    def get_extra_state(self) -> Any:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.calls = state["calls"]
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.calls += 1
+        return self.linear(rows) / self.calls
+
+
+def test_what_a_module_keeps_beside_its_tensors_goes_on_too(tmp_path):
+    job = small_job(model=Counting)
+    with hasten.prepare(job) as whole:
+        wanted = rest(whole)
+    with hasten.prepare(job) as cut:
+        for batch in cut.batches():
+            cut.step(batch)
+            if cut.steps == 4:
+                break
+        state = through_a_file(cut, Store(tmp_path))
+    with hasten.prepare(job) as resumed:
+        resumed.load_state_dict(state)
+        assert rest(resumed) == wanted[4:]
+    result = hasten.train(job, run_dir=tmp_path / "run", receivers=[])
+    assert result.model().calls == 10

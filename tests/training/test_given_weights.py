@@ -215,6 +215,7 @@ def test_a_resumed_run_goes_on_with_its_own_weights_and_never_looks_at_the_file(
     whole = begun(tmp_path / "whole", path)
     with pytest.raises(Stopped):
         begun(tmp_path / "run", path, stop_at=5)
+    assert (tmp_path / "run" / NAME).is_file()
     path.unlink()
     resumed = hasten.resume(small_job(log_every=1), run_dir=tmp_path / "run", receivers=[])
     assert same(resumed.weights, whole.weights)
@@ -234,6 +235,42 @@ def test_a_run_that_has_no_checkpoint_begins_anew_with_the_same_weights(tmp_path
     resumed = hasten.resume(small_job(log_every=1), run_dir=run, receivers=[])
     assert same(resumed.weights, whole.weights)
     assert not same(hasten.train(small_job(), receivers=[]).weights, whole.weights)
+
+
+def test_a_run_that_was_killed_while_it_was_built_begins_with_the_weights_it_was_to_have(tmp_path: Path):
+    """Its folder says so before the job's own code runs, which can take minutes."""
+    path, seen = written(tmp_path / "a.safetensors"), list[list[str]]()
+
+    def model() -> nn.Module:
+        seen.append(sorted(each.name for each in (tmp_path / "run").iterdir()))
+        return nn.Linear(6, 3)
+
+    whole = hasten.train(small_job(model=model), weights=path, run_dir=tmp_path / "run", receivers=[])
+    assert seen == [[".lock", NAME]]
+    for each in (tmp_path / "run").iterdir():
+        if each.name != NAME:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    assert same(hasten.resume(small_job(), run_dir=tmp_path / "run", receivers=[]).weights, whole.weights)
+
+
+def test_one_command_begins_a_run_with_weights_and_goes_on_with_it(tmp_path: Path):
+    """As a scheduler gives it again and again."""
+    path, seen = written(tmp_path / "a.safetensors"), Collected()
+    begun = hasten.resume(small_job(), weights=path, run_dir=tmp_path / "run", receivers=[])
+    assert same(begun.weights, hasten.train(small_job(), weights=path, receivers=[]).weights)
+    path.unlink()
+    again = hasten.resume(small_job(), weights=path, run_dir=tmp_path / "run", receivers=[seen])
+    assert same(again.weights, begun.weights)
+    (resumed,) = [event for event in seen.events if isinstance(event, hasten.facts.events.Resumed)]
+    assert f"{path} was not read: the run goes on with weights of its own" in resumed.notices
+
+
+def test_weights_that_are_given_again_take_the_place_of_those_that_are_gone(tmp_path: Path):
+    run, whole = without_checkpoint(tmp_path)
+    path = (tmp_path / "a.safetensors").rename(tmp_path / "b.safetensors")
+    resumed = hasten.resume(small_job(log_every=1), weights=path, run_dir=run, receivers=[])
+    assert same(resumed.weights, whole.weights)
+    assert json.loads((run / NAME).read_text())["path"] == str(path)
 
 
 @pytest.mark.parametrize(

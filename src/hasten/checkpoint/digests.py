@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hasten.checkpoint.files import NewFile, read_pieces
 
-PIECE_BYTES = 1 << 24
+PIECE_BYTES = 1 << 20  # one that was just written is still in the processor's cache when it is hashed
 
 
 @dataclass(frozen=True, slots=True)

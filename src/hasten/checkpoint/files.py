@@ -266,7 +266,7 @@ def remove_folder(path: Path) -> None:
     gone already, or another process removes meanwhile, is well. A file is removed too."""
     try:
         if path.is_symlink() or not path.is_dir():
-            path.unlink(missing_ok=True)
+            path.unlink()
             return
         for item in [*path.iterdir()]:
             remove_folder(item)

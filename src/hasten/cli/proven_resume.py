@@ -134,7 +134,8 @@ def sentence(proof: ResumeProof) -> str:
             f"{proof.itself}. So nothing can be said of resuming"
         )
     origin = f" in a process that had gone on from step {proof.went_on_at:,}" if proof.went_on_at else ""
-    return f"not exact after {kills}{origin}: {difference}. A second run that nobody disturbed is the same as the first"
+    made = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
+    return f"not exact after {made}{origin}: {difference}. A second run that nobody disturbed is the same as the first"
 
 
 def answer(proof: ResumeProof) -> dict[str, Any]:

@@ -90,7 +90,10 @@ def _train(
     from hasten.training.locate import split_name
 
     function = split_name(job)[1]
-    _check(weights, resumes=allowed is not None)
+    if weights is not None and allowed is None:
+        from hasten.training.weights_file import check_file
+
+        check_file(weights)  # before the job is loaded, which can take minutes
     folder = _new_folder(run_dir, function) if allowed is None else _folder_to_resume(run_dir, function)
     last = LastSaved()
     try:
@@ -102,26 +105,14 @@ def _train(
             receivers.append(TensorBoard(folder / "tensorboard"))
         from hasten import entry
 
-        shared = {"run_dir": folder, "saving": saving, "receivers": receivers, "name": job}
+        shared = {"weights": weights, "run_dir": folder, "saving": saving, "receivers": receivers, "name": job}
         with told_how_to_go_on(last, resuming(job, folder, plan, changes)):
             if allowed is None:
-                entry.train(loaded, read(plan), weights=weights, **shared)
+                entry.train(loaded, read(plan), **shared)
             else:
                 entry.resume(loaded, read(plan), allow_change=allowed, **shared)
     finally:
         remove_empty_folder(folder)
-
-
-def _check(weights: Path | None, *, resumes: bool) -> None:
-    """Before the job is loaded, which can take minutes."""
-    if weights is None:
-        return
-    if resumes:
-        what = "a run that goes on has weights of its own"
-        raise Misconfigured(what, where="--weights", fix="leave it out; or begin another run, without --resume")
-    from hasten.training.weights_file import check_file
-
-    check_file(weights)
 
 
 def _saving(save_every: str | None, keep_last: int, keep_every: int | None, grace: float) -> Saving:

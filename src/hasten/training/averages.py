@@ -71,7 +71,10 @@ class WeightAverage:
             live.data_ptr(): mean.to(live.dtype) for live, mean in zip(self._live, self._average, strict=True)
         }
         present: dict[str, Tensor] = model.state_dict()
-        return {key: averages.get(tensor.data_ptr(), tensor) for key, tensor in present.items()}
+        return {
+            key: averages.get(each.data_ptr(), each) if isinstance(each, Tensor) else each
+            for key, each in present.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         return {"average": list(self._average), "moved": self._moved, "updates": self._updates}

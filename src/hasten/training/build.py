@@ -197,8 +197,9 @@ def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
 
 def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
     digest = hashlib.sha256()
-    for key, tensor in model.state_dict(keep_vars=True).items():
-        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+    for key, value in model.state_dict(keep_vars=True).items():
+        kind = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+        digest.update(f"{key} {kind}\n".encode())
     return Fingerprint(
         source=printable(name),
         parameters=sum(parameter.numel() for parameter in model.parameters()),

@@ -2,7 +2,8 @@
 
 They go into the job's own module as soon as it is made, before a plan changes it: so they are named as the job names
 them, whatever the plan. A run that goes on from a checkpoint never looks at them again. One that was killed before its
-first checkpoint begins anew, and then with the same weights: its folder says which they were.
+first checkpoint begins anew, and then with the same weights: its folder says which they are, from before the model is
+made.
 
     initial_weights.json      {"path": …, "bytes": …, "sha256": …}
 """
@@ -10,7 +11,8 @@ first checkpoint begins anew, and then with the same weights: its folder says wh
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
@@ -18,8 +20,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from hasten.checkpoint import run_lock
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
-from hasten.checkpoint.files import write_atomically
+from hasten.checkpoint.files import names_in, remove_file, write_atomically
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.job import Job
 from hasten.facts.sizes import byte_size
@@ -30,6 +33,27 @@ from hasten.training.weights_file import check_file, some, weights_in, without_p
 NAME = "initial_weights.json"
 _LARGEST_BYTES = 1 << 16
 _FIT = "give the file of this very model, or load what fits yourself in Job.model: hasten.read_weights(…)"
+
+
+@contextmanager
+def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWeights | None]:
+    """What a run begins with: the weights in this file, or, where none is named, those that its folder says; else None.
+
+    The folder says from now on which they are; where the run never comes so far that anything else is in it, no more.
+    Raises as GivenWeights does, and as remembered.
+    """
+    if path is None or folder is None:
+        named = GivenWeights(Path(path)) if path is not None else None
+        yield named if folder is None else GivenWeights.remembered(folder)
+        return
+    given = GivenWeights(Path(path))
+    given.remember(folder)
+    try:
+        yield given
+    except BaseException:
+        if {*names_in(folder)} <= {NAME, run_lock.NAME}:
+            remove_file(folder / NAME)
+        raise
 
 
 class GivenWeights:
@@ -60,7 +84,7 @@ class GivenWeights:
             raise StorageFailed(what, where=str(folder / NAME), fix="begin the run anew, in another folder") from error
         if given.path.stat().st_size != written.bytes or digest_of(given.path) != written:
             what = "are not those any more that this run was begun with, and it has no checkpoint"
-            fix = "begin a new run with them, in another folder"
+            fix = "give them again, with --weights"
             raise Misconfigured(what, where=printable(path), fix=fix)
         return given
 

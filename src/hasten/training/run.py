@@ -34,6 +34,7 @@ from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
 from hasten.training.build import Built, build, seed_everything
 from hasten.training.evaluate import Evaluation
+from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
@@ -252,15 +253,7 @@ class Run:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
-        # Cloned one by one: tied weights must not share memory in a file, nor follow the model as it trains on.
-        weights = self._in_jobs_form(self.model.state_dict())
-        return {key: tensor.to("cpu", copy=True).contiguous() for key, tensor in weights.items()}
-
-    def _in_jobs_form(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = {key: tensor.detach() for key, tensor in weights.items()}
-        for to_job in reversed(self.setup.to_job_weights):
-            found = to_job(found)
-        return found
+        return kept_on_host(in_jobs_form(self.model.state_dict(), self.setup))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -346,10 +339,12 @@ class Run:
         load_state(self, state)
 
     def job_weights(self) -> Mapping[str, Tensor]:
-        """The weights that weights() would give now, where they lie: those of the run move on with it."""
-        if self._best is not None:
-            return self._best
-        return self._in_jobs_form(self.model.state_dict() if self.average is None else self.average.named(self.model))
+        """The tensors that weights() would give now, where they lie: those of the run move on with it."""
+        found = self._best
+        if found is None:
+            weights = self.model.state_dict() if self.average is None else self.average.named(self.model)
+            found = in_jobs_form(weights, self.setup)
+        return {key: each for key, each in found.items() if isinstance(each, Tensor)}
 
     def keep_window_starts(self) -> None:
         """From now on remember how each window began, so that the run can go back to it."""

@@ -36,6 +36,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml, read_plan
 from hasten.facts.saving import Saving
 from hasten.facts.sizes import byte_size
+from hasten.training.given_weights import NAME as _BEGAN_WITH
 from hasten.training.logs import JsonLines
 
 _PLAN, _METRICS, _CHECKPOINTS = "plan.toml", "metrics.jsonl", "checkpoints"
@@ -67,7 +68,7 @@ class RunFolder:
         """
         make_folder(path)
         names = [each for each in names_in(path) if each != run_lock.NAME and not is_leftover(each)]
-        if names and not {_PLAN, _METRICS, _CHECKPOINTS} & {*names}:
+        if names and not {_PLAN, _METRICS, _CHECKPOINTS, _BEGAN_WITH} & {*names}:
             what = f"there is no run in it, but other things are, such as {names[0]}"
             raise Misconfigured(what, where=str(path), fix="name the folder of a run with --run-dir")
         check_writable(path)
@@ -117,7 +118,8 @@ class RunFolder:
 
     def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
         path = self.path / "model.safetensors"
-        write_atomically(path, safetensors.torch.save(dict(weights), metadata={"format": "pt"}))
+        tensors = {name: each for name, each in weights.items() if isinstance(each, Tensor)}  # the format has no other
+        write_atomically(path, safetensors.torch.save(tensors, metadata={"format": "pt"}))
         return path
 
 
