@@ -133,6 +133,23 @@ def test_a_module_may_know_older_names_of_its_own(tmp_path: Path):
     assert torch.equal(model.weight, given["weight"])
 
 
+class Counting(nn.Linear):
+    """Keeps more than tensors."""
+
+    def get_extra_state(self) -> Any:
+        return {"calls": 3}
+
+    def set_extra_state(self, state: Any) -> None:
+        raise AssertionError("no file of weights has it")
+
+
+def test_what_a_module_keeps_beside_tensors_stays_as_it_was_made(tmp_path: Path):
+    model = Counting(6, 3)
+    told = put(written(tmp_path / "a.safetensors"), model)
+    assert told == "2 tensors, 84 B, _extra_state as the model made it"
+    assert torch.equal(model.weight, linear()["weight"])
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

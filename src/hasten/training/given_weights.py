@@ -110,7 +110,9 @@ def put(path: Path, model: nn.Module) -> str:
     read_weights does.
     """
     found = weights_in(path)
-    own = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, Tensor)}
+    kept: dict[str, object] = model.state_dict(keep_vars=True)
+    own = {name: each for name, each in kept.items() if isinstance(each, Tensor)}
+    others = kept.keys() - own.keys()  # what else modules keep, by get_extra_state(), is in no file of weights
     given, prefixes = dict(found.tensors), tuple[str, ...]()
     if not given.keys() <= own.keys():
         given, prefixes = without_prefixes(given)
@@ -122,7 +124,7 @@ def put(path: Path, model: nn.Module) -> str:
     missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
     if not unlike:  # a module may know older names of its own
         missing, unknown = _loaded(given, model, path)
-    kinds = {"missing": _but_tied(missing, own), "unknown to the model": unknown, "of another form": unlike}
+    kinds = {"missing": _but_tied(missing - others, own), "unknown to the model": unknown, "of another form": unlike}
     told = [
         f"{len(names):,} {'is' if len(names) == 1 else 'are'} {kind}: {some(names)}"
         for kind, names in kinds.items()
@@ -131,7 +133,8 @@ def put(path: Path, model: nn.Module) -> str:
     if told:
         what = f"these are not the weights of this model; of their names {'; '.join(told)}"
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT)
-    return _in_words(given, own, found.under, prefixes)
+    left = [f"{some(others)} as the model made it"] if others else []
+    return ", ".join([*_in_words(given, own, found.under, prefixes), *left])
 
 
 def _loaded(given: Mapping[str, Tensor], model: nn.Module, path: Path) -> tuple[set[str], set[str]]:
@@ -158,7 +161,7 @@ def _form(tensor: Tensor) -> str:
 
 def _in_words(
     given: Mapping[str, Tensor], own: Mapping[str, Tensor], under: tuple[str, ...], prefixes: tuple[str, ...]
-) -> str:
+) -> list[str]:
     told = [f"{len(given):,} tensors, {byte_size(sum(each.nbytes for each in given.values()))}"]
     if under:
         told.append(f"found under {'/'.join(under)}")
@@ -166,4 +169,4 @@ def _in_words(
         told.append(f"without {' and '.join(prefixes)} before their names")
     types = {(given[name].dtype, own[name].dtype) for name in given.keys() & own.keys()}
     told += [f"{a} taken as {b}".replace("torch.", "") for a, b in sorted(types, key=str) if a != b]
-    return ", ".join(told)
+    return told
