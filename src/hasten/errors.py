@@ -27,6 +27,9 @@ An error says what happened, where, and what to do, in that order and in whole s
 
 from __future__ import annotations
 
+import unicodedata
+
+_OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # by terminals: control codes, writing directions, halves of characters
 HARMED, NOT_PROVEN = 16, 17
 INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as a shell counts it
 
@@ -47,7 +50,9 @@ class HastenError(Exception):
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         remedy = f"\n  → {self.fix}" if self.fix else ""
-        return f"{place}{self.what}{remedy}"
+        text = f"{place}{self.what}{remedy}"
+        # It may quote a file of somebody else, and Python prints it where nobody catches it.
+        return "".join(each for each in text if each == "\n" or unicodedata.category(each) not in _OBEYED)
 
 
 class InvalidMeasurement(HastenError):

@@ -345,7 +345,8 @@ class Crew:
     def _note_memory(self) -> None:
         for process in self.processes:
             with suppress(psutil.Error):  # it has just ended
-                self._memory_bytes[process.pid] = psutil.Process(process.pid).memory_info().rss
+                if held := psutil.Process(process.pid).memory_info().rss:  # one that has just ended holds nothing
+                    self._memory_bytes[process.pid] = held
 
 
 def _forget_frames(error: BaseException) -> None:

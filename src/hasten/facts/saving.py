@@ -66,7 +66,9 @@ def seconds_between(saving: Saving, cost_seconds: float) -> float:
 def kept(newest_first: Iterable[Each], saving: Saving) -> list[Each]:
     """Those that stay."""
     found = list(newest_first)
-    stay = found[: saving.keep_last]
+    stay = {id(each) for each in found[: saving.keep_last]}
     best = next((each for each in found if each.best), None) if saving.keep_best else None
     every = saving.keep_every
-    return [each for each in found if each in stay or each is best or (every is not None and each.step % every == 0)]
+    return [
+        each for each in found if id(each) in stay or each is best or (every is not None and each.step % every == 0)
+    ]

@@ -91,7 +91,7 @@ def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None)
     """Print labelled texts as the summary of a run is printed; an empty title leaves an empty line."""
     output = stream or sys.stdout
     screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
-    screen.say(title, [(label, printable(text)) for label, text in lines])
+    screen.say(printable(title), [(label, printable(text)) for label, text in lines])
 
 
 def seconds_left(first: Trained, latest: Trained, started: Started | None) -> float | None:

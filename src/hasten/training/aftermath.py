@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from hasten.errors import NonFinite
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 class OfARun:
     def __init__(self, run: Run) -> None:
-        self._run = run
+        # Strongly, it would be a circle, which keeps the model until a collector comes.
+        self._run: Run = weakref.proxy(run)
 
     def skipped(self, step: int) -> None:
         """Loss scaling goes on looking; what overflowed in a forward pass must not stay in batch norm's averages."""

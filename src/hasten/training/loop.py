@@ -22,6 +22,7 @@ from hasten.training.aftermath import check_weights
 from hasten.training.keeping import Keeping, Origin
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
 from hasten.training.smaller_microbatches import halve_microbatches
 from hasten.training.spikes import Spikes
@@ -73,7 +74,8 @@ class _Loop:
         self._skips_told = self._epoch = 0
         origin = keeping.origin if keeping is not None else None
         if origin is not None and origin.states is not None:
-            self._go_on(origin.states["loop"], origin.states["log"])
+            with of_known_form(origin.checkpoint):
+                self._go_on(origin.states["loop"], origin.states["log"])
         self._line = LineClock(run, self._start)
         run.keep_window_starts()  # for a window that does not fit into memory
         if keeping is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import StorageFailed
 from hasten.training.configuration import changes, check_allowed, configuration_of
 from hasten.training.keeping import Origin
 from hasten.training.run import Run
+from hasten.training.user_code import user_code_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,26 @@ class Recovered:
         """Let the run go on from it. Raises Misconfigured for a configuration or a state that does not fit."""
         if self.loaded is None:
             return Origin(step=0, checkpoint=None, states=None, notices=self.told)
-        states = self.loaded.states
-        found = changes(states["configuration"], configuration_of(run))
-        accepted = check_allowed(found, self.allowed)
-        run.load_state_dict(states["run"])
-        path = self.loaded.checkpoint.path
-        return Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.told, *accepted))
+        states, path = self.loaded.states, self.loaded.checkpoint.path
+        with of_known_form(path):
+            found = changes(states["configuration"], configuration_of(run))
+            accepted = check_allowed(found, self.allowed)
+            run.load_state_dict(states["run"])
+            origin = Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.told, *accepted))
+            if type(origin.log_bytes) is not int or origin.log_bytes < 0:
+                raise ValueError("no log can be so long")
+        return origin
+
+
+@contextmanager
+def of_known_form(path: Path | None) -> Iterator[None]:
+    """What is read in this block is untrusted: a checkpoint can be whole and sealed, and hold anything. Raises
+    StorageFailed in the place of what it makes the code that takes it raise."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError) as error:
+        if user_code_failed(error) is not None:  # an optimizer or a module of their own
+            raise
+        what = f"holds no state that a run of this job could have saved: {type(error).__name__}: {error}"
+        fix = "remove it to go on from the one before, or from the beginning"
+        raise StorageFailed(what, where=str(path), fix=fix) from error

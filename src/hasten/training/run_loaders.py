@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -50,24 +51,25 @@ def evaluator_of(run: Run) -> Evaluator | None:
     valid, setup = run.built.valid, run.setup
     if valid is None:
         return None
+    held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
 
     def loader(batch_size: int) -> EvaluationLoader:
         return EvaluationLoader(
             valid,
             batch_size=batch_size,
             options=valid.options or setup.loader,
-            seed=run.job.seed,
-            placement=placement_of(run),
-            rank=run.ranks.rank,
-            world_size=run.ranks.size,
+            seed=held.job.seed,
+            placement=placement_of(held),
+            rank=held.ranks.rank,
+            world_size=held.ranks.size,
         )
 
     def batches(batch_size: int) -> Generator[tuple[Any, int]]:
         with closing(loader(batch_size)) as microbatches:
             for microbatch in microbatches:
-                run.check_stop()
+                held.check_stop()
                 counted = valid.counted(microbatch.batch, microbatch.samples)
-                yield run._placed(microbatch.batch, valid), counted
+                yield held._placed(microbatch.batch, valid), counted
 
     batch_size = setup.evaluation.batch_size or valid.batch_size or run.built.batch_size
     with closing(loader(batch_size)) as first:
