@@ -126,3 +126,14 @@ def test_a_bad_sample_ends_a_run_that_is_saved_up_to_it(tmp_path):
     with pytest.raises(DataFailed, match="sample 30"):
         trained(tmp_path / "run", job(train=Rows(), shuffle=False))
     assert saved_in(tmp_path / "run")[0] == 3
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_told_and_the_new_one_counts(tmp_path, monkeypatch):
+    def refuse(self: Store, checkpoint: Checkpoint) -> None:
+        raise StorageFailed("read-only file system", where=str(checkpoint.path), fix="choose another disk")
+
+    monkeypatch.setattr(Store, "remove", refuse)
+    events = trained(tmp_path / "run", saving=every(3))
+    assert [step for step, _ in saves(events)] == [3, 6, 9, 10]
+    assert all("could not be removed" in text for text in notices(events))
+    assert saved_in(tmp_path / "run") == [10, 9, 6, 3]

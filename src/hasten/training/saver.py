@@ -42,6 +42,7 @@ class _Written:
     checkpoint: Checkpoint
     bytes: int
     seconds: float
+    note: str  # of what went wrong beside it; empty when nothing did
 
 
 class Saver:
@@ -139,6 +140,8 @@ class Saver:
         self.save_seconds = stall + written.seconds
         self._cost_seconds = self.save_seconds if self._shares else stall
         self._next = start + seconds_between(self.saving, self._cost_seconds)
+        if written.note:
+            self._tell(Noticed(text=written.note))
         self._tell(
             Saved(
                 step=state.step,
@@ -180,8 +183,12 @@ class Saver:
         )
         checkpoint = self.store.save(contents, threads)
         manifest = checkpoint.verify(threads)
-        self._make_room(checkpoint)
-        return _Written(checkpoint, manifest.bytes, time.monotonic() - begun)
+        note = ""
+        try:
+            self._make_room(checkpoint)
+        except StorageFailed as error:  # the new one is whole all the same
+            note = f"an older checkpoint could not be removed: {error.where}: {error.what}; {error.fix}"
+        return _Written(checkpoint, manifest.bytes, time.monotonic() - begun, note)
 
     def _make_room(self, newest: Checkpoint) -> None:
         """Remove what need not stay, now that a newer one is known to be whole."""
