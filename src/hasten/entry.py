@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hasten.checkpoint.run_lock import run_lock
 from hasten.data.keeping import Watcher
+from hasten.errors import Misconfigured
 from hasten.facts.events import Finished, Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
@@ -82,6 +83,10 @@ def resume(
 
     Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
     """
+    if present_ranks().many:
+        raise Misconfigured(
+            "a run of several processes cannot be resumed yet", where="WORLD_SIZE", fix="resume it in one process"
+        )
     folder = RunFolder.reopen(Path(run_dir))
     with run_lock(folder.path):
         folder.clean()
@@ -125,24 +130,28 @@ def _train(
             outward = Several([*shown, log])
             folder.check_space(sum(each.nbytes for each in run.model.parameters()), saving)
             folder.describe(run.built.plan, run.setup.machine)
-            stop = open_files.enter_context(signals_as_requests(saving.grace_seconds, _say))
-            saver = Saver(
-                folder.store,
-                saving,
-                outward.log,
-                before_write=log.force,
-                shares_processor=run.device.type == "cpu",
-                damaged=found.damaged if found is not None else (),
-            )
-            open_files.callback(saver.close)
-            keeping = Keeping(
-                saver,
-                origin=origin,
-                stop=stop,
-                configuration=configuration_of(run),
-                log_bytes=log.bytes,
-                tell=outward.log,
-            )
+            keeping = None
+            if run.ranks.many:  # the others would not stand still with this one
+                run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
+            else:
+                stop = open_files.enter_context(signals_as_requests(saving.grace_seconds, _say))
+                saver = Saver(
+                    folder.store,
+                    saving,
+                    outward.log,
+                    before_write=log.force,
+                    shares_processor=run.device.type == "cpu",
+                    damaged=found.damaged if found is not None else (),
+                )
+                open_files.callback(saver.close)
+                keeping = Keeping(
+                    saver,
+                    origin=origin,
+                    stop=stop,
+                    configuration=configuration_of(run),
+                    log_bytes=log.bytes,
+                    tell=outward.log,
+                )
             result = train_run(run, outward, keeping)
             weights = folder.save_weights(result.weights)
         outward.log(_finished(result, weights))
