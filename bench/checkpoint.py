@@ -1,7 +1,7 @@
 """Saving a training state of 1 GiB: hasten's checkpoint, torch.save, torch.distributed.checkpoint, safetensors.
 
     pip install -e ".[bench]"
-    python -m bench.checkpoint            # a quarter of an hour; nothing else may run; writes a record
+    python -m bench.checkpoint            # twenty minutes; nothing else may run; writes a record
     python -m bench.checkpoint --quick    # a minute; shows that it works, and judges nothing
 
 A step is one save and the removal of the one before. hasten's is whole or not at all after a power cut and has a digest
@@ -36,7 +36,7 @@ def main() -> None:
     if options.quick:
         size, protocol = GIB // 64, Protocol(rounds=12, steps=50, warmup_steps=2)
     else:
-        size, protocol = GIB, Protocol(rounds=14, steps=5, warmup_steps=2)
+        size, protocol = GIB, Protocol(rounds=14, steps=8, warmup_steps=2)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         arms = [
             Arm(name=name, entry=f"{ARMS}:arm", arguments={"kind": name, "folder": folder, "bytes": size})
