@@ -11,8 +11,8 @@ import pytest
 
 import stores
 from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.saved import TENSORS
 from hasten.checkpoint.store import STATE, Checkpoint, Store
-from hasten.checkpoint.tensor_files import TENSORS
 from hasten.errors import StorageFailed
 
 STEPS = (10, 20, 30)

@@ -15,8 +15,8 @@ import torch
 import dying
 import stores
 from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.saved import TENSORS
 from hasten.checkpoint.store import STATE, Store
-from hasten.checkpoint.tensor_files import TENSORS
 from hasten.errors import Misconfigured, StorageFailed
 
 

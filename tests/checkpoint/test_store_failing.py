@@ -14,8 +14,8 @@ import pytest
 import dying
 import stores
 from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.saved import TENSORS
 from hasten.checkpoint.store import STATE
-from hasten.checkpoint.tensor_files import TENSORS
 from hasten.errors import StorageFailed
 
 CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.checkpoint import tensor_files
+from hasten.checkpoint.at_once import at_once
+from hasten.checkpoint.saved import holds_tensors
 from hasten.checkpoint.store import Contents, Store
-from hasten.checkpoint.tensor_files import at_once, holds_tensors, shared_out, write_tensor_files
+from hasten.checkpoint.tensor_files import shared_out, write_tensor_files
 from hasten.errors import StorageFailed
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
+from dying import file_size_limit
 from hasten.checkpoint.private import user_caches
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST
@@ -294,16 +292,6 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_numbers_before_it_is_begu
     with pytest.raises(StorageFailed, match=r"would take about .* PiB, and .* are free"):
         open_cache(Endless(10**12), tmp_path)
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
-
-
-@contextmanager
-def file_size_limit(limit: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_refuses_leaves_nothing_behind_and_the_next_start_builds(tmp_path):

@@ -69,28 +69,17 @@ TURNS = 12  # among which an exhaustive proof is dealt out
 
 @pytest.mark.proof
 @pytest.mark.parametrize("turn", range(1, TURNS + 1))
-def test_a_run_goes_on_that_was_killed_inside_each_file_operation(tmp_path, uninterrupted, turn):
+@pytest.mark.parametrize(("killed", "least"), [("run", 150), ("resumed run", 50)])
+def test_each_file_operation_can_be_the_last_one(tmp_path, uninterrupted, killed, least, turn):
+    """Of a run that begins, and then of one that goes on."""
     name = "dropout perceptron"
     wanted, came, number = uninterrupted(name), True, turn
     while came:
         folder = tmp_path / f"run-{number}"
-        came = killed_in_operations(name, folder, number, 9)
+        came = killed_in_operations(name, folder, *((number, 9) if killed == "run" else (100, number)))
         check_same(folder, wanted)
         number += TURNS
-    assert number > 150  # as many as there are
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("turn", range(1, TURNS + 1))
-def test_resuming_can_be_killed_inside_each_of_its_own_file_operations(tmp_path, uninterrupted, turn):
-    name = "dropout perceptron"
-    wanted, came, number = uninterrupted(name), True, turn
-    while came:
-        folder = tmp_path / f"run-{number}"
-        came = killed_in_operations(name, folder, 100, number)
-        check_same(folder, wanted)
-        number += TURNS
-    assert number > 50
+    assert number > least  # as many as there are
 
 
 def killed_at_random(name: str, folder: Path, kills: int, chance: random.Random, seconds: float) -> int:

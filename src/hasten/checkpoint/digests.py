@@ -7,7 +7,8 @@ writing into the system's cache, so it runs in a thread beside it, and beside th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,12 +47,18 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
     return Digest(size, digest.hexdigest())
 
 
-def digest_of(path: Path) -> Digest:
-    """Raises StorageFailed when the file cannot be read."""
+def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int], None] = lambda size: None) -> Digest:
+    """Of a larger file it is that of the first part. Raises StorageFailed when the file cannot be read.
+
+    seen: is told the size of every piece that was read.
+    """
     digest, size = hashlib.sha256(), 0
     for piece in read_pieces(path, PIECE_BYTES):
         digest.update(piece)
         size += len(piece)
+        seen(len(piece))
+        if size > largest_bytes:
+            break
     return Digest(size, digest.hexdigest())
 
 

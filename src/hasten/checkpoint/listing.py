@@ -1,26 +1,16 @@
-"""The checkpoints of a run as a person looks at them: which there are, and whether they are whole. Loads without torch.
-
-What is a checkpoint, and what makes it whole, is store.py's to say; this says the same of the same folder, piece by
-piece, so that somebody who waits can see how far it has come.
-"""
+"""The checkpoints of a run as a person looks at them: which there are, and whether they are whole. Loads no torch."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.digests import PIECE_BYTES, Digest, read_digested
-from hasten.checkpoint.files import failure, names_in, read_pieces
 from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.saved import Checkpoint, checkpoints_in
 from hasten.errors import Misconfigured, StorageFailed
 
 FOLDER = "checkpoints"
-_NAME = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 _OF_A_RUN = (FOLDER, "metrics.jsonl", "plan.toml")
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -51,71 +41,33 @@ def listed(run: Path, progress: Progress) -> list[Listed]:
     looked at, because the run goes on and removes it, is left out.
     """
     check_run(run)
-    found = [_with_manifest(run / FOLDER / name, step, attempt) for step, attempt, name in _named(run / FOLDER)]
-    whole = sum(each.manifest.bytes for each in found if each.manifest is not None)
+    found = [(each, *_manifest(each)) for each in checkpoints_in(run / FOLDER)]
+    whole = sum(manifest.bytes for _, manifest, _ in found if manifest is not None)
     done, seen = 0, list[Listed]()
-    for each in found:
-        seen.append(_verified(each, lambda size, before=done: progress(before + size, whole)))
-        done += each.manifest.bytes if each.manifest is not None else 0
+
+    def read(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, whole)
+
+    for checkpoint, manifest, damage in found:
+        damage = damage or _damage(checkpoint, read)
+        path, step, attempt = checkpoint.path, checkpoint.step, checkpoint.attempt
+        seen.append(Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=damage))
     return [each for each in seen if each.damage is None or each.path.exists()]
 
 
-def _named(folder: Path) -> list[tuple[int, int, str]]:
-    """Step, attempt and name of what has the name of a checkpoint, the newest first."""
-    matches = filter(None, map(_NAME.fullmatch, names_in(folder)))
-    found = [(int(each[1]), int(each[2] or 1), each[0]) for each in matches]
-    return sorted(found, key=lambda each: each[:2], reverse=True)
-
-
-def _with_manifest(path: Path, step: int, attempt: int) -> Listed:
+def _manifest(checkpoint: Checkpoint) -> tuple[Manifest | None, str | None]:
+    """It, or what is wrong with it."""
     try:
-        content, _ = read_digested(path / manifests.NAME, manifests.LARGEST_BYTES)
-        manifest = manifests.from_json(content)
-        if manifest.step != step:
-            raise StorageFailed(f"{manifests.NAME} is that of step {manifest.step}")
+        return checkpoint.manifest(), None
     except StorageFailed as error:
-        return Listed(path=path, step=step, attempt=attempt, manifest=None, damage=_told(manifests.NAME, error))
-    return Listed(path=path, step=step, attempt=attempt, manifest=manifest, damage=None)
+        return None, error.what
 
 
-def _verified(checkpoint: Listed, progress: Callable[[int], None]) -> Listed:
-    if checkpoint.manifest is None:
-        return checkpoint
-    done, damage = 0, None
-    for name, expected in checkpoint.manifest.files.items():
-        try:
-            _compare(checkpoint.path / name, expected, lambda size, before=done: progress(before + size))
-        except StorageFailed as error:
-            damage = _told(name, error)
-            break
-        done += expected.bytes
-    return Listed(
-        path=checkpoint.path,
-        step=checkpoint.step,
-        attempt=checkpoint.attempt,
-        manifest=checkpoint.manifest,
-        damage=damage,
-    )
-
-
-def _compare(path: Path, expected: Digest, progress: Callable[[int], None]) -> None:
+def _damage(checkpoint: Checkpoint, read: Callable[[int], None]) -> str | None:
     try:
-        about = path.stat()
-    except OSError as error:
-        raise failure(f"could not be read: {error.strerror}", path, error) from error
-    # Before it is read: what is no file may have no end.
-    if not stat.S_ISREG(about.st_mode):
-        raise StorageFailed("is no regular file")
-    if about.st_size != expected.bytes:
-        raise StorageFailed(f"has {about.st_size:,} bytes, and {expected.bytes:,} were written")
-    digest, done = hashlib.sha256(), 0
-    for piece in read_pieces(path, PIECE_BYTES):
-        digest.update(piece)
-        done += len(piece)
-        progress(done)
-    if digest.hexdigest() != expected.sha256:
-        raise StorageFailed("was changed after it was written: its digest differs")
-
-
-def _told(name: str, error: StorageFailed) -> str:
-    return error.what if error.what.startswith(name) else f"{name} {error.what}"
+        checkpoint.verify(seen=read)
+    except StorageFailed as error:
+        return error.what
+    return None

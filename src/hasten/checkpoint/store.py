@@ -21,22 +21,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.digests import Digest, digest_of, read_digested, write_digested
+from hasten.checkpoint.digests import Digest, write_digested
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder
 from hasten.checkpoint.manifest import Manifest
-from hasten.checkpoint.state import rebuilt
-from hasten.checkpoint.tensor_files import at_once, holds_tensors, write_tensor_files
-from hasten.checkpoint.tensors import tensors_in
+from hasten.checkpoint.saved import STATE, Checkpoint, Loaded, checkpoints_in
+from hasten.checkpoint.tensor_files import write_tensor_files
 from hasten.errors import StorageFailed
 
-_CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
-STATE = "state.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,63 +52,6 @@ class Contents:
     world_size: int
     trees: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A folder that has the name of a checkpoint. What is in it, its manifest says; verify() finds out.
-
-    attempt: 1 for the first one of its step.
-    """
-
-    path: Path
-    step: int
-    attempt: int = 1
-
-    def manifest(self) -> Manifest:
-        """Raises StorageFailed when it is missing, damaged, or another checkpoint's."""
-        content, _ = read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES)
-        found = manifests.from_json(content)
-        if found.step != self.step:
-            raise StorageFailed(f"{manifests.NAME} is that of step {found.step}")
-        return found
-
-    def verify(self, threads: int = 1) -> Manifest:
-        """Read every byte. Raises StorageFailed when a file is missing, or is not what was written."""
-        found = self.manifest()
-
-        def check(name: str) -> None:
-            _compare(name, found.files[name], digest_of(self.path / name))
-
-        at_once(check, found.files, threads)
-        return found
-
-    def read(self) -> Loaded:
-        """All of it, and verified: what is returned is what was written. Raises StorageFailed as verify does."""
-        found = self.manifest()
-        if STATE not in found.files:
-            raise StorageFailed(f"{manifests.NAME} lists no {STATE}")
-
-        def content(name: str) -> bytes:
-            read, present = read_digested(self.path / name, found.files[name].bytes)
-            _compare(name, found.files[name], present)
-            return read
-
-        tensors: dict[str, Tensor] = {}
-        for name in found.files:
-            if holds_tensors(name):
-                tensors |= tensors_in(content(name))
-            elif name != STATE:
-                content(name)
-        trees = _trees(content(STATE))
-        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    checkpoint: Checkpoint
-    manifest: Manifest
-    states: Mapping[str, Any]  # by name
 
 
 class Store:
@@ -142,9 +82,7 @@ class Store:
 
     def found(self) -> list[Checkpoint]:
         """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
-        matches = filter(None, map(_CHECKPOINT.fullmatch, names_in(self.folder)))
-        checkpoints = [Checkpoint(self.folder / each[0], int(each[1]), int(each[2] or 1)) for each in matches]
-        return sorted(checkpoints, key=lambda each: (each.step, each.attempt), reverse=True)
+        return checkpoints_in(self.folder)
 
     def newest(self, tell: Callable[[Checkpoint, StorageFailed], None]) -> Loaded | None:
         """The newest checkpoint that is whole, read; None where none is. `tell` is called for each that is not."""
@@ -183,20 +121,3 @@ class Store:
             files=files,
         )
         write_digested(folder / manifests.NAME, [manifests.to_json(manifest)])
-
-
-def _compare(name: str, expected: Digest, present: Digest) -> None:
-    if present.bytes != expected.bytes:
-        raise StorageFailed(f"{name} has {present.bytes:,} bytes, and {expected.bytes:,} were written")
-    if present.sha256 != expected.sha256:
-        raise StorageFailed(f"{name} was changed after it was written: its digest differs")
-
-
-def _trees(content: bytes) -> dict[str, Any]:
-    try:
-        trees = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StorageFailed(f"{STATE} is no JSON: {error}") from error
-    if not isinstance(trees, dict):
-        raise StorageFailed(f"{STATE} holds no object")
-    return cast("dict[str, Any]", trees)

@@ -6,28 +6,17 @@ file's name says which one it is, and nothing else: each tensor is found by its 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from torch import Tensor
 
+from hasten.checkpoint.at_once import at_once
 from hasten.checkpoint.digests import Digest
+from hasten.checkpoint.saved import TENSORS
 from hasten.checkpoint.tensors import write_tensors
 
-TENSORS = "tensors.safetensors"  # the first file, and mostly the only one
 MOST_BYTES = 1 << 27  # of a file that holds more than one tensor
-_NAME = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
-
-Item = TypeVar("Item")
-Made = TypeVar("Made")
-
-
-def holds_tensors(name: str) -> bool:
-    """Whether a checkpoint's file of this name holds tensors."""
-    return _NAME.fullmatch(name) is not None
 
 
 def write_tensor_files(folder: Path, tensors: Mapping[str, Tensor], threads: int) -> dict[str, Digest]:
@@ -47,21 +36,6 @@ def shared_out(tensors: Mapping[str, Tensor], most_bytes: int) -> Iterator[dict[
         share[name], filled = tensor, filled + tensor.nbytes
     if share:
         yield share
-
-
-def at_once(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -> list[Made]:
-    """What the work makes of each item, in their order, by so many threads. Raises what the first failing one does,
-    once those that had begun have ended."""
-    items = list(items)
-    if threads == 1 or len(items) < 2:
-        return [work(each) for each in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as workers:
-        futures = [workers.submit(work, each) for each in items]
-        try:
-            return [each.result() for each in futures]
-        except BaseException:
-            workers.shutdown(cancel_futures=True)
-            raise
 
 
 def _name(number: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hasten.facts.events import Receiver
     from hasten.facts.saving import Saving
 
-_SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h). By itself: at 1 % of the time at most."
+_SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h). By itself: about a minute apart or more."
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 

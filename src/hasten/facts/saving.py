@@ -9,13 +9,13 @@ from typing import Protocol, TypeVar
 from hasten.errors import Misconfigured
 
 EVERY_SECONDS = 60.0
-MOST_COST = 0.01  # of the training's time, that saving may take where nobody has said how often
+MOST_COST = 0.01  # of the time to the next, that the last one took, where nobody has said how often
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saving:
     """
-    every_steps: save after so many optimizer steps. None: by time, and seldom enough that saving costs at most 1 %.
+    every_steps: save after so many optimizer steps. None: by time, so seldom that what the last took is 1 % of it.
     every_seconds: by time, at least so many between two.
     keep_last: so many of the newest stay: one for use, and those that it can be compared and replaced with.
     keep_best: the newest that was the best so far, by the job's stopping rule, stays too.

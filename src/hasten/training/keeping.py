@@ -77,10 +77,10 @@ class Keeping:
             self._saver.save(self._found("the best evaluation so far", run, trees))
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
-        """Raises StorageFailed when that cannot be saved, as nothing comes after it."""
+        """Raises StorageFailed at the third failure in a row."""
+        self._saver.settle()
         if self._last != run.steps or self._saver.last_failed:
             self._saver.save_now(self._found("the end of the run", run, trees))
-        self._saver.settle()
 
     def check_stop(self) -> None:
         """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end."""
@@ -100,23 +100,17 @@ class Keeping:
         """
         if not isinstance(error, Exception):
             return
-        if isinstance(error, NonFinite | StorageFailed) or not run.back_to_window_start():
-            self._tell_what_was_saved(error)
-            return
-        if self._stop is not None and self._stop.number is not None:
-            self._save_and_end(self._stop, run, trees)
-        if run.steps == 0 or self._last == run.steps:
-            return
-        try:
-            self._saver.save_now(self._found(f"before {type(error).__name__}", run, trees))
-        except HastenError as second:
-            error.add_note(f"the last completed step could not be saved: {second.what}")
-
-    def _tell_what_was_saved(self, error: BaseException) -> None:
         try:
             self._saver.settle()
-        except HastenError as second:
-            error.add_note(f"the last checkpoint could not be saved: {second.what}")
+            if isinstance(error, NonFinite | StorageFailed) or not run.back_to_window_start():
+                return
+            if self._stop is not None and self._stop.number is not None:
+                self._save_and_end(self._stop, run, trees)
+            if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
+                self._saver.save_now(self._found(f"before {type(error).__name__}", run, trees))
+        except Exception as second:  # of a disk, or of a device that answers nothing any more
+            what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
+            error.add_note(f"the last completed step could not be saved: {what}")
 
     def _save_and_end(self, stop: StopRequest, run: Run, trees: Trees) -> None:
         self._saver.settle()

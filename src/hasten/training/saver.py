@@ -66,7 +66,7 @@ class Saver:
     ) -> None:
         self.store, self.saving = store, saving
         self._tell, self._before_write, self._shares = tell, before_write, shares_processor
-        self._damaged, self._clock = [*damaged], clock
+        self._damaged, self._clock = {*damaged}, clock
         self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
         self._failures = 0
@@ -192,20 +192,18 @@ class Saver:
 
     def _make_room(self, newest: Checkpoint) -> None:
         """Remove what need not stay, now that a newer one is known to be whole."""
-        known, self._damaged = [], [*self._damaged]
-        for each in self.store.found():
+        found = self.store.found()
+        known = list[_Known]()
+        for each in found:
             try:
-                known.append(_Known(each, each.manifest().best))
+                if each not in self._damaged:
+                    known.append(_Known(each, each.manifest().best))
             except StorageFailed:
-                self._damaged.append(each)
+                self._damaged.add(each)
         stay = {each.checkpoint for each in kept(known, self.saving)} | {newest}
-        for each in known:
-            if each.checkpoint not in stay:
-                self.store.remove(each.checkpoint)
-        while self._damaged:
-            damaged = self._damaged.pop()
-            if damaged.path.exists():
-                self.store.remove(damaged)
+        for each in found:
+            if each not in stay:
+                self.store.remove(each)
 
 
 @dataclass(frozen=True, slots=True)

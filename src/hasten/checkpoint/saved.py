@@ -1,0 +1,133 @@
+"""One checkpoint on the disk: what its manifest says, whether it is whole, and what is in it.
+
+Only read() loads torch, so that the checkpoints of a run can be listed at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint.at_once import at_once
+from hasten.checkpoint.digests import Digest, digest_of, read_digested
+from hasten.checkpoint.files import names_in
+from hasten.checkpoint.manifest import Manifest
+from hasten.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STATE = "state.json"
+TENSORS = "tensors.safetensors"  # the first file of tensors, and mostly the only one
+_CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
+_HOLDS_TENSORS = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder that has the name of a checkpoint. What is in it, its manifest says; verify() finds out.
+
+    attempt: 1 for the first one of its step.
+    """
+
+    path: Path
+    step: int
+    attempt: int = 1
+
+    def manifest(self) -> Manifest:
+        """Raises StorageFailed when it is missing, damaged, or another checkpoint's."""
+        content, _ = _named(manifests.NAME, lambda: read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES))
+        found = manifests.from_json(content)
+        if found.step != self.step:
+            raise StorageFailed(f"{manifests.NAME} is that of step {found.step}")
+        return found
+
+    def verify(self, threads: int = 1, seen: Callable[[int], None] = lambda size: None) -> Manifest:
+        """Read every byte. Raises StorageFailed when a file is missing, or is not what was written.
+
+        seen: is told the size of every piece that was read, by whichever thread.
+        """
+        found = self.manifest()
+
+        def check(name: str) -> None:
+            expected = found.files[name]
+            _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
+
+        at_once(check, found.files, threads)
+        return found
+
+    def read(self) -> Loaded:
+        """All of it, and verified: what is returned is what was written. Raises StorageFailed as verify does."""
+        from hasten.checkpoint.state import rebuilt
+        from hasten.checkpoint.tensors import tensors_in
+
+        found = self.manifest()
+        if STATE not in found.files:
+            raise StorageFailed(f"{manifests.NAME} lists no {STATE}")
+
+        def content(name: str) -> bytes:
+            expected = found.files[name]
+            read, present = _named(name, lambda: read_digested(self.path / name, expected.bytes))
+            _compare(name, expected, present)
+            return read
+
+        tensors: dict[str, Tensor] = {}
+        for name in found.files:
+            if holds_tensors(name):
+                tensors |= tensors_in(content(name))
+            elif name != STATE:
+                content(name)
+        trees = _trees(content(STATE))
+        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    checkpoint: Checkpoint
+    manifest: Manifest
+    states: Mapping[str, Any]  # by name
+
+
+def checkpoints_in(folder: Path) -> list[Checkpoint]:
+    """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
+    matches = filter(None, map(_CHECKPOINT.fullmatch, names_in(folder)))
+    checkpoints = [Checkpoint(folder / each[0], int(each[1]), int(each[2] or 1)) for each in matches]
+    return sorted(checkpoints, key=lambda each: (each.step, each.attempt), reverse=True)
+
+
+def holds_tensors(name: str) -> bool:
+    """Whether a checkpoint's file of this name holds tensors."""
+    return _HOLDS_TENSORS.fullmatch(name) is not None
+
+
+def _named(name: str, work: Callable[[], Made]) -> Made:
+    """What the work makes of a file; its failure with the file's name before it."""
+    try:
+        return work()
+    except StorageFailed as error:
+        raise StorageFailed(f"{name} {error.what}", where=error.where, fix=error.fix) from error
+
+
+def _compare(name: str, expected: Digest, present: Digest) -> None:
+    if present.bytes != expected.bytes:
+        many = f"{present.bytes:,}" if present.bytes < expected.bytes else "more"
+        raise StorageFailed(f"{name} has {many} bytes, and {expected.bytes:,} were written")
+    if present.sha256 != expected.sha256:
+        raise StorageFailed(f"{name} was changed after it was written: its digest differs")
+
+
+def _trees(content: bytes) -> dict[str, Any]:
+    try:
+        trees = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StorageFailed(f"{STATE} is no JSON: {error}") from error
+    if not isinstance(trees, dict):
+        raise StorageFailed(f"{STATE} holds no object")
+    return cast("dict[str, Any]", trees)
