@@ -1,11 +1,12 @@
-"""The arms of the checkpoint benchmark: one save of a training state, and the removal of the one before.
+"""The arms of the checkpoint benchmark: one save of a training state, alone on the disk.
 
 The state is that of a GPT-2 of 124 million parameters in the making, cut to 1 GiB: weights, and the two averages that
 AdamW keeps of each gradient, in the shapes that such a model has. Every arm is given the same dictionary.
 
 torch.save and safetensors leave the data in the system's cache, from where it reaches the disk when the system likes;
 "forced" adds what makes a save durable, in the order that makes it so: the file to the disk, then its new name. hasten
-always does, and takes a digest of every byte as well.
+always does, and takes a digest of every byte as well. Between two saves the first one is removed and the system's cache
+goes to the disk, which is billed to nobody: a run saves so seldom that each save finds a quiet disk.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
+from hasten.checkpoint.at_once import most_threads
 from hasten.checkpoint.state import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 
@@ -31,13 +34,26 @@ WIDTH, LAYERS, WORDS, PLACES = 768, 12, 50257, 1024
 Save = Callable[[Path], object]
 
 
-def arm(kind: str, folder: str, bytes: int) -> Callable[[int], None]:
+def arm(kind: str, folder: str, bytes: int) -> Callable[[int], float]:
     """kind: a name in KINDS. folder: on the disk that is written to. bytes: of the state."""
     home = Path(tempfile.mkdtemp(dir=folder))
     state = training_state(bytes)
-    window = _hasten(home / "checkpoints", state) if kind == "hasten" else _rotated(home, KINDS[kind](state))
-    # What other arms have left in the system's cache is written before the clock runs, and billed to nobody.
-    window.before = os.sync  # pyright: ignore[reportFunctionMemberAccess]
+    save = KINDS[kind](home, state)
+    saved = 0
+
+    def window(steps: int) -> float:
+        nonlocal saved
+        seconds = 0.0
+        for _ in range(steps):
+            saved += 1
+            begin = time.perf_counter()
+            save(home / str(saved))
+            seconds += time.perf_counter() - begin
+            shutil.rmtree(home)
+            home.mkdir()
+            os.sync()
+        return seconds
+
     return window
 
 
@@ -61,39 +77,19 @@ def training_state(bytes: int) -> dict[str, Any]:
     return {"model": model, "optimizer": {"state": moments, "param_groups": groups}}
 
 
-def _hasten(folder: Path, state: dict[str, Any]) -> Callable[[int], None]:
-    store, step = Store(folder), 0
-    before: Checkpoint | None = None
+def _hasten(home: Path, state: dict[str, Any]) -> Callable[[Path], Checkpoint]:
+    store = Store(home)
 
-    def window(steps: int) -> None:
-        nonlocal step, before
-        for _ in range(steps):
-            step += 1
-            tree, tensors = flattened({"run": state})
-            contents = {"step": step, "epoch": 0, "reason": "measured", "best": False, "world_size": 1}
-            saved = store.save(Contents(trees=tree, tensors=tensors, **contents), len(os.sched_getaffinity(0)))
-            if before is not None:
-                store.remove(before)
-            before = saved
+    def save(path: Path) -> Checkpoint:
+        tree, tensors = flattened({"run": state})
+        contents = {"step": int(path.name), "epoch": 0, "reason": "measured", "best": False, "world_size": 1}
+        return store.save(Contents(trees=tree, tensors=tensors, **contents), most_threads())
 
-    return window
+    return save
 
 
-def _rotated(home: Path, save: Save) -> Callable[[int], None]:
-    number = 0
-
-    def window(steps: int) -> None:
-        nonlocal number
-        for _ in range(steps):
-            number += 1
-            save(home / str(number))
-            before = home / str(number - 1)
-            if before.is_dir():
-                shutil.rmtree(before)
-            else:
-                before.unlink(missing_ok=True)
-
-    return window
+def _read_back(save: Callable[[Path], Checkpoint]) -> Save:
+    return lambda path: save(path).verify(most_threads())
 
 
 def _torch_save(state: dict[str, Any]) -> Save:
@@ -131,10 +127,12 @@ def _force(path: Path) -> None:
         os.close(descriptor)
 
 
-KINDS: dict[str, Callable[[dict[str, Any]], Save]] = {
-    "torch.save": _torch_save,
-    "torch.save, forced": lambda state: _forced(_torch_save(state)),
-    "torch.distributed.checkpoint": _distributed,
-    "safetensors": _safetensors,
-    "safetensors, forced": lambda state: _forced(_safetensors(state)),
+KINDS: dict[str, Callable[[Path, dict[str, Any]], Save]] = {
+    "torch.save": lambda home, state: _torch_save(state),
+    "torch.save, forced": lambda home, state: _forced(_torch_save(state)),
+    "torch.distributed.checkpoint": lambda home, state: _distributed(state),
+    "safetensors": lambda home, state: _safetensors(state),
+    "safetensors, forced": lambda home, state: _forced(_safetensors(state)),
+    "hasten": _hasten,
+    "hasten, read back": lambda home, state: _read_back(_hasten(home, state)),
 }

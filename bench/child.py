@@ -2,10 +2,10 @@
 
     python bench/child.py path/to/arms.py:function '{"argument": 1}'
 
-The function is called with the arguments and returns `window`, a function that runs a given number of steps; what it
-has as `window.before` is called before each window, outside of its time. Requests
-come on standard input, `{"steps": 500}` a line; answers go to standard output, one line each, beginning with one for
-the build. Whatever the arm itself prints goes to standard error. Between two requests the process waits in a read.
+The function is called with the arguments and returns `window`, a function that runs a given number of steps, and that
+returns their seconds where it does other work between them. Requests come on standard input, `{"steps": 500}` a line;
+answers go to standard output, one line each, beginning with one for the build. Whatever the arm itself prints goes to
+standard error. Between two requests the process waits in a read.
 """
 
 from __future__ import annotations
@@ -59,12 +59,11 @@ def load(entry: str) -> Callable[..., Callable[[int], object]]:
 
 
 def _timed(window: Callable[[int], object], steps: int) -> float:
-    getattr(window, "before", _settle)()
     _settle()
     begin = time.perf_counter()
-    window(steps)
+    seconds_of_steps = window(steps)
     _settle()
-    return time.perf_counter() - begin
+    return seconds_of_steps if isinstance(seconds_of_steps, float) else time.perf_counter() - begin
 
 
 def _settle() -> None:

@@ -1,9 +1,10 @@
-"""Folders that take their name when they are whole, files that grow, and locks."""
+"""Folders that take their name when they are whole, and files that grow."""
 
 from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,6 @@ import dying
 from hasten.checkpoint import files
 from hasten.errors import StorageFailed
 
-# Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
 
 def test_a_file_that_grows_holds_its_pieces_when_it_is_finished(tmp_path):
     file = files.NewFile(tmp_path / "data.bin")
@@ -22,6 +20,23 @@ def test_a_file_that_grows_holds_its_pieces_when_it_is_finished(tmp_path):
         file.write(piece)
     file.finish()
     assert (tmp_path / "data.bin").read_bytes() == b"one" + b"two" * (1 << 20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the disk is not asked")
+def test_the_disk_is_asked_to_begin_before_a_large_file_is_whole_and_may_refuse(tmp_path, monkeypatch):
+    asked = list[tuple[int, int]]()
+
+    def refused(descriptor: int, start: int, length: int, advice: int) -> None:
+        asked.append((start, length))
+        raise OSError(errno.EINVAL, "no advice here")
+
+    monkeypatch.setattr(os, "posix_fadvise", refused)
+    file, piece = files.NewFile(tmp_path / "data.bin"), b"p" * (1 << 23)
+    for _ in range(5):
+        file.write(piece)
+    file.finish()
+    assert asked == [(0, 1 << 24), (1 << 24, 1 << 24)]
+    assert (tmp_path / "data.bin").read_bytes() == piece * 5
 
 
 def test_a_file_that_exists_is_not_written_over(tmp_path):
@@ -108,52 +123,3 @@ def test_what_is_no_file_is_not_read(tmp_path):
 
 def test_a_folder_that_is_gone_is_removed():
     files.remove_folder(Path("/no/such/folder"))
-
-
-def test_a_lock_is_held_by_one_and_by_nobody_after_that(tmp_path):
-    path = tmp_path / "lock"
-
-    def held_there() -> bool:
-        with files.locked(path, None) as held:
-            return not held
-
-    with files.locked(path, None) as held:
-        assert held
-        assert dying.ended(dying.started(held_there)), "two held it"
-    with files.locked(path, None) as held:
-        assert held
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_path):
-    with dying.listening() as (tell, heard):
-        with files.locked(tmp_path / "lock", None):
-            child = dying.started(lambda: heard() == "end")
-        with files.locked(tmp_path / "lock", None) as held:
-            assert held
-        tell("end")
-        assert dying.ended(child)
-
-
-def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
-    """Three processes: the first holds it, the second has opened its file, the third comes when that is gone."""
-    path, take = tmp_path / "lock", files._taken
-    first = files.locked(path, None)
-    assert first.__enter__()
-
-    def take_when_it_is_gone(*given):
-        monkeypatch.setattr(files, "_taken", take)
-        files.remove_file(path)
-        first.__exit__(None, None, None)
-        return take(*given)
-
-    monkeypatch.setattr(files, "_taken", take_when_it_is_gone)
-    with files.locked(path, None) as second, files.locked(path, None) as third:
-        assert (second, third) == (True, False)
-
-
-def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageFailed, match="could not be opened"), files.locked(tmp_path / "lock", None):
-        pass
-    assert not (tmp_path / "elsewhere").exists()

@@ -11,7 +11,7 @@ import torch
 
 import dying
 from cache_ranks import second_builds
-from hasten.checkpoint import files
+from hasten.checkpoint.file_lock import locked
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.proven_steady import SPREAD
@@ -41,7 +41,7 @@ def test_processes_that_start_together_build_it_once(tmp_path):
 def test_who_waits_for_another_says_so(tmp_path):
     key = open_cache(Grey(), tmp_path).key
     shutil.rmtree(tmp_path / key)
-    with dying.listening() as (tell, heard), files.locked(tmp_path / f".{key}.lock", None) as held:
+    with dying.listening() as (tell, heard), locked(tmp_path / f".{key}.lock", None) as held:
         assert held
         child = dying.started(lambda: len(open_cache(Grey(), tmp_path, say=tell)) == 9)
         assert heard() == f"another process builds {tmp_path / key}: waiting for it"
@@ -81,7 +81,7 @@ def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(t
     left = tmp_path / f".{key}.12ab.tmp"
     left.mkdir()
     (left / DATA).write_bytes(b"half")
-    with files.locked(tmp_path / f".{key}.lock", None):
+    with locked(tmp_path / f".{key}.lock", None):
         open_cache(Grey(), tmp_path)
         open_cache(Grey(), tmp_path)
         assert left.exists()
@@ -133,5 +133,5 @@ def test_killed_inside_any_file_operation_the_next_start_has_a_whole_cache(tmp_p
 def test_the_lock_of_a_killed_builder_is_free(tmp_path):
     assert dying.killed_inside(5, lambda: open_cache(Grey(), tmp_path))
     (lock,) = tmp_path.glob(".*.lock")
-    with files.locked(lock, None) as held:
+    with locked(lock, None) as held:
         assert held

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hasten import Shards
-from hasten.checkpoint import files
+from hasten.checkpoint.file_lock import locked
 from hasten.data import pack as packing_module
 from hasten.data.pack import PicturesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured
@@ -31,7 +31,7 @@ def test_nothing_is_packed_over_what_is_there(tmp_path: Path):
 
 def test_two_packings_of_one_folder_do_not_meet(tmp_path: Path):
     with (
-        files.locked(tmp_path / ".shards.lock", None),
+        locked(tmp_path / ".shards.lock", None),
         pytest.raises(Misconfigured, match="another process is packing into it"),
     ):
         pack_samples([1], tmp_path / "shards")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from hasten.facts.machine import usable_cores
+
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -23,3 +25,9 @@ def at_once(work: Callable[[Item], Made], items: Iterable[Item], threads: int) -
         except BaseException:
             workers.shutdown(cancel_futures=True)
             raise
+
+
+def most_threads() -> int:
+    """That work on files faster than fewer of them: one more than this process has processors, as one always waits for
+    the disk; at most 4, as a checkpoint has few files and a disk few heads."""
+    return min(usable_cores() + 1, 4)

@@ -15,12 +15,14 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from hasten.errors import StorageFailed
 
+_WAITING_BYTES = 1 << 24  # that the system may hold back before the disk is asked to write them
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
 
 
@@ -46,7 +48,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise
         _force_folder(path.parent)
     except OSError as error:
-        raise failure(f"could not be written: {_reason(error)}", path, error) from error
+        raise failure("could not be written", path, error) from error
 
 
 def make_folder(path: Path) -> None:
@@ -58,7 +60,7 @@ def make_folder(path: Path) -> None:
         for each in missing:
             _force_folder(each.parent)
     except OSError as error:
-        raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+        raise failure("the folder could not be made", path, error) from error
 
 
 def make_building_folder(path: Path) -> None:
@@ -66,7 +68,7 @@ def make_building_folder(path: Path) -> None:
     try:
         path.mkdir()
     except OSError as error:
-        raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+        raise failure("the folder could not be made", path, error) from error
 
 
 def make_private_folder(path: Path) -> None:
@@ -75,7 +77,7 @@ def make_private_folder(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+        raise failure("the folder could not be made", path, error) from error
 
 
 def make_numbered_folder(parent: Path, name: str) -> Path:
@@ -90,7 +92,7 @@ def make_numbered_folder(parent: Path, name: str) -> Path:
         except FileExistsError:
             number += 1
         except OSError as error:
-            raise failure(f"the folder could not be made: {_reason(error)}", path, error) from error
+            raise failure("the folder could not be made", path, error) from error
         else:
             return path
 
@@ -106,7 +108,7 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise failure(f"could not be removed: {_reason(error)}", path, error) from error
+        raise failure("could not be removed", path, error) from error
 
 
 def check_writable(folder: Path) -> None:
@@ -116,7 +118,7 @@ def check_writable(folder: Path) -> None:
     try:
         probe.unlink()
     except OSError as error:
-        raise failure(f"could not be removed: {_reason(error)}", probe, error) from error
+        raise failure("could not be removed", probe, error) from error
 
 
 def open_for_append(path: Path) -> GrowingFile:
@@ -133,7 +135,7 @@ class GrowingFile:
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115  it stays open as long as the run
             self._close_torn_line()
         except OSError as error:
-            raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+            raise failure("could not be opened", path, error) from error
 
     def add_line(self, line: bytes) -> None:
         """Add a line, without its line end. When that fails, the file keeps the lines it had."""
@@ -146,7 +148,7 @@ class GrowingFile:
                     self._file.truncate(start)
                 raise
         except OSError as error:
-            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+            raise failure("could not be written", self._path, error) from error
 
     def size(self) -> int:
         """In bytes; cut_file brings the file back to this place."""
@@ -157,7 +159,7 @@ class GrowingFile:
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+            raise failure("could not be written", self._path, error) from error
 
     def close(self) -> None:
         self._file.close()
@@ -187,7 +189,7 @@ def cut_file(path: Path, length: int) -> int:
                 file.truncate(length)
                 os.fsync(file.fileno())
     except OSError as error:
-        raise failure(f"could not be cut: {_reason(error)}", path, error) from error
+        raise failure("could not be cut", path, error) from error
     return max(length - there, 0)
 
 
@@ -200,7 +202,7 @@ def read_pieces(path: Path, piece_bytes: int = 1 << 24) -> Iterator[bytes]:
             while piece := file.read(piece_bytes):
                 yield piece
     except OSError as error:
-        raise failure(f"could not be read: {_reason(error)}", path, error) from error
+        raise failure("could not be read", path, error) from error
 
 
 def names_in(folder: Path) -> list[str]:
@@ -210,25 +212,35 @@ def names_in(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise failure(f"could not be read: {_reason(error)}", folder, error) from error
+        raise failure("could not be read", folder, error) from error
 
 
 class NewFile:
     """A large file that grows in pieces inside a folder of its own. After finish() it is whole and on the disk; before
-    that, the folder must not take its final name."""
+    that, the folder must not take its final name.
+
+    The disk is asked to begin as soon as there is something to write: left alone, the system lets it rest until
+    finish() waits for it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._file = open(path, "xb", buffering=1 << 20)  # noqa: SIM115  it stays open as long as the work
         except OSError as error:
-            raise failure(f"could not be made: {_reason(error)}", path, error) from error
+            raise failure("could not be made", path, error) from error
+        self._written_bytes = 0
+        self._waiting_bytes = 0  # of these, not known to the disk
 
     def write(self, data: bytes | memoryview) -> None:
         try:
             self._file.write(data)
         except OSError as error:
-            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+            raise failure("could not be written", self._path, error) from error
+        self._written_bytes += len(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _WAITING_BYTES:
+            self._begin()
 
     def finish(self) -> None:
         """Force everything to the disk and close the file."""
@@ -237,12 +249,21 @@ class NewFile:
             os.fsync(self._file.fileno())
             self._file.close()
         except OSError as error:
-            raise failure(f"could not be written: {_reason(error)}", self._path, error) from error
+            raise failure("could not be written", self._path, error) from error
 
     def abandon(self) -> None:
         """Close the file as it is; what was written of it may be lost."""
         with suppress(OSError):  # a full disk refuses what is left in the buffer
             self._file.close()
+
+    def _begin(self) -> None:
+        """Let the disk write what the system has, without waiting for it: what Linux does with changed pages of which
+        it is told that nobody will read them soon."""
+        if sys.platform == "linux":
+            start = self._written_bytes - self._waiting_bytes
+            with suppress(OSError):  # a file system may take no advice, and then finish() waits longer
+                os.posix_fadvise(self._file.fileno(), start, self._waiting_bytes, os.POSIX_FADV_DONTNEED)
+        self._waiting_bytes = 0
 
 
 def rename_folder(source: Path, target: Path) -> None:
@@ -258,7 +279,7 @@ def rename_folder(source: Path, target: Path) -> None:
                 os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
             raise
     except OSError as error:
-        raise failure(f"could not be renamed to {target.name}: {_reason(error)}", source, error) from error
+        raise failure(f"could not be renamed to {target.name}", source, error) from error
 
 
 def remove_folder(path: Path) -> None:
@@ -274,24 +295,7 @@ def remove_folder(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise failure(f"could not be removed: {_reason(error)}", path, error) from error
-
-
-@contextmanager
-def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
-    """Hold the lock that is this file. The system frees it when its holder ends, however that happens, and all that
-    the holder forked while it held it.
-
-    waits: called when another process holds it, before waiting for that process. None: do not wait; then the value is
-        whether the lock is held. The file stays, unless the holder removes it: who waited then waits for its successor.
-    """
-    descriptor, held = _opened_and_taken(path, waits)
-    try:
-        yield held
-    finally:
-        if held:
-            _free(descriptor)
-        os.close(descriptor)
+        raise failure("could not be removed", path, error) from error
 
 
 def open_lock_file(path: Path) -> int:
@@ -300,7 +304,7 @@ def open_lock_file(path: Path) -> int:
         # Mode 0600: whoever could open it could hold everybody up.
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise failure(f"could not be opened: {_reason(error)}", path, error) from error
+        raise failure("could not be opened", path, error) from error
 
 
 def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
@@ -309,21 +313,7 @@ def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)
     except OSError as error:
-        raise failure(f"could not be written: {_reason(error)}", path, error) from error
-
-
-def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:
-    while True:
-        descriptor = open_lock_file(path)
-        try:
-            held = _taken(descriptor, path, waits)
-            there = not held or lies_at(descriptor, path)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if there:
-            return descriptor, held
-        os.close(descriptor)  # a lock on a file that was removed meanwhile is no lock
+        raise failure("could not be written", path, error) from error
 
 
 def lies_at(descriptor: int, path: Path) -> bool:
@@ -334,36 +324,10 @@ def lies_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _taken(descriptor: int, path: Path, waits: Callable[[], None] | None) -> bool:
-    import fcntl  # not on Windows
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        if waits is None:
-            return False
-    except OSError as error:
-        raise failure(f"could not be locked: {_reason(error)}", path, error) from error
-    else:
-        return True
-    waits()
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        raise failure(f"could not be locked: {_reason(error)}", path, error) from error
-    return True
-
-
-def _free(descriptor: int) -> None:
-    """To close it is not enough: a process that was forked meanwhile has it open too, and would hold the lock on."""
-    import fcntl
-
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
 def failure(what: str, path: Path, error: OSError) -> StorageFailed:
-    """The error for a path, with what to do about the system's reason."""
-    return StorageFailed(what, where=str(path), fix=_FIXES.get(error.errno or 0, "check the disk, then run it again"))
+    """The error for a path: what could not be done, the system's reason, and what to do about it."""
+    fix = _FIXES.get(error.errno or 0, "check the disk, then run it again")
+    return StorageFailed(f"{what}: {error.strerror or error}", where=str(path), fix=fix)
 
 
 _FIXES = {
@@ -379,10 +343,6 @@ _FIXES = {
     errno.EISDIR: "a folder has this name; choose another path",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
 
 
 def _force_folder(folder: Path) -> None:

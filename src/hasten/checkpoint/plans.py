@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hasten.checkpoint.files import check_writable, failure, locked, remove_file, write_atomically
+from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint.files import check_writable, failure, remove_file, write_atomically
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
@@ -68,7 +69,7 @@ def check_place(path: Path) -> None:
     except StorageFailed as error:
         raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
     except OSError as error:
-        raise failure(f"cannot be read: {error.strerror}", path, error) from error
+        raise failure("cannot be read", path, error) from error
     text = data.decode(errors="replace")
     if not is_sealed(text):
         what = (

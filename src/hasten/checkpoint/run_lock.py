@@ -87,7 +87,7 @@ def _take(descriptor: int, folder: Path) -> None:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise _held_by(folder, owner) from None
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
-            raise failure(f"could not be locked: {error.strerror}", folder / NAME, error) from error
+            raise failure("could not be locked", folder / NAME, error) from error
         if owner and is_alive(owner):
             raise _held_by(folder, owner, f"; when that has ended, remove {folder / NAME}") from None
 

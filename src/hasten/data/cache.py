@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from hasten.checkpoint import files
+from hasten.checkpoint.file_lock import locked
 from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache_key import told_by
@@ -81,7 +82,7 @@ def open_cache(
         _remove_leftovers(base, say)
         _say_bad(found, say)
         return found
-    with files.locked(base / f".{key}.lock", lambda: say(f"another process builds {base / key}: waiting for it")):
+    with locked(base / f".{key}.lock", lambda: say(f"another process builds {base / key}: waiting for it")):
         found = _whole(base / key, key, say)  # it may have been built meanwhile
         if found is None:
             _remove_leftovers(base, say, but_of=key)
@@ -186,7 +187,7 @@ def _remove_leftovers(base: Path, say: Say, but_of: str = "") -> None:
     keys = {match[1] for name in os.listdir(base) if (match := _LEFTOVER.fullmatch(name))} - {but_of}
     for key in sorted(keys):
         try:
-            with files.locked(base / f".{key}.lock", None) as held:
+            with locked(base / f".{key}.lock", None) as held:
                 if held:
                     _remove_own_leftovers(base, key)
         except StorageFailed as error:

@@ -28,10 +28,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hasten.checkpoint.file_lock import locked
 from hasten.checkpoint.files import (
     NewFile,
     check_writable,
-    locked,
     make_folder,
     remove_file,
     remove_folder,

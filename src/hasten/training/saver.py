@@ -7,7 +7,6 @@ where both work on the same processors, say how often saving is worth it: seldom
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from hasten.checkpoint.at_once import most_threads
 from hasten.checkpoint.state import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 from hasten.errors import StorageFailed
@@ -99,11 +99,11 @@ class Saver:
 
         Raises StorageFailed at the third failure in a row, Misconfigured for a state that no file can hold.
         """
-        self._begin(state, 1 if self._shares else _processors())
+        self._begin(state, 1 if self._shares else most_threads())
 
     def save_now(self, state: State) -> None:
         """Save, and wait until it is on the disk: the training has nothing else to do. Raises as save does."""
-        self._begin(state, _processors())
+        self._begin(state, most_threads())
         self.settle()
 
     def _begin(self, state: State, threads: int) -> None:
@@ -214,8 +214,3 @@ class _Known:
     @property
     def step(self) -> int:
         return self.checkpoint.step
-
-
-def _processors() -> int:
-    """That this process may use; a checkpoint has few files, and a disk few heads."""
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 4)
