@@ -35,11 +35,13 @@ LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
-    """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry."""
+    """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry.
+    steps: of a window, for an arm so fast that the protocol's would not last."""
 
     name: str
     entry: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,13 +94,6 @@ def run_arms(arms: Sequence[Arm], protocol: Protocol) -> Measured:
         found = _one_start(_rotated(arms, start), protocol)
         windows += [replace(window, start=start) for window in found.windows]
         one_off += found.one_off
-    for window in windows:
-        if window.steps < LEAST_STEPS and window.seconds < LEAST_SECONDS:
-            raise InvalidMeasurement(
-                f"a window of {window.steps} steps took {window.seconds:.3g} s",
-                where=window.arm,
-                fix=f"run at least {LEAST_STEPS} steps or {LEAST_SECONDS:.0f} s a window",
-            )
     return Measured(windows=tuple(windows), one_off=tuple(_middle(arm.name, one_off) for arm in arms))
 
 
@@ -114,11 +109,23 @@ def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
         for arm in arms:
             running[arm.name] = children.enter_context(_running(arm, protocol))
             one_off.append(_prepare(arm.name, running[arm.name], protocol))
+        steps = {arm.name: arm.steps or protocol.steps for arm in arms}
         windows = [
-            Window(arm=name, steps=protocol.steps, seconds=running[name].window(protocol.steps))
+            _window(name, running[name], steps[name])
             for name in interleaved([arm.name for arm in arms], protocol.rounds)
         ]
     return Measured(windows=tuple(windows), one_off=tuple(one_off))
+
+
+def _window(name: str, child: _Child, steps: int) -> Window:
+    found = Window(arm=name, steps=steps, seconds=child.window(steps))
+    if found.steps < LEAST_STEPS and found.seconds < LEAST_SECONDS:
+        raise InvalidMeasurement(
+            f"a window of {found.steps} steps took {found.seconds:.3g} s",
+            where=name,
+            fix=f"run at least {LEAST_STEPS} steps or {LEAST_SECONDS:.0f} s a window",
+        )
+    return found
 
 
 def _middle(name: str, one_off: Sequence[OneOff]) -> OneOff:

@@ -178,7 +178,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
         f"* Threads inside one operation: {', '.join(threads) or 'none used'}{_bound(record.protocol)}",
         f"* Commit: {_commit(surroundings)}",
         f"* Baseline: {baseline}",
-        f"* Windows: {_windows(record.protocol)}; one arm ran at a time, in turns, all others stopped",
+        f"* Windows: {_windows(record)}; one arm ran at a time, in turns, all others stopped",
         f"* Control ({record.control.baseline} against itself): {record.control.speedup}: {verdict}",
         f"* Repeat: `{record.command}`",
         "",
@@ -231,8 +231,11 @@ def _bound(protocol: Protocol) -> str:
     )
 
 
-def _windows(protocol: Protocol) -> str:
-    each = f"{protocol.steps} steps each, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"
+def _windows(record: Record) -> str:
+    protocol = record.protocol
+    others = {each.arm: each.steps for each in record.measured.windows if each.steps != protocol.steps}
+    but = f" ({', '.join(f'{arm}: {steps}' for arm, steps in others.items())})" if others else ""
+    each = f"{protocol.steps} steps each{but}, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"
     if protocol.starts == 1:
         return each
     return f"{each}; that {protocol.starts} times, in new processes each time, of which the middle window counts"

@@ -21,7 +21,7 @@ def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
     waits: called when another process holds it, before waiting for that process. None: do not wait; then the value is
         whether the lock is held. The file stays, unless the holder removes it: who waited then waits for its successor.
     """
-    descriptor, held = _opened_and_taken(path, waits)
+    descriptor, held = opened_and_taken(path, waits)
     try:
         yield held
     finally:
@@ -30,7 +30,9 @@ def locked(path: Path, waits: Callable[[], None] | None) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:
+def opened_and_taken(path: Path, waits: Callable[[], None] | None) -> tuple[int, bool]:
+    """The same as two values: a descriptor to close, and whether it holds the lock. What is forked holds it too, until
+    it closes its copy."""
     while True:
         descriptor = open_lock_file(path)
         try:

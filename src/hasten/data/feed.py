@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from hasten.checkpoint.temporary import keep_sockets_here
 from hasten.data.failures import Failed
 from hasten.data.limits import AMPLE_BATCH_BYTES, BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
@@ -304,6 +305,7 @@ class _Requests:
 
 def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
     handed.pending = requests
+    keep_sockets_here()
     with _without_torchs_count(loader.num_workers):
         return iter(loader)
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from hasten.checkpoint.files import write_atomically
 from hasten.checkpoint.private import user_cache
+from hasten.checkpoint.temporary import process_folder
 from hasten.errors import StorageFailed
 
 # Without contraction, a product and a sum are rounded one after the other, as torch rounds them.
@@ -78,7 +79,7 @@ def _processor(told: str = "/proc/cpuinfo") -> str:
 
 
 def _made(source: Path, command: list[str]) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         target = Path(folder) / "made.so"
         try:
             done = subprocess.run(

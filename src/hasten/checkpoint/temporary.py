@@ -1,0 +1,102 @@
+"""The folder for what a process needs only while it lives: gone with it; of a killed one, at the next start of hasten.
+
+A process holds the lock of its folder, and what it forks does not; the system frees it when the process ends, however
+that happens. So a folder that can be locked is nobody's any more.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.util
+import os
+import re
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hasten.checkpoint.file_lock import locked, opened_and_taken
+from hasten.checkpoint.files import failure, names_in, remove_folder
+from hasten.errors import StorageFailed
+
+_NAME = re.compile(r"hasten-[a-z0-9_]{8}")
+_LOCK = ".lock"
+_SOCKET, _LONGEST_SOCKET = "/pymp-________/listener-________", 107  # bytes; unix(7)
+_AFTER_OTHERS = -200  # multiprocessing removes its own folder, which may lie in this one, at -100
+
+_mine: tuple[Path, int] | None = None  # and the descriptor that holds its lock
+
+
+def process_folder() -> Path:
+    """This process's own, mode 0700, made when it is first asked for. Raises StorageFailed."""
+    global _mine
+    if _mine is None or not _mine[0].is_dir():
+        place = Path(tempfile.gettempdir())
+        _remove_what_the_dead_left(place)
+        _mine = _made(place)
+        multiprocessing.util.Finalize(None, _remove, args=_mine, exitpriority=_AFTER_OTHERS)
+    return _mine[0]
+
+
+def keep_sockets_here() -> None:
+    """Let the processes that multiprocessing starts from now on have their sockets in this process's folder. Each would
+    else make a folder for them, and leave it behind when it is killed. Raises StorageFailed, also where the path is too
+    long for a socket: what workers send would not arrive."""
+    folder, place = process_folder(), tempfile.tempdir
+    if _is_too_long(folder.parent) and sys.version_info < (3, 14):
+        what = "its path is too long for the sockets of loader workers"
+        raise StorageFailed(what, where=str(folder.parent), fix="set TMPDIR to a folder with a short path, as /tmp is")
+    if _is_too_long(folder):
+        return
+    tempfile.tempdir = str(folder)
+    try:
+        multiprocessing.util.get_temp_dir()
+    finally:
+        tempfile.tempdir = place
+
+
+def _is_too_long(folder: Path) -> bool:
+    return len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET
+
+
+def _made(place: Path) -> tuple[Path, int]:
+    while True:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="hasten-", dir=place))
+        except OSError as error:
+            raise failure("no temporary folder could be made", place, error) from error
+        try:
+            descriptor, held = opened_and_taken(folder / _LOCK, None)
+        except StorageFailed:
+            if folder.exists():
+                raise
+            continue  # as below
+        if held:
+            return folder, descriptor
+        os.close(descriptor)  # another process took it for what a dead one left, before it was locked
+
+
+def _remove(folder: Path, descriptor: int) -> None:
+    with suppress(StorageFailed):  # the next start tries it again
+        remove_folder(folder)
+    os.close(descriptor)
+
+
+def _remove_what_the_dead_left(place: Path) -> None:
+    for folder in [place / name for name in names_in(place) if _NAME.fullmatch(name)]:
+        with suppress(StorageFailed, FileNotFoundError):  # another user's, or removed by another process meanwhile
+            if folder.lstat().st_uid == os.getuid() and (folder / _LOCK).exists():
+                with locked(folder / _LOCK, None) as held:
+                    if held:
+                        remove_folder(folder)
+
+
+def _is_anothers() -> None:
+    """In a process that was forked: the folder, and its lock, go with the one that made it."""
+    global _mine
+    if _mine is not None:
+        os.close(_mine[1])
+        _mine = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_is_anothers)

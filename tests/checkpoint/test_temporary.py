@@ -1,0 +1,144 @@
+"""A process's temporary folder goes with it, and what a killed one left goes with the next one's start."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hasten.checkpoint import temporary
+from hasten.checkpoint.file_lock import locked
+from hasten.errors import StorageFailed
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch) -> Iterator[Path]:
+    """Where the system keeps temporary folders, by a name that is short enough for sockets; and a process that has none
+    yet."""
+    with tempfile.TemporaryDirectory(prefix="h-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        monkeypatch.setattr(temporary, "_mine", None)
+        yield Path(folder)
+
+
+def ended(program: str) -> tuple[int, Path]:
+    """A Python that runs this and has said where its folder is."""
+    text = f"from hasten.checkpoint.temporary import *; folder = process_folder(); print(folder, flush=True); {program}"
+    done = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    with done:
+        return done.wait(), Path(done.stdout.readline().strip() if done.stdout else "")
+
+
+def test_a_process_has_one_folder_which_nobody_else_can_read(place):
+    folder = temporary.process_folder()
+    assert folder.parent == place
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert temporary.process_folder() == folder
+
+
+def test_it_is_gone_with_its_process_and_so_is_what_lies_in_it(place):
+    code, folder = ended("(folder / 'much').mkdir(); (folder / 'much' / 'more').write_text('x')")
+    assert (code, folder.parent) == (0, place)
+    assert not folder.exists()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
+    code, folder = ended("import os; (folder / 'left').write_text('x'); os.kill(os.getpid(), 9)")
+    assert (code, (folder / "left").exists()) == (-signal.SIGKILL, True)
+    mine = temporary.process_folder()
+    assert [*place.iterdir()] == [mine]
+
+
+def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
+    program = (
+        "import os, signal; child = os.fork()\n"
+        "if child == 0: os.setsid(); signal.pause()\n"
+        "(place := Path(tempfile.gettempdir()) / 'child').write_text(str(child)); os.kill(os.getpid(), 9)"
+    )
+    code, folder = ended(program)
+    child = int((place / "child").read_text())
+    try:
+        assert (code, folder.is_dir()) == (-signal.SIGKILL, True)
+        temporary.process_folder()
+        assert not folder.exists()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_what_a_living_process_and_others_have_there_stays(place):
+    theirs, plain, unlocked = place / "hasten-living__", place / "hasten-1", place / "hasten-nolocked"
+    for each in (theirs, plain, unlocked):
+        each.mkdir()
+    with locked(theirs / ".lock", None):
+        temporary.process_folder()
+        assert all(each.is_dir() for each in (theirs, plain, unlocked))
+
+
+def test_a_link_is_not_followed_to_what_it_leads_to(place, tmp_path_factory):
+    kept = tmp_path_factory.mktemp("kept")
+    (kept / ".lock").touch()
+    (place / "hasten-a_link_8").symlink_to(kept)
+    temporary.process_folder()
+    assert (kept / ".lock").exists()
+
+
+def test_a_folder_that_another_process_took_for_a_dead_ones_is_made_again(monkeypatch):
+    make = tempfile.mkdtemp
+
+    def made_and_taken(**options: str) -> str:
+        folder = Path(make(**options))
+        monkeypatch.setattr(tempfile, "mkdtemp", make)
+        folder.rmdir()
+        return str(folder)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_taken)
+    assert (temporary.process_folder() / ".lock").exists()
+
+
+def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
+    with pytest.raises(StorageFailed, match="no temporary folder could be made") as caught:
+        temporary.process_folder()
+    assert caught.value.where == str(place / "missing")
+
+
+def test_worker_processes_keep_their_sockets_in_it(place):
+    program = (
+        "import multiprocessing.util, os; keep_sockets_here(); keep_sockets_here(); child = os.fork()\n"
+        "if child == 0: multiprocessing.util.get_temp_dir(); os.kill(os.getpid(), 9)\n"
+        "os.waitpid(child, 0); print(*(each.name for each in folder.iterdir()))"
+    )
+    text = f"from hasten.checkpoint.temporary import *; folder = process_folder(); {program}"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split())[0] == ".lock"
+    assert [name[:5] for name in done.stdout.split() if name != ".lock"] == ["pymp-"]
+    assert done.stderr == ""
+    assert not [*place.iterdir()]
+
+
+def test_where_the_place_has_a_long_name_workers_keep_their_sockets_as_python_does(place, monkeypatch):
+    deep = place / ("d" * (74 - len(str(place))))
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(multiprocessing.util, "get_temp_dir", lambda: pytest.fail("no socket has so long a name"))
+    temporary.keep_sockets_here()
+    assert tempfile.tempdir == str(deep)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="multiprocessing finds a shorter one by itself")
+def test_where_no_socket_can_be_it_is_said_before_workers_start(place, monkeypatch):
+    deep = place / ("d" * 76)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(StorageFailed, match="too long for the sockets of loader workers") as caught:
+        temporary.keep_sockets_here()
+    assert (caught.value.where, "TMPDIR" in caught.value.fix) == (str(deep), True)
