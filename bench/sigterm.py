@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import select
 import subprocess
 import sys
@@ -35,7 +36,9 @@ from hasten.facts.machine import read_machine
 JOB = "bench/checkpoint_stall.py:job"
 TIMES = 100
 MORE_SECONDS = 1.0  # fixed before the first run
-LATEST_SECONDS = 5.0  # after the first logged step
+LATEST_SECONDS = 3.0  # after the first logged step
+SAVED = re.compile(r"^saved step ([\d,]+) .* in ([\d.]+) (µs|ms|s),", re.MULTILINE)
+UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +83,9 @@ def ended(run: Path, after_seconds: float) -> Ending:
         [sys.executable, "-m", "hasten", "train", JOB, "--run-dir", str(run)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         while not any(event["event"] == "trained" for event in _logged(run)):
             if process.poll() is not None:
@@ -91,20 +95,21 @@ def ended(run: Path, after_seconds: float) -> Ending:
         select.select([ends], [], [], after_seconds)
         begin = time.perf_counter()
         process.terminate()
-        process.wait()
+        told, _ = process.communicate()
         seconds = time.perf_counter() - begin
         os.close(ends)
     events = _logged(run)
     steps = [event for event in events if event["event"] == "trained"]
     newest = checkpoints_in(run / "checkpoints")[0]
-    saved = next(event for event in reversed(events) if event["event"] == "saved")
+    step, number, unit = SAVED.findall(told)[-1]
     return Ending(
         after_seconds=after_seconds,
         step=steps[-1]["step"],
         seconds=seconds,
         step_seconds=max((b["seconds"] - a["seconds"] for a, b in pairwise(steps)), default=0.0),
-        save_seconds=saved["seconds"],
-        right=process.returncode == TERMINATED and newest.verify().step == steps[-1]["step"] == saved["step"],
+        save_seconds=float(number) * UNITS[unit],
+        right=process.returncode == TERMINATED
+        and newest.verify().step == steps[-1]["step"] == int(step.replace(",", "")),
     )
 
 
