@@ -116,6 +116,10 @@ class _Watched:
         self._note(Operation("read", os.fspath(self._file.name)))
         return self._file.read(size)
 
+    def readinto(self, buffer: Any) -> int:
+        self._note(Operation("read", os.fspath(self._file.name)))
+        return self._file.readinto(buffer)
+
     def write(self, data: bytes) -> int:
         self._note(Operation("write", os.fspath(self._file.name), data=data, half=lambda: self._half(data)))
         return self._file.write(data)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dying
 from hasten.checkpoint import files
@@ -20,6 +25,68 @@ def test_a_file_that_grows_holds_its_pieces_when_it_is_finished(tmp_path):
         file.write(piece)
     file.finish()
     assert (tmp_path / "data.bin").read_bytes() == b"one" + b"two" * (1 << 20)
+
+
+@pytest.mark.parametrize("make", [files.NewFile, files.NewFile.past_the_cache])
+@given(lengths=st.lists(st.sampled_from([0, 1, 511, 4096, 4097, 1 << 20, (1 << 20) + 4096, 3 << 20]), max_size=5))
+def test_pieces_of_any_length_are_in_the_file_in_their_order(tmp_path_factory, make, lengths):
+    pieces = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
+    path = tmp_path_factory.mktemp("new") / "data.bin"
+    file = make(path)
+    for piece in pieces:
+        file.write(piece)
+    file.finish()
+    assert path.read_bytes() == b"".join(pieces)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all goes through the cache")
+@pytest.mark.parametrize("refused", ["asked", "written"])
+def test_a_disk_that_lets_nothing_past_the_cache_has_the_file_all_the_same(tmp_path, monkeypatch, refused):
+    ask = fcntl.fcntl
+
+    def asked(descriptor: int, command: int, flags: int = 0) -> int:
+        if refused == "asked" and flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no such way")
+        return ask(descriptor, command, flags)
+
+    def written(descriptor: object, data: memoryview) -> int:
+        straight = ask(file._file.fileno(), fcntl.F_GETFL) & os.O_DIRECT
+        if straight and refused == "written":
+            raise OSError(errno.EINVAL, "this block cannot be")
+        return os.write(file._file.fileno(), data)
+
+    monkeypatch.setattr(os, "major", lambda device: 8)
+    monkeypatch.setattr(fcntl, "fcntl", asked)
+    file = files.NewFile.past_the_cache(tmp_path / "data.bin")
+    assert bool(ask(file._file.fileno(), fcntl.F_GETFL) & os.O_DIRECT) is (refused == "written")
+    monkeypatch.setattr(file, "_file", _Raw(file._file, written))
+    file.write(b"p" * (5 << 20))
+    file.finish()
+    assert (tmp_path / "data.bin").read_bytes() == b"p" * (5 << 20)
+
+
+class _Raw:
+    """A file whose write is another."""
+
+    def __init__(self, file: Any, write: Callable[[object, memoryview], int]) -> None:
+        self._file, self._write = file, write
+
+    def write(self, data: memoryview) -> int:
+        return self._write(self, data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_a_block_that_the_disk_refuses_for_another_reason_is_told(tmp_path, monkeypatch):
+    def refused(self: object, data: memoryview) -> int:
+        raise OSError(errno.EINVAL, "no such block")
+
+    file = files.NewFile(tmp_path / "data.bin")
+    monkeypatch.setattr(file, "_file", _Raw(file._file, refused))
+    with pytest.raises(StorageFailed, match="could not be written: no such block"):
+        file.write(b"p" * (1 << 20))
+    file.abandon()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the disk is not asked")

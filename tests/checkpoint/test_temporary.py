@@ -60,8 +60,9 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
 
 def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
     program = (
-        "import os, signal; child = os.fork()\n"
-        "if child == 0: os.setsid(); signal.pause()\n"
+        "import os, signal; lives, says = os.pipe(); child = os.fork()\n"
+        "if child == 0: os.setsid(); os.write(says, b'x'); signal.pause()\n"
+        "os.read(lives, 1)\n"
         "(place := Path(tempfile.gettempdir()) / 'child').write_text(str(child)); os.kill(os.getpid(), 9)"
     )
     code, folder = ended(program)

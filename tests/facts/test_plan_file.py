@@ -148,6 +148,12 @@ def test_a_value_that_the_parser_cannot_hold_is_refused(text: str):
         plan_from_toml(text)
 
 
+@pytest.mark.parametrize("text", ["{} = 1", "[{}]", "[[{}]]", "a = {{ {} = 1 }}"])
+def test_a_name_of_so_many_parts_that_reading_it_would_take_hours_is_refused(text):
+    with pytest.raises(PlanError, match="more than 1,000 parts"):
+        plan_from_toml(text.format(".".join(["a", ' "b c" '] * 200_000)))
+
+
 @given(st.text())
 def test_no_text_does_anything_but_state_a_plan_or_be_refused(text: str):
     try:

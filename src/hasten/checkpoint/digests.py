@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.checkpoint.files import NewFile, read_pieces
+from hasten.checkpoint.files import NewFile, read_from_disk, read_pieces
 
 PIECE_BYTES = 1 << 20  # one that was just written is still in the processor's cache when it is hashed
 
@@ -33,7 +33,7 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
     """
     digest, size = hashlib.sha256(), 0
     with ThreadPoolExecutor(max_workers=1) as beside:
-        file = NewFile(path)
+        file = NewFile.past_the_cache(path)
         try:
             for piece in _pieces(parts):
                 beside.submit(digest.update, piece)
@@ -48,12 +48,12 @@ def write_digested(path: Path, parts: Iterable[bytes | memoryview]) -> Digest:
 
 
 def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int], None] = lambda size: None) -> Digest:
-    """Of a larger file it is that of the first part. Raises StorageFailed when the file cannot be read.
+    """Of what the disk has. Of a larger file it is that of the first part. Raises StorageFailed when it cannot be read.
 
     seen: is told the size of every piece that was read.
     """
     digest, size = hashlib.sha256(), 0
-    for piece in read_pieces(path, PIECE_BYTES):
+    for piece in read_from_disk(path):
         digest.update(piece)
         size += len(piece)
         seen(len(piece))

@@ -11,17 +11,21 @@ Every failure is a StorageFailed that names the path, the system's reason and wh
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
+from hasten.checkpoint.past_cache import BLOCK_BYTES, go_past_cache, go_through_cache
 from hasten.errors import StorageFailed
 
+_BUFFER_BYTES = 1 << 20  # of a file that grows in pieces
 _WAITING_BYTES = 1 << 24  # that the system may hold back before the disk is asked to write them
 _LEFTOVER = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
 
@@ -35,7 +39,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Give the file this content. When that fails, its old content is untouched and nothing is left beside it; only a
     folder that cannot be forced to the disk fails when the file has the new content already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
+    with _failing("could not be written", path):
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
@@ -47,37 +51,29 @@ def write_atomically(path: Path, data: bytes) -> None:
                 temporary.unlink(missing_ok=True)
             raise
         _force_folder(path.parent)
-    except OSError as error:
-        raise failure("could not be written", path, error) from error
 
 
 def make_folder(path: Path) -> None:
     """Make the folder and those above it, each forced to the disk; one that exists is left as it is."""
-    try:
+    with _failing("the folder could not be made", path):
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         if missing:
             path.mkdir(parents=True, exist_ok=True)
         for each in missing:
             _force_folder(each.parent)
-    except OSError as error:
-        raise failure("the folder could not be made", path, error) from error
 
 
 def make_building_folder(path: Path) -> None:
     """Make a folder in which something is built before rename_folder gives it its name, and forces it to the disk."""
-    try:
+    with _failing("the folder could not be made", path):
         path.mkdir()
-    except OSError as error:
-        raise failure("the folder could not be made", path, error) from error
 
 
 def make_private_folder(path: Path) -> None:
     """Make the folder for its owner alone (mode 0700), and those above it; one that exists is left as it is."""
     make_folder(path.parent)
-    try:
+    with _failing("the folder could not be made", path):
         path.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise failure("the folder could not be made", path, error) from error
 
 
 def make_numbered_folder(parent: Path, name: str) -> Path:
@@ -105,20 +101,16 @@ def remove_empty_folder(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove the file. What is gone already is well."""
-    try:
+    with _failing("could not be removed", path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise failure("could not be removed", path, error) from error
 
 
 def check_writable(folder: Path) -> None:
     """Write a small file into the folder and remove it, so that a full or read-only disk is found before the work."""
     probe = folder / f".probe.{secrets.token_hex(4)}.tmp"
     write_atomically(probe, b"hasten\n")
-    try:
+    with _failing("could not be removed", probe):
         probe.unlink()
-    except OSError as error:
-        raise failure("could not be removed", probe, error) from error
 
 
 def open_for_append(path: Path) -> GrowingFile:
@@ -131,15 +123,13 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with _failing("could not be opened", path):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115  it stays open as long as the run
             self._close_torn_line()
-        except OSError as error:
-            raise failure("could not be opened", path, error) from error
 
     def add_line(self, line: bytes) -> None:
         """Add a line, without its line end. When that fails, the file keeps the lines it had."""
-        try:
+        with _failing("could not be written", self._path):
             start = os.fstat(self._file.fileno()).st_size
             try:
                 self._write(line + b"\n")
@@ -147,8 +137,6 @@ class GrowingFile:
                 with suppress(OSError):  # what is left is closed when the file is opened again
                     self._file.truncate(start)
                 raise
-        except OSError as error:
-            raise failure("could not be written", self._path, error) from error
 
     def size(self) -> int:
         """In bytes; cut_file brings the file back to this place."""
@@ -156,10 +144,8 @@ class GrowingFile:
 
     def force(self) -> None:
         """To the disk, as far as it was written; may be called from another thread."""
-        try:
+        with _failing("could not be written", self._path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise failure("could not be written", self._path, error) from error
 
     def close(self) -> None:
         self._file.close()
@@ -182,27 +168,47 @@ class GrowingFile:
 
 def cut_file(path: Path, length: int) -> int:
     """Take away what lies behind the first `length` bytes; how many of these are missing, 0 where all are there."""
-    try:
-        with open(path, "ab", buffering=0) as file:
-            there = os.fstat(file.fileno()).st_size
-            if there > length:
-                file.truncate(length)
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise failure("could not be cut", path, error) from error
+    with _failing("could not be cut", path), open(path, "ab", buffering=0) as file:
+        there = os.fstat(file.fileno()).st_size
+        if there > length:
+            file.truncate(length)
+            os.fsync(file.fileno())
     return max(length - there, 0)
 
 
 def read_pieces(path: Path, piece_bytes: int = 1 << 24) -> Iterator[bytes]:
     """The content of a file, in its order. Raises StorageFailed, also for a pipe or a device: these may have no end."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+    with _failing("could not be read", path):
+        _check_regular(path)
         with open(path, "rb", buffering=0) as file:
             while piece := file.read(piece_bytes):
                 yield piece
+
+
+def read_from_disk(path: Path) -> Iterator[memoryview]:
+    """The same as the disk has it, past the system's cache where that is possible. A piece is good until the next."""
+    buffer = memoryview(mmap.mmap(-1, _BUFFER_BYTES))
+    with _failing("could not be read", path):
+        _check_regular(path)
+        with open(path, "rb", buffering=0) as file:
+            go_past_cache(file.fileno())
+            while size := _read_into(buffer, file):
+                yield buffer[:size]
+
+
+def _read_into(buffer: memoryview, file: FileIO) -> int:
+    try:
+        return file.readinto(buffer)
     except OSError as error:
-        raise failure("could not be read", path, error) from error
+        # Where a file ends within a block, what follows its end begins within one.
+        if error.errno != errno.EINVAL or not go_through_cache(file.fileno()):
+            raise
+        return file.readinto(buffer)
+
+
+def _check_regular(path: Path) -> None:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def names_in(folder: Path) -> list[str]:
@@ -225,36 +231,55 @@ class NewFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._file = open(path, "xb", buffering=1 << 20)  # noqa: SIM115  it stays open as long as the work
-        except OSError as error:
-            raise failure("could not be made", path, error) from error
+        with _failing("could not be made", path):
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115  it stays open as long as the work
+        self._buffer, self._filled = mmap.mmap(-1, _BUFFER_BYTES), 0  # it begins where a page does
         self._written_bytes = 0
         self._waiting_bytes = 0  # of these, not known to the disk
 
+    @classmethod
+    def past_the_cache(cls, path: Path) -> NewFile:
+        """One that nobody reads soon."""
+        file = cls(path)
+        go_past_cache(file._file.fileno())
+        return file
+
     def write(self, data: bytes | memoryview) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise failure("could not be written", self._path, error) from error
-        self._written_bytes += len(data)
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes >= _WAITING_BYTES:
-            self._begin()
+        left = memoryview(data).cast("B")
+        while left:
+            part = left[: _BUFFER_BYTES - self._filled]
+            self._buffer[self._filled : self._filled + len(part)] = part
+            self._filled, left = self._filled + len(part), left[len(part) :]
+            if self._filled == _BUFFER_BYTES:
+                self._empty_buffer()
 
     def finish(self) -> None:
         """Force everything to the disk and close the file."""
-        try:
-            self._file.flush()
+        self._empty_buffer()
+        with _failing("could not be written", self._path):
             os.fsync(self._file.fileno())
             self._file.close()
-        except OSError as error:
-            raise failure("could not be written", self._path, error) from error
 
     def abandon(self) -> None:
         """Close the file as it is; what was written of it may be lost."""
-        with suppress(OSError):  # a full disk refuses what is left in the buffer
-            self._file.close()
+        self._file.close()
+
+    def _empty_buffer(self) -> None:
+        left, descriptor = memoryview(self._buffer)[: self._filled], self._file.fileno()
+        with _failing("could not be written", self._path):
+            if len(left) % BLOCK_BYTES:
+                go_through_cache(descriptor)
+            while left:
+                try:
+                    left = left[self._file.write(left) or 0 :]
+                except OSError as error:
+                    if error.errno != errno.EINVAL or not go_through_cache(descriptor):
+                        raise
+        self._written_bytes += self._filled
+        self._waiting_bytes += self._filled
+        self._filled = 0
+        if self._waiting_bytes >= _WAITING_BYTES:
+            self._begin()
 
     def _begin(self) -> None:
         """Let the disk write what the system has, without waiting for it: what Linux does with changed pages of which
@@ -269,7 +294,7 @@ class NewFile:
 def rename_folder(source: Path, target: Path) -> None:
     """Give a finished folder its name, which nothing may have. Its files are forced to the disk already. When that
     fails, the folder has its old name."""
-    try:
+    with _failing(f"could not be renamed to {target.name}", source):
         _force_folder(source)
         os.rename(source, target)
         try:
@@ -278,8 +303,6 @@ def rename_folder(source: Path, target: Path) -> None:
             with suppress(OSError):  # the first failure is the one to tell
                 os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
             raise
-    except OSError as error:
-        raise failure(f"could not be renamed to {target.name}", source, error) from error
 
 
 def remove_folder(path: Path) -> None:
@@ -300,20 +323,16 @@ def remove_folder(path: Path) -> None:
 
 def open_lock_file(path: Path) -> int:
     """A descriptor of a file to lock, which is made if there is none; close it with os.close."""
-    try:
+    with _failing("could not be opened", path):
         # Mode 0600: whoever could open it could hold everybody up.
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise failure("could not be opened", path, error) from error
 
 
 def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
     """Let the file say this, for who finds it locked; it is forced to no disk."""
-    try:
+    with _failing("could not be written", path):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)
-    except OSError as error:
-        raise failure("could not be written", path, error) from error
 
 
 def lies_at(descriptor: int, path: Path) -> bool:
@@ -322,6 +341,15 @@ def lies_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
+
+
+@contextmanager
+def _failing(what: str, path: Path) -> Iterator[None]:
+    """Raise a failure of the system's inside as one of this path."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(what, path, error) from error
 
 
 def failure(what: str, path: Path, error: OSError) -> StorageFailed:

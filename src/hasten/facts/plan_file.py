@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tomllib
 from collections.abc import Collection
 from dataclasses import asdict, replace
@@ -29,6 +30,8 @@ from hasten.facts.plan_tables import ChoiceTable, Place, PlanTable, checked_tabl
 from hasten.facts.toml_lines import line_of, lines_of_tables
 
 LARGEST_BYTES = 1 << 20
+MOST_PARTS = 1000  # of a dotted key: what tomllib takes for them grows with their square
+_NO_PART_OF_A_KEY = re.compile(r"[^\w\-\"' \t.]")
 
 HEADER = """\
 A plan of hasten: the techniques that a job is trained with.
@@ -88,6 +91,9 @@ def read_plan(path: str | os.PathLike[str], known_techniques: Collection[str] | 
 
 def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collection[str] | None = None) -> Plan:
     """The plan that a TOML text states; PlanError names `where` and the line when it states none."""
+    if any(run.count(".") > MOST_PARTS for run in _NO_PART_OF_A_KEY.split(text)):
+        fix = "check that this file is a plan"
+        raise PlanError(f"holds a name of more than {MOST_PARTS:,} parts", where=where, fix=fix)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
