@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -114,28 +113,28 @@ def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
 
 def test_worker_processes_keep_their_sockets_in_it(place):
     program = (
-        "import multiprocessing.util, os; keep_sockets_here(); keep_sockets_here(); child = os.fork()\n"
-        "if child == 0: multiprocessing.util.get_temp_dir(); os.kill(os.getpid(), 9)\n"
-        "os.waitpid(child, 0); print(*(each.name for each in folder.iterdir()))"
+        "import multiprocessing, os; from multiprocessing.connection import Listener; keep_sockets_here()\n"
+        "def work(): kept = Listener(family='AF_UNIX'); os.kill(os.getpid(), 9)\n"
+        "worker = multiprocessing.get_context('fork').Process(target=work); worker.start(); worker.join()\n"
+        "print(*(each.name for each in folder.iterdir()))"
     )
     text = f"from hasten.checkpoint.temporary import *; folder = process_folder(); {program}"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split())[0] == ".lock"
-    assert [name[:5] for name in done.stdout.split() if name != ".lock"] == ["pymp-"]
+    assert sorted(name[:9] for name in done.stdout.split()) == [".lock", "listener-"]
     assert done.stderr == ""
     assert not [*place.iterdir()]
 
 
-def test_where_the_place_has_a_long_name_workers_keep_their_sockets_as_python_does(place, monkeypatch):
-    deep = place / ("d" * (74 - len(str(place))))
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.setattr(multiprocessing.util, "get_temp_dir", lambda: pytest.fail("no socket has so long a name"))
+def test_where_sockets_have_a_place_already_it_stays(place, monkeypatch):
+    told = {"tempdir": str(place)}
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", told)
     temporary.keep_sockets_here()
-    assert tempfile.tempdir == str(deep)
+    assert told == {"tempdir": str(place)}
+    told["tempdir"] = str(place / "gone")
+    temporary.keep_sockets_here()
+    assert told == {"tempdir": str(temporary.process_folder())}
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="multiprocessing finds a shorter one by itself")
 def test_where_no_socket_can_be_it_is_said_before_workers_start(place, monkeypatch):
     deep = place / ("d" * 76)
     deep.mkdir()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 
@@ -16,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
+from hasten.checkpoint import temporary
 from hasten.data import feed, watch
 from hasten.data.feed import Feed
 from hasten.data.options import LoaderOptions
@@ -175,6 +177,15 @@ def test_where_the_system_starts_no_more_processes_it_is_read_here():
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@copies
+def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_here(tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(temporary, "_mine", None)
+    assert readers(Remembering()) == {os.getpid()}
 
 
 @copies

@@ -1,7 +1,10 @@
 """Loading torch once for the arms of all tests, as one search does it for all of its own; and what tests plant."""
 
+import time
+
 import pytest
 
+from hasten.tune import evaluated, trial
 from hasten.tune.nursery import nursery
 
 
@@ -9,6 +12,13 @@ from hasten.tune.nursery import nursery
 def _arms_are_copied_from_one_process(kept_nursery):
     """A test that ends it makes the next one begin another."""
     kept_nursery[:] = [nursery()]
+
+
+@pytest.fixture(autouse=True)
+def _the_clock_of_a_job_goes_with_its_test():
+    """Where a job with a clock of its own was made in the test's process."""
+    yield
+    evaluated.time = trial.time = time
 
 
 @pytest.fixture

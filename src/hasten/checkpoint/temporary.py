@@ -6,10 +6,10 @@ that happens. So a folder that can be locked is nobody's any more.
 
 from __future__ import annotations
 
-import multiprocessing.util
+import atexit
+import multiprocessing
 import os
 import re
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +20,7 @@ from hasten.errors import StorageFailed
 
 _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
 _LOCK = ".lock"
-_SOCKET, _LONGEST_SOCKET = "/pymp-________/listener-________", 107  # bytes; unix(7)
-_AFTER_OTHERS = -200  # multiprocessing removes its own folder, which may lie in this one, at -100
+_SOCKET, _LONGEST_SOCKET = "/listener-________", 107  # bytes; unix(7)
 
 _mine: tuple[Path, int] | None = None  # and the descriptor that holds its lock
 
@@ -33,7 +32,6 @@ def process_folder() -> Path:
         place = Path(tempfile.gettempdir())
         _remove_what_the_dead_left(place)
         _mine = _made(place)
-        multiprocessing.util.Finalize(None, _remove, args=_mine, exitpriority=_AFTER_OTHERS)
     return _mine[0]
 
 
@@ -41,21 +39,13 @@ def keep_sockets_here() -> None:
     """Let the processes that multiprocessing starts from now on have their sockets in this process's folder. Each would
     else make a folder for them, and leave it behind when it is killed. Raises StorageFailed, also where the path is too
     long for a socket: what workers send would not arrive."""
-    folder, place = process_folder(), tempfile.tempdir
-    if _is_too_long(folder.parent) and sys.version_info < (3, 14):
+    folder = process_folder()
+    if len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET:
         what = "its path is too long for the sockets of loader workers"
         raise StorageFailed(what, where=str(folder.parent), fix="set TMPDIR to a folder with a short path, as /tmp is")
-    if _is_too_long(folder):
-        return
-    tempfile.tempdir = str(folder)
-    try:
-        multiprocessing.util.get_temp_dir()
-    finally:
-        tempfile.tempdir = place
-
-
-def _is_too_long(folder: Path) -> bool:
-    return len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET
+    told = multiprocessing.current_process()._config  # pyright: ignore[reportAttributeAccessIssue]
+    if not os.path.isdir(told.get("tempdir", "")):
+        told["tempdir"] = str(folder)
 
 
 def _made(place: Path) -> tuple[Path, int]:
@@ -75,10 +65,14 @@ def _made(place: Path) -> tuple[Path, int]:
         os.close(descriptor)  # another process took it for what a dead one left, before it was locked
 
 
-def _remove(folder: Path, descriptor: int) -> None:
-    with suppress(StorageFailed):  # the next start tries it again
-        remove_folder(folder)
-    os.close(descriptor)
+@atexit.register
+def _remove_mine() -> None:
+    global _mine
+    if _mine is not None:
+        (folder, descriptor), _mine = _mine, None
+        with suppress(StorageFailed):  # the next start tries it again
+            remove_folder(folder)
+        os.close(descriptor)
 
 
 def _remove_what_the_dead_left(place: Path) -> None:

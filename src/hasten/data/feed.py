@@ -43,7 +43,7 @@ from hasten.data.sources import Source, why_not_in_threads
 from hasten.data.threads import Threads
 from hasten.data.transfer import map_tensors
 from hasten.data.watch import RECENT_BATCHES, Crew, Patience
-from hasten.errors import Hang, HastenError, JobError, PlanError
+from hasten.errors import Hang, HastenError, JobError, PlanError, StorageFailed
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here, usable_cores
 from hasten.facts.sizes import byte_size
 
@@ -268,7 +268,7 @@ class Feed:
         """The same where the options have no workers: None where none can be started, or it hangs."""
         try:
             return self._read_apart(request, made_of_it, takes)
-        except OSError:  # a limit of processes or memory that this one keeps, as long as it starts none
+        except (OSError, StorageFailed):  # a limit of the system's that this process keeps, as long as it starts none
             return None
         except Hang as error:
             # Libraries that hang in a copy of their process are why jobs have no workers; and slow is not wrong here.
