@@ -149,6 +149,14 @@ def test_a_process_that_dies_without_a_word_is_told_with_its_last_ones_and_its_t
     assert not made.exists()
 
 
+def test_what_the_runs_leave_lies_meanwhile_where_it_was_asked_for(here: Path):
+    with tempfile.TemporaryDirectory() as place:
+        with pytest.raises(UserCodeFailed):
+            proven("ending", place=Path(place))
+        assert Path((here / "kept" / "temporary").read_text()).is_relative_to(place)
+        assert os.listdir(place) == []
+
+
 def test_an_instant_that_a_run_did_not_come_to_is_drawn_earlier_in_the_next_one(monkeypatch: pytest.MonkeyPatch):
     late = Instant(phase=Phase.TRAINING, share=3.0, before_save=0.0)
     monkeypatch.setattr(resume_proof, "draw", lambda kills, seed: [late])

@@ -66,6 +66,7 @@ class Shown:
 
 
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
+    from hasten.checkpoint.temporary import process_folder
     from hasten.cli.shared import read
     from hasten.training.locate import split_name
     from hasten.tune.resume_proof import prove_resume
@@ -76,7 +77,8 @@ def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) ->
     shown = Shown()
     try:
         named = None if plan is None else str(plan)
-        return prove_resume(job, named, interpreter(PROGRAM), shown, kills=kills, steps=steps, seed=seed)
+        begin, place = interpreter(PROGRAM), process_folder()
+        return prove_resume(job, named, begin, shown, kills=kills, steps=steps, seed=seed, place=place)
     finally:
         shown.close()
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hasten.facts.machine import free_memory, killed_for_memory
@@ -168,13 +169,14 @@ def _understood() -> Iterator[None]:
 
 
 class Arms:
-    """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself.
+    """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself. place: where
+    what a search keeps on the disk may lie meanwhile; None: where the system has temporary files.
 
     The process that they are copied from ends with this object, or with the block of `with Arms(…) as arms:`.
     """
 
-    def __init__(self, job: str, limits: Limits | None = None) -> None:
-        self._job, self._given = job, limits or Limits()
+    def __init__(self, job: str, limits: Limits | None = None, place: Path | None = None) -> None:
+        self._job, self._given, self.place = job, limits or Limits(), place
         self._limits = self._given
         self._libraries: Sequence[str] = libraries_of(job)
         self._nursery: Nursery | None = None

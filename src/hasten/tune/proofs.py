@@ -38,7 +38,7 @@ def prove(arms: Arms, base: Choices, ledger: Ledger, runs: ShortRuns) -> Choices
     """The choices of a plan that preserve what they claim, with runners-up in the places of those that do not. Every
     proof is noted in the ledger. runs: how long losses may be compared."""
     # Bytes of the job's own numbers: a folder that others cannot read, gone with the block.
-    with TemporaryDirectory(prefix="hasten-proof-") as folder:
+    with TemporaryDirectory(prefix="hasten-proof-", dir=arms.place) as folder:
         gradients = ByGradients(GradientProver(arms, Path(folder)), ledger.tell)
         bits, losses, lost = ByBits(arms, ledger.tell), ByLosses(arms, runs, ledger.tell), list[Choice]()
         while True:

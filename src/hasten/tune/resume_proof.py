@@ -81,14 +81,22 @@ class Watch(Protocol):
 
 
 def prove_resume(
-    job: str, plan: str | None, begin: Begin, watch: Watch, *, kills: int = 10, steps: int = 60, seed: int = 0
+    job: str,
+    plan: str | None,
+    begin: Begin,
+    watch: Watch,
+    *,
+    kills: int = 10,
+    steps: int = 60,
+    seed: int = 0,
+    place: Path | None = None,
 ) -> ResumeProof:
     """plan: its path. begin: starts a process. steps: to compare, of the planned run. seed: of the instants.
 
-    Whatever the runs leave lies in a folder for temporary files, which is gone afterwards. Raises what makes a run
-    fail, and Hang for one that stands still.
+    Whatever the runs leave lies in a folder in `place`, or where the system has temporary files, which is gone
+    afterwards. Raises what makes a run fail, and Hang for one that stands still.
     """
-    with TemporaryDirectory(prefix="hasten-") as root:
+    with TemporaryDirectory(prefix="hasten-", dir=place) as root:
         return _Trial(Path(root), job, plan, begin, watch, steps).proof(kills, seed)
 
 
