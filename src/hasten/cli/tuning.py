@@ -136,8 +136,8 @@ class Trials:
 
 
 def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any, began: float) -> Found:
-    from hasten.facts.choice import Preserves
     from hasten.checkpoint.temporary import process_folder
+    from hasten.facts.choice import Preserves
     from hasten.tune.arms import Arms
     from hasten.tune.fate import ArmFailed
     from hasten.tune.ledger import Options
@@ -149,7 +149,15 @@ def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any,
         trials.keep(record)
         screen.record(record)
 
-    search = Search(Arms(job, place=process_folder()), job, options, keep=keep, tell=screen.doing, earlier=trials.earlier, began=began)
+    search = Search(
+        Arms(job, place=process_folder()),
+        job,
+        options,
+        keep=keep,
+        tell=screen.doing,
+        earlier=trials.earlier,
+        began=began,
+    )
     try:
         return search()
     except ArmFailed as failure:
