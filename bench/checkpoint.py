@@ -5,9 +5,10 @@
     python -m bench.checkpoint --quick    # a minute; shows that it works, and judges nothing
 
 A step is one save. hasten's is whole or not at all after a power cut and has a digest of every byte; of the others,
-those called "forced" are at least on the disk. Each save finds an empty cache and a quiet disk, as in a run that saves
-every few minutes; without that, the disk would hold up torch.save too. A run of hasten's reads back what it has saved,
-which is an arm of its own. One more writes as many bytes and nothing else: the least that a durable save takes here.
+those called "forced" are at least on the disk. Each save finds a quiet disk and nothing that waits for it, as in a run
+that saves every few minutes; without that, the disk would hold up torch.save too. A run of hasten's reads back what it
+has saved, which is an arm of its own. One more writes as many bytes and nothing else: the least that a durable save
+takes here.
 """
 
 from __future__ import annotations

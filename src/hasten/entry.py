@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hasten.checkpoint.run_lock import run_lock
+from hasten.checkpoint.temporary import remove_what_the_dead_left
 from hasten.data.keeping import Watcher
 from hasten.errors import Misconfigured
 from hasten.facts.events import Finished, Noticed, Preparing, Receiver
@@ -111,6 +112,7 @@ def _train(
     name: str,
     given: GivenWeights | None,
 ) -> Result:
+    remove_what_the_dead_left()
     shown = _receivers(receivers)
     try:
         begun = job if given is None else given.within(job)

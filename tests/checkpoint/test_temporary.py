@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import hasten
 from hasten.checkpoint import temporary
 from hasten.checkpoint.file_lock import locked
 from hasten.errors import StorageFailed
+from support import small_job
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +40,10 @@ def ended(program: str) -> tuple[int, Path]:
         return done.wait(), Path(done.stdout.readline().strip() if done.stdout else "")
 
 
+def cannot(path: Path) -> None:
+    raise OSError(errno.ENOTEMPTY, "something else has come to lie in it", path)
+
+
 def test_a_process_has_one_folder_which_nobody_else_can_read(place):
     folder = temporary.process_folder()
     assert folder.parent == place
@@ -55,6 +62,23 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
     assert (code, (folder / "left").exists()) == (-signal.SIGKILL, True)
     mine = temporary.process_folder()
     assert [*place.iterdir()] == [mine]
+
+
+def test_it_goes_also_with_a_training_that_needs_none_of_its_own(place):
+    ended("import os; os.kill(os.getpid(), 9)")
+    hasten.train(small_job(max_steps=1), receivers=[])
+    assert not [*place.glob("hasten-*")]
+
+
+def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
+    _, folder = ended("import os; [(folder / name).touch() for name in 'abcdefgh']; os.kill(os.getpid(), 9)")
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "rmdir", cannot)
+        failing.setattr(Path, "unlink", lambda path: os.unlink(path) if path.name < "e" else cannot(path))
+        temporary.remove_what_the_dead_left()
+    assert folder.is_dir()
+    temporary.remove_what_the_dead_left()
+    assert not [*place.iterdir()]
 
 
 def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
@@ -109,6 +133,16 @@ def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
     with pytest.raises(StorageFailed, match="no temporary folder could be made") as caught:
         temporary.process_folder()
     assert caught.value.where == str(place / "missing")
+
+
+def test_where_the_system_has_no_place_for_it_what_is_left_is_no_matter(monkeypatch):
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    temporary.remove_what_the_dead_left()
+    with pytest.raises(StorageFailed, match="No usable temporary directory"):
+        temporary.process_folder()
 
 
 def test_worker_processes_keep_their_sockets_in_it(place):

@@ -63,17 +63,22 @@ def from_json(content: bytes) -> Manifest:
     """Raises StorageFailed, saying what is wrong, for anything that to_json never wrote."""
     if len(content) > LARGEST_BYTES:
         raise StorageFailed(f"{NAME} is larger than {LARGEST_BYTES:,} bytes")
-    try:
-        fields = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StorageFailed(f"{NAME} is no JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise StorageFailed(f"{NAME} holds no object")
-    found = _checked(cast("dict[str, Any]", fields))
+    found = _checked(json_object(content, NAME))
     # To write it again is the strictest way of reading: no second key of one name, no space, no other seal is left.
     if _written(found) != content:
         raise StorageFailed(f"{NAME} was changed after it was written: its seal is broken")
     return found
+
+
+def json_object(content: bytes, name: str) -> dict[str, Any]:
+    """What a checkpoint's file of this name holds. Raises StorageFailed where that is no JSON, or no object."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StorageFailed(f"{name} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise StorageFailed(f"{name} holds no object")
+    return cast("dict[str, Any]", found)
 
 
 def _written(manifest: Manifest) -> bytes:

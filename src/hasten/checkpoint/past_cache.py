@@ -18,6 +18,8 @@ BLOCK_BYTES = mmap.PAGESIZE
 
 def go_past_cache(descriptor: int) -> None:
     """Let what is read and written by this descriptor go straight to the disk and back, where that is possible."""
+    if sys.platform != "linux":
+        return
     with suppress(OSError):
         if os.major(os.fstat(descriptor).st_dev) != 0:
             _set_straight(descriptor, True)

@@ -5,12 +5,11 @@ Only read() loads torch, so that the checkpoints of a run can be listed at once.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.at_once import at_once
@@ -84,7 +83,7 @@ class Checkpoint:
                 tensors |= tensors_in(content(name))
             elif name != STATE:
                 content(name)
-        trees = _trees(content(STATE))
+        trees = manifests.json_object(content(STATE), STATE)
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
 
 
@@ -121,13 +120,3 @@ def _compare(name: str, expected: Digest, present: Digest) -> None:
         raise StorageFailed(f"{name} has {many} bytes, and {expected.bytes:,} were written")
     if present.sha256 != expected.sha256:
         raise StorageFailed(f"{name} was changed after it was written: its digest differs")
-
-
-def _trees(content: bytes) -> dict[str, Any]:
-    try:
-        trees = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StorageFailed(f"{STATE} is no JSON: {error}") from error
-    if not isinstance(trees, dict):
-        raise StorageFailed(f"{STATE} holds no object")
-    return cast("dict[str, Any]", trees)

@@ -1,4 +1,4 @@
-"""The folder for what a process needs only while it lives: gone with it; of a killed one, at the next start of hasten.
+"""The folder for what a process needs only while it lives: gone with it; of a killed one, when the next one trains.
 
 A process holds the lock of its folder, and what it forks does not; the system frees it when the process ends, however
 that happens. So a folder that can be locked is nobody's any more.
@@ -10,6 +10,7 @@ import atexit
 import multiprocessing
 import os
 import re
+import socket
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -29,9 +30,8 @@ def process_folder() -> Path:
     """This process's own, mode 0700, made when it is first asked for. Raises StorageFailed."""
     global _mine
     if _mine is None or not _mine[0].is_dir():
-        place = Path(tempfile.gettempdir())
-        _remove_what_the_dead_left(place)
-        _mine = _made(place)
+        remove_what_the_dead_left()
+        _mine = _made()
     return _mine[0]
 
 
@@ -39,6 +39,8 @@ def keep_sockets_here() -> None:
     """Let the processes that multiprocessing starts from now on have their sockets in this process's folder. Each would
     else make a folder for them, and leave it behind when it is killed. Raises StorageFailed, also where the path is too
     long for a socket: what workers send would not arrive."""
+    if not hasattr(socket, "AF_UNIX"):  # Windows has pipes instead
+        return
     folder = process_folder()
     if len(os.fsencode(folder)) + len(_SOCKET) > _LONGEST_SOCKET:
         what = "its path is too long for the sockets of loader workers"
@@ -48,12 +50,13 @@ def keep_sockets_here() -> None:
         told["tempdir"] = str(folder)
 
 
-def _made(place: Path) -> tuple[Path, int]:
+def _made() -> tuple[Path, int]:
     while True:
         try:
-            folder = Path(tempfile.mkdtemp(prefix="hasten-", dir=place))
-        except OSError as error:
-            raise failure("no temporary folder could be made", place, error) from error
+            folder = Path(tempfile.mkdtemp(prefix="hasten-"))
+        except OSError as error:  # also where there is no place for one
+            where = Path(tempfile.tempdir or os.curdir)
+            raise failure("no temporary folder could be made", where, error) from error
         try:
             descriptor, held = opened_and_taken(folder / _LOCK, None)
         except StorageFailed:
@@ -70,18 +73,35 @@ def _remove_mine() -> None:
     global _mine
     if _mine is not None:
         (folder, descriptor), _mine = _mine, None
-        with suppress(StorageFailed):  # the next start tries it again
-            remove_folder(folder)
+        with suppress(StorageFailed):  # the next process tries it again
+            _remove(folder)
         os.close(descriptor)
 
 
-def _remove_what_the_dead_left(place: Path) -> None:
-    for folder in [place / name for name in names_in(place) if _NAME.fullmatch(name)]:
-        with suppress(StorageFailed, FileNotFoundError):  # another user's, or removed by another process meanwhile
-            if folder.lstat().st_uid == os.getuid() and (folder / _LOCK).exists():
-                with locked(folder / _LOCK, None) as held:
-                    if held:
-                        remove_folder(folder)
+def remove_what_the_dead_left() -> None:
+    """Remove the folders of this user's processes that ended and could not do it; what cannot be removed stays."""
+    with suppress(OSError, StorageFailed):  # there is no such place, or nobody may look into it
+        place = Path(tempfile.gettempdir())
+        for name in names_in(place):
+            if _NAME.fullmatch(name):
+                _remove_if_nobodys(place / name)
+
+
+def _remove_if_nobodys(folder: Path) -> None:
+    with suppress(OSError, StorageFailed):  # another user's, or removed by another process meanwhile
+        if folder.lstat().st_uid == os.getuid() and (folder / _LOCK).exists():
+            with locked(folder / _LOCK, None) as held:
+                if held:
+                    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: without it, nobody would try it again when a worker that outlives its training has put
+    another socket there meanwhile."""
+    for name in names_in(folder):
+        if name != _LOCK:
+            remove_folder(folder / name)
+    remove_folder(folder)
 
 
 def _is_anothers() -> None:
