@@ -70,17 +70,17 @@ class Keeping:
             self._save_and_end(self._stop, run, trees)
         self._saver.poll()
         if self._saver.due(run.steps):
-            self._saver.save(self._found("as planned", run, trees))
+            self._saver.save(self._state("as planned", run, trees))
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
         if self._is_best(run) and self._saver.worth_saving_best():
-            self._saver.save(self._found("the best evaluation so far", run, trees))
+            self._saver.save(self._state("the best evaluation so far", run, trees))
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed at the third failure in a row."""
         self._saver.settle()
         if self._last != run.steps or self._saver.last_failed:
-            self._saver.save_now(self._found("the end of the run", run, trees))
+            self._saver.save_now(self._state("the end of the run", run, trees))
 
     def check_stop(self) -> None:
         """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end."""
@@ -107,7 +107,7 @@ class Keeping:
             if self._stop is not None and self._stop.number is not None:
                 self._save_and_end(self._stop, run, trees)
             if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
-                self._saver.save_now(self._found(f"before {type(error).__name__}", run, trees))
+                self._saver.save_now(self._state(f"before {type(error).__name__}", run, trees))
         except Exception as second:  # of a disk, or of a device that answers nothing any more
             what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
             error.add_note(f"the last completed step could not be saved: {what}")
@@ -119,10 +119,10 @@ class Keeping:
             why = f"the last took {needed:.1f} s, and {max(left, 0):.1f} s are left of the time of grace"
             self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
         elif self._last != run.steps or self._saver.last_failed:
-            self._saver.save_now(self._found("asked to end", run, trees))
+            self._saver.save_now(self._state("asked to end", run, trees))
         raise stop.interrupt()
 
-    def _found(self, reason: str, run: Run, trees: Trees) -> State:
+    def _state(self, reason: str, run: Run, trees: Trees) -> State:
         found = trees()
         found["log"]["bytes"] = self._log_bytes()
         found["configuration"] = dict(self._configuration)
