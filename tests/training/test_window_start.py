@@ -15,7 +15,8 @@ from torch.nn import functional
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.training import moving_buffers
-from hasten.training.moving_buffers import SMALL_BYTES, Copies, Moving, checksum
+from hasten.training.buffer_copies import SMALL_BYTES, Copies
+from hasten.training.moving_buffers import Moving, checksum
 from hasten.training.window_start import WindowStart
 from support import small_job
 

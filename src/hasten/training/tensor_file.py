@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors
 import safetensors.torch
 from torch import Tensor
 
 from hasten.checkpoint.files import write_atomically
+from hasten.errors import StorageFailed
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -18,5 +20,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """On the CPU."""
-    return safetensors.torch.load_file(path)
+    """On the CPU. Raises StorageFailed."""
+    try:
+        return safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        fix = "check the disk, then run it again"
+        raise StorageFailed(f"could not be read: {error}", where=str(path), fix=fix) from error

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
+from hasten.training.buffer_copies import Copies
 from hasten.training.generators import generator_states, set_generator_states
-from hasten.training.moving_buffers import Copies, Moving
+from hasten.training.moving_buffers import Moving
 
 if TYPE_CHECKING:
     from hasten.training.run import Run

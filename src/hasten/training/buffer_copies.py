@@ -1,0 +1,79 @@
+"""Copies of a model's buffers: what was in them can be put back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import is_not
+
+import torch
+from torch import Tensor
+
+from hasten.training.non_finite import non_finite_weights
+
+SMALL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Where a module keeps a buffer. It may put another tensor there at any time."""
+
+    holder: dict[str, Tensor | None]
+    name: str
+
+    @property
+    def tensor(self) -> Tensor | None:
+        return self.holder.get(self.name)
+
+
+class Copies:
+    """The buffers of some places, and what was in them."""
+
+    def __init__(self) -> None:
+        self.places: Sequence[Place] = ()
+        self._tensors: list[Tensor | None] = []
+        self._pairs: list[tuple[list[Tensor], list[Tensor]]] = []  # each of one type and device: buffers, copies
+
+    def take(self, places: Sequence[Place], *, large_on_host: bool = False) -> None:
+        """large_on_host: an accelerator's memory may have no room for all of them."""
+        tensors = [place.holder.get(place.name) for place in places]
+        if places is not self.places or any(map(is_not, tensors, self._tensors)):
+            self.places, self._tensors, self._pairs = places, tensors, _paired(tensors, large_on_host)
+        with torch.no_grad():
+            for buffers, copies in self._pairs:
+                torch._foreach_copy_(copies, buffers)  # pyright: ignore[reportPrivateImportUsage]
+
+    def put_back(self) -> None:
+        for place, tensor in zip(self.places, self._tensors, strict=True):
+            place.holder[place.name] = tensor
+        with torch.no_grad():
+            for buffers, copies in self._pairs:
+                torch._foreach_copy_(buffers, copies)  # pyright: ignore[reportPrivateImportUsage]
+
+    def are_poisoned(self) -> bool:
+        """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
+        copies = {id(each): copy for pair in self._pairs for each, copy in zip(*pair, strict=True)}
+        now = {str(number): place.tensor for number, place in enumerate(self.places)}
+        for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
+            tensor, then = now[number], copies.get(id(self._tensors[int(number)]))
+            if tensor is None or then is None or tensor.shape != then.shape:
+                return True
+            if bool((then.isfinite().to(tensor.device) & ~tensor.isfinite()).any()):
+                return True
+        return False
+
+
+def is_large(tensor: Tensor | None) -> bool:
+    return tensor is not None and (tensor.layout is not torch.strided or tensor.nbytes > SMALL_BYTES)
+
+
+def _paired(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[tuple[list[Tensor], list[Tensor]]]:
+    alike: dict[tuple[torch.device, torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        aside = large_on_host and is_large(tensor)
+        buffers, copies = alike.setdefault((tensor.device, tensor.dtype, aside), ([], []))
+        buffers.append(tensor)
+        copies.append(torch.empty_like(tensor, device="cpu" if aside else None))
+    return [*alike.values()]
