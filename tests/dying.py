@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hasten.checkpoint import files
+from hasten.checkpoint import files, reading
 
 KILLED = 77
 OPERATIONS = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite")
@@ -93,15 +93,17 @@ def watched_reads(note: Noted) -> Iterator[None]:
 
 @contextmanager
 def _replaced(functions: dict[str, Callable[..., Any]], opened: Callable[..., Any]) -> Iterator[None]:
-    """Functions of os, and the open of checkpoint/files.py."""
+    """Functions of os, and the open of checkpoint/files.py and reading.py."""
     originals = {name: getattr(os, name) for name in functions}
     for name, function in functions.items():
         setattr(os, name, function)
-    files.__dict__["open"] = opened
+    for module in (files, reading):
+        module.__dict__["open"] = opened
     try:
         yield
     finally:
-        del files.__dict__["open"]
+        for module in (files, reading):
+            del module.__dict__["open"]
         for name, original in originals.items():
             setattr(os, name, original)
 

@@ -9,7 +9,7 @@ import torch
 
 from hasten.checkpoint.state import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Loaded, Store
-from hasten.errors import StorageFailed
+from hasten.errors import Damaged
 
 
 def states(step: int) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def filled(folder: Path, *steps: int) -> Store:
 def step_found(store: Store, damaged: list[Checkpoint] | None = None) -> int | None:
     """The step that a run would go on from, its content checked. Where `damaged` is None, none may be there."""
 
-    def tell(checkpoint: Checkpoint, error: StorageFailed) -> None:
+    def tell(checkpoint: Checkpoint, error: Damaged) -> None:
         assert damaged is not None, f"{checkpoint.path.name}: {error}"
         damaged.append(checkpoint)
 

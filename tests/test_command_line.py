@@ -144,7 +144,7 @@ def test_training_leaves_a_run_and_says_what_to_do_next(here: Path):
     assert last_line(shown) == "next      hasten profile jobs_of_tests.py:with_valid --plan plan.toml"
     run = here / "runs" / "with_valid-1"
     assert {path.name for path in run.iterdir()} == {
-        *("plan.toml", "environment.json", "metrics.jsonl", "model.safetensors", "checkpoints")
+        *("asked.json", "plan.toml", "environment.json", "metrics.jsonl", "model.safetensors", "checkpoints")
     }
     assert read_plan(run / "plan.toml").value_of("clipping") == 1.0
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -22,6 +22,7 @@ from complete_runs import checkpoints_of, complete_run, flip, sealed_again
 from hasten.checkpoint.listing import listed
 from hasten.checkpoint.store import Store
 from hasten.cli import app
+from hasten.training.run_names import ASKED
 from support import small_job
 
 TENSORS = "tensors.safetensors"
@@ -71,7 +72,10 @@ def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is
 def test_the_list_ends_with_the_command_that_resumes_the_run_by_the_name_of_its_job(here: Path):
     last = "next      hasten train {} --resume --run-dir runs/job-1"
     assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
-    for log in (None, "", "no JSON", '{"event": "started", "job": ""}', '{"event": "started", "job": "--help"}', "[1]"):
+    (here / ASKED).unlink()  # as an older hasten has left it: then the log tells
+    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
+    named = [f'{{"event": "started", "job": "{name}"}}' for name in ("", "--help", "my experiment", ":job")]
+    for log in (None, "", "no JSON", "[1]", *named):
         (here / "metrics.jsonl").unlink(missing_ok=True)
         if log is not None:
             (here / "metrics.jsonl").write_text(log)
@@ -173,6 +177,16 @@ def test_a_run_without_a_checkpoint_begins_anew_and_says_so(here: Path):
     assert code == 0
     assert "runs/job-1 has no checkpoint yet\n  resumes   at its beginning\n" in shown
     assert json.loads(ran("checkpoints runs/job-1 --json")[1])["resumes_from"] is None
+
+
+def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
+    for each in checkpoints_of(here):
+        flip(each.path / TENSORS)
+    _, shown, _ = ran("checkpoints runs/job-1")
+    assert "resumes   nowhere, as none of them is whole; it can only begin anew\n" in shown
+    anew = "hasten train jobs_of_tests.py:job --save-every 2 --keep-last 3"
+    assert shown.splitlines()[-1].strip() == f"next      {anew}"
+    assert json.loads(ran("checkpoints runs/job-1 --json")[1])["next"] == anew
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,10 @@ def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Pat
     assert add_losses(replace(proof, interrupt=KeyboardInterrupt()), tmp_path, tmp_path / "plan.toml") == ""
 
 
+def test_what_each_proof_is_for_is_told_to_its_end():
+    assert "..." not in CliRunner().invoke(app, ["prove", "--help"]).stdout.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("proof", ["loss", "resume"])
 def test_the_help_lists_every_exit_code_that_is_no_error(proof: str):
     shown = " ".join(ran_proof(proof, "--help")[1].split())
@@ -269,7 +273,7 @@ def test_a_run_that_does_not_go_on_exactly_has_the_code_of_harm_and_what_to_do(f
     assert code == HARMED
     number = r"-?\d\.\S+ \(-?0x1\.[0-9a-f]+p[+-]\d+\)"
     assert re.search(
-        rf"verdict +not exact after \d kills? in a process that had gone on from step \d+: at step \d+ loss is "
+        rf"verdict +not exact after \d kills?, in a process that had gone on from step \d+: at step \d+ loss is "
         rf"{number}, and should be {number}\. A second run that nobody disturbed is the same as the first",
         shown,
     )

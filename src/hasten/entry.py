@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hasten.checkpoint.run_lock import run_lock
 from hasten.checkpoint.temporary import remove_what_the_dead_left
 from hasten.data.keeping import Watcher
 from hasten.errors import Misconfigured
-from hasten.facts.events import Finished, Noticed, Preparing, Receiver
+from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
 from hasten.parallel.replicate import present_ranks
-from hasten.training.configuration import configuration_of
+from hasten.training.asked import Asked
 from hasten.training.given_weights import GivenWeights, begun_with
-from hasten.training.keeping import Keeping
+from hasten.training.kept_run import KeptRun, check_still_empty, finished
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
-from hasten.training.saver import Saver
-from hasten.training.stop_request import signals_as_requests
 
 
 def train(
@@ -57,10 +55,8 @@ def train(
     Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
     With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt.
     """
-    folder = RunFolder.create(Path(run_dir)) if run_dir is not None and present_ranks().leads else None
-    place = folder.path if folder is not None else None
-    with nullcontext() if place is None else run_lock(place), begun_with(weights, place) as given:
-        return _train(job, plan, folder, None, saving or Saving(), receivers, name, given)
+    asked = Asked(name=name, saving=saving or Saving())
+    return begin(job, plan, asked, weights=weights, run_dir=run_dir, receivers=receivers)
 
 
 def resume(
@@ -77,87 +73,109 @@ def resume(
     """Go on with a run from its newest checkpoint that is whole, as if it had never ended; from its beginning when it
     has none, or when nothing is in the folder yet. A run that is complete is completed again.
 
-    plan: None takes the one that the run began with.
+    plan, saving, name: None, or no name, takes those that the run began with.
     weights: to begin with, where it begins; None takes those that it began with before. They are not read otherwise.
     run_dir: its folder.
     allow_change: keys of the configuration that may differ from the run's own although that changes what is trained.
 
     Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
     """
+    check_alone()
+    before, told = RunFolder.reopen(Path(run_dir)).asked()
+    # Of what the command line replaced, what this job has too: there the run goes on as it does here.
+    changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
+    asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
+    return go_on(
+        job, plan, asked, weights=weights, run_dir=run_dir, allow_change=allow_change, receivers=receivers, told=told
+    )
+
+
+def begin(
+    job: Job,
+    plan: Plan | str | Path | None,
+    asked: Asked,
+    *,
+    weights: str | Path | None,
+    run_dir: str | Path | None,
+    receivers: Sequence[Receiver] | None,
+    way_on: str | None = None,
+) -> Result:
+    """Train as train does, and keep how it was asked for. way_on: the command that goes on with the run."""
+    wanted = _Wanted(job, plan, receivers, asked.name)
+    if run_dir is None or not present_ranks().leads:
+        with begun_with(weights, None) as given:
+            return _train(wanted, given, None)
+    folder = RunFolder.create(Path(run_dir))
+    with run_lock(folder.path) as lock:
+        check_still_empty(folder.path)
+        way_on = way_on or _way_on(folder)
+        kept = KeptRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
+        with begun_with(weights, folder.path) as given:
+            return _train(wanted, given, kept)
+
+
+def go_on(
+    job: Job,
+    plan: Plan | str | Path | None,
+    asked: Asked,
+    *,
+    weights: str | Path | None,
+    run_dir: str | Path,
+    allow_change: Sequence[str],
+    receivers: Sequence[Receiver] | None,
+    told: Sequence[str],
+    way_on: str | None = None,
+) -> Result:
+    """Go on as resume does, and keep how it was asked for now. told: what a person is to know of that. way_on: the
+    command that goes on with the run."""
+    check_alone()
+    folder = RunFolder.reopen(Path(run_dir))
+    with run_lock(folder.path) as lock:
+        folder.clean()
+        found = Recovered.of(folder.store, allow_change)
+        goes_on = found.loaded is not None
+        if goes_on and weights is not None:
+            told = (*told, f"{weights} was not read: the run goes on with weights of its own")
+        found = replace(found, told=(*found.told, *told))
+        wanted = _Wanted(job, folder.plan() if plan is None else plan, receivers, asked.name)
+        way_on = way_on or _way_on(folder)
+        kept = KeptRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
+        with nullcontext() if goes_on else begun_with(weights, folder.path) as given:
+            return _train(wanted, given, kept)
+
+
+def check_alone() -> None:
+    """Raises Misconfigured in one of several processes."""
     if present_ranks().many:
         raise Misconfigured(
             "a run of several processes cannot be resumed yet", where="WORLD_SIZE", fix="resume it in one process"
         )
-    folder = RunFolder.reopen(Path(run_dir))
-    with run_lock(folder.path):
-        folder.clean()
-        found = Recovered.of(folder.store, allow_change)
-        plan = folder.plan() if plan is None else plan
-        if found.loaded is None:
-            with begun_with(weights, folder.path) as given:
-                return _train(job, plan, folder, found, saving or Saving(), receivers, name, given)
-        if weights is not None:
-            told = f"{weights} was not read: the run goes on with weights of its own"
-            found = replace(found, told=(*found.told, told))
-        return _train(job, plan, folder, found, saving or Saving(), receivers, name, None)
 
 
-def _train(
-    job: Job,
-    plan: Plan | str | Path | None,
-    folder: RunFolder | None,
-    found: Recovered | None,
-    saving: Saving,
-    receivers: Sequence[Receiver] | None,
-    name: str,
-    given: GivenWeights | None,
-) -> Result:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to train and whom to tell, whether it begins or goes on; see train."""
+
+    job: Job
+    plan: Plan | str | Path | None
+    receivers: Sequence[Receiver] | None
+    name: str
+
+
+def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | None) -> Result:
+    """given: what the run begins with; None begins it as the model is made. kept: None writes no file."""
     remove_what_the_dead_left()
-    shown = _receivers(receivers)
-    try:
-        begun = job if given is None else given.within(job)
-        prepared = prepare(begun, plan, name=name, watcher=_watcher(shown, receivers))
-    except BaseException:
-        Several(shown).close()  # one may show a bar
-        raise
-    with prepared as run, ExitStack() as open_files:
-        outward = Several(shown)
-        open_files.callback(lambda: outward.close())
+    shown = _receivers(wanted.receivers)
+    job, watcher = wanted.job if given is None else given.within(wanted.job), _watcher(shown, wanted.receivers)
+    # Closed also when no run comes of it: one may show a bar.
+    with closing(Several(shown)) as outward, prepare(job, wanted.plan, name=wanted.name, watcher=watcher) as run:
         run.notices += given.notices if given is not None else []
-        if folder is None:
-            result, weights = train_run(run, outward), None
+        if kept is not None:
+            result = kept.train(run, outward)
         else:
-            origin = found.given_to(run) if found is not None else None
-            log = folder.metrics(origin.log_bytes if origin is not None else 0)
-            outward = Several([*shown, log])
-            folder.check_space(sum(each.nbytes for each in run.model.parameters()), saving)
-            folder.describe(run.built.plan, run.setup.machine)
-            keeping = None
-            if run.ranks.many:  # the others would not stand still with this one
-                run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
-            else:
-                stop = open_files.enter_context(signals_as_requests(saving.grace_seconds, _say))
-                saver = Saver(
-                    folder.store,
-                    saving,
-                    outward.log,
-                    before_write=log.force,
-                    shares_processor=run.device.type == "cpu",
-                    damaged=found.damaged if found is not None else (),
-                )
-                open_files.callback(saver.close)
-                keeping = Keeping(
-                    saver,
-                    origin=origin,
-                    stop=stop,
-                    configuration=configuration_of(run),
-                    log_bytes=log.bytes,
-                    tell=outward.log,
-                )
-            result = train_run(run, outward, keeping)
-            weights = folder.save_weights(result.weights)
-        outward.log(_finished(result, weights))
-    return replace(result, job=job)
+            result = train_run(run, outward)
+            outward.log(finished(result, None))
+    return replace(result, job=wanted.job)
 
 
 def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", watcher: Watcher | None = None) -> Run:
@@ -212,20 +230,11 @@ def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
     return [*given]
 
 
+def _way_on(folder: RunFolder) -> str:
+    return f"hasten.resume(job, run_dir={str(folder.path)!r})"
+
+
 def _say(text: str) -> None:
     from hasten.report.streams import write_line
 
     write_line(sys.stderr, text)
-
-
-def _finished(result: Result, weights: Path | None) -> Finished:
-    return Finished(
-        reason=result.reason,
-        steps=result.steps,
-        epochs=result.epochs,
-        seconds=result.seconds,
-        results=result.results,
-        kept_step=result.kept_step,
-        skipped_updates=result.skipped_updates,
-        weights=None if weights is None else str(weights),
-    )

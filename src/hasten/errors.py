@@ -12,6 +12,7 @@ HastenError                1   the base; never raised itself
 ├── NonFinite             13   a loss or gradient became NaN or infinite
 ├── Hang                  14   something stopped answering
 └── StorageFailed         15   a file could not be written or read
+    └── Damaged           15   a file was read, and is not what was written; or it is gone
 
 Codes of what is no error:
 
@@ -107,3 +108,7 @@ class Hang(HastenError):
 
 class StorageFailed(HastenError):
     exit_code = 15
+
+
+class Damaged(StorageFailed):
+    pass

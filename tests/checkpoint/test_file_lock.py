@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import signal
+from pathlib import Path
+
 import pytest
 
 import dying
@@ -38,19 +43,47 @@ def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_
         assert dying.ended(child)
 
 
+def test_a_lock_is_free_when_its_holder_was_killed_though_what_that_had_forked_lives_on(tmp_path):
+    with dying.listening() as (let_end, waits), dying.listening() as (tell, heard):
+
+        def hold() -> bool:
+            with locked(tmp_path / "lock", None):
+                tell(str(dying.started(lambda: waits() == "end")))
+                signal.pause()
+            return False
+
+        holder = dying.started(hold)
+        worker = int(heard())
+        os.kill(holder, signal.SIGKILL)
+        assert not dying.ended(holder, but=-signal.SIGKILL)
+        os.kill(worker, 0)  # it lives
+        with locked(tmp_path / "lock", None) as held:
+            let_end("end")
+            assert held
+
+
+def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
+    lock = locked(tmp_path / "lock", None)
+    assert lock.__enter__()
+    assert dying.ended(dying.started(lambda: lock.__exit__(None, None, None) is False))
+    with locked(tmp_path / "lock", None) as held:
+        assert not held
+    lock.__exit__(None, None, None)
+
+
 def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
     """Three processes: the first holds it, the second has opened its file, the third comes when that is gone."""
-    path, take = tmp_path / "lock", file_lock._taken
+    path, take = tmp_path / "lock", file_lock._take
     first = locked(path, None)
     assert first.__enter__()
 
     def take_when_it_is_gone(*given):
-        monkeypatch.setattr(file_lock, "_taken", take)
+        monkeypatch.setattr(file_lock, "_take", take)
         files.remove_file(path)
         first.__exit__(None, None, None)
         return take(*given)
 
-    monkeypatch.setattr(file_lock, "_taken", take_when_it_is_gone)
+    monkeypatch.setattr(file_lock, "_take", take_when_it_is_gone)
     with locked(path, None) as second, locked(path, None) as third:
         assert (second, third) == (True, False)
 
@@ -60,3 +93,62 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     with pytest.raises(StorageFailed, match="could not be opened"), locked(tmp_path / "lock", None):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+# What another user has left
+
+
+@pytest.fixture
+def not_mine(monkeypatch):
+    """Let what this user makes be another one's, which cannot be opened."""
+
+    def refuse(*given: object) -> int:
+        raise PermissionError(13, os.strerror(13))
+
+    def become_another() -> None:
+        mine = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+        monkeypatch.setattr(os, "open", refuse)
+
+    return become_another
+
+
+def refusal(path: Path) -> StorageFailed:
+    with pytest.raises(StorageFailed) as caught, locked(path, None):
+        raise AssertionError("it is held")
+    assert caught.value.where == str(path)
+    return caught.value
+
+
+def test_a_lock_that_another_user_left_is_told_as_theirs_with_what_to_do(tmp_path, not_mine):
+    path = tmp_path / "a lock"
+    path.touch()
+    not_mine()
+    error = refusal(path)
+    name = pwd.getpwuid(path.stat().st_uid).pw_name
+    assert error.what == f"is a lock of the user {name}, and nobody else may open it"
+    assert error.fix.startswith("if nothing of theirs runs there any more, remove it")
+    assert error.fix.endswith(f"rm '{path}'")
+
+
+def test_a_user_whose_name_is_not_known_here_is_told_by_number(tmp_path, not_mine, monkeypatch):
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    (tmp_path / "lock").touch()
+    not_mine()
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert f"the user with the number {(tmp_path / 'lock').stat().st_uid}" in refusal(tmp_path / "lock").what
+
+
+def test_a_folder_that_takes_no_lock_is_told_as_that(tmp_path, not_mine):
+    not_mine()
+    assert refusal(tmp_path / "lock").what == "could not be opened: Permission denied"
+
+
+def test_an_own_lock_that_cannot_be_opened_is_nobody_elses(tmp_path, not_mine, monkeypatch):
+    path = tmp_path / "lock"
+    path.touch()
+    not_mine()
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid)
+    assert refusal(path).what == "could not be opened: Permission denied"

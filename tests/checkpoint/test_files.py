@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,59 @@ def test_a_line_that_does_not_fit_is_taken_back_whole(tmp_path: Path):
     file.add_line(b"again")
     file.close()
     assert path.read_bytes() == b"kept\nagain\n"
+
+
+def test_half_a_line_that_cannot_be_taken_back_at_once_is_taken_back_before_the_next(tmp_path: Path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    file = files.open_for_append(path)
+    file.add_line(b"kept")
+    with monkeypatch.context() as failing:
+        failing.setattr(file, "_write", lambda data: (file._file.write(data[:3]), cannot())[1])
+        failing.setattr(file, "_file", Untruncatable(file._file))
+        for _ in range(2):
+            with pytest.raises(StorageFailed):
+                file.add_line(b"torn")
+    file.add_line(b"again")
+    file.close()
+    assert path.read_bytes() == b"kept\nagain\n"
+
+
+def cannot(*_: object) -> None:
+    raise OSError(errno.EIO, "the disk is gone")
+
+
+class Untruncatable:
+    truncate = cannot
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def test_a_log_is_never_written_by_a_link(tmp_path: Path):
+    (tmp_path / "theirs").write_bytes(b"precious\n")
+    (tmp_path / "metrics.jsonl").symlink_to(tmp_path / "theirs")
+    for work in (files.open_for_append, lambda path: files.cut_file(path, 3)):
+        with pytest.raises(StorageFailed) as caught:
+            work(tmp_path / "metrics.jsonl")
+        assert caught.value.where == str(tmp_path / "metrics.jsonl")
+    assert (tmp_path / "theirs").read_bytes() == b"precious\n"
+
+
+@pytest.mark.parametrize("length", [4, 8, 20])
+def test_a_log_that_is_cut_keeps_what_it_has_by_another_name(tmp_path: Path, length: int):
+    """As a copy of a folder that was made of hard links."""
+    path, copy = tmp_path / "metrics.jsonl", tmp_path / "copy"
+    path.write_bytes(b"one\ntwo\n")
+    os.link(path, copy)
+    assert files.cut_file(path, length) == max(length - 8, 0)
+    file = files.open_for_append(path)
+    file.add_line(b"new")
+    file.close()
+    assert copy.read_bytes() == b"one\ntwo\n"
+    assert path.read_bytes() == b"one\ntwo\n"[:length] + b"new\n"
 
 
 def test_a_line_outlives_the_process_that_wrote_it(tmp_path: Path):

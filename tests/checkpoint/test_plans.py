@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_into_is_told_by_the_name_of_the_plan(
     with pytest.raises(StorageFailed, match="Permission denied") as told:
         check_place(tmp_path / "plan.toml")
     assert told.value.where == str(tmp_path / "plan.toml")
-    assert "make the folder writable" in told.value.fix
+    assert "let this user read and write there" in told.value.fix
 
 
 @pytest.mark.parametrize("text", ["bad \udcff path", "\x1b[2J\x00\r\nend"])

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 import dying
-from hasten.checkpoint import run_lock as locks
-from hasten.checkpoint.run_lock import NAME, run_lock
+from hasten.checkpoint import file_lock
+from hasten.checkpoint.run_lock import NAME, RunLock, run_lock
 from hasten.errors import Misconfigured, StorageFailed
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -170,19 +170,77 @@ def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_p
 
 def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
     """The holder ends between the opening of its file and the locking of it."""
-    first, take = run_lock(tmp_path), locks._take
+    first, take = run_lock(tmp_path), file_lock._take
     first.__enter__()
 
     def take_when_it_is_gone(*given):
-        monkeypatch.setattr(locks, "_take", take)
+        monkeypatch.setattr(file_lock, "_take", take)
         first.__exit__(None, None, None)
         return take(*given)
 
-    monkeypatch.setattr(locks, "_take", take_when_it_is_gone)
+    monkeypatch.setattr(file_lock, "_take", take_when_it_is_gone)
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
         assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
     assert os.listdir(tmp_path) == []
+
+
+# A folder that is another one by now
+
+
+def check_lost(lock: RunLock, folder: Path) -> None:
+    with pytest.raises(StorageFailed, match="was moved or removed") as caught:
+        lock.check()
+    assert (caught.value.where, caught.value.exit_code) == (str(folder), 15)
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["with locks", "without locks"])
+def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path, monkeypatch, locks):
+    if not locks:
+        refuse_locks(monkeypatch, errno.ENOLCK)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with run_lock(folder) as lock:
+        lock.check()
+        folder.rename(tmp_path / "moved")
+        check_lost(lock, folder)
+        folder.mkdir()
+        check_lost(lock, folder)
+        (folder / NAME).write_text("the next one's")
+        check_lost(lock, folder)
+    assert (folder / NAME).read_text() == "the next one's"
+
+
+def test_a_lock_is_lost_when_a_link_leads_to_another_folder(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("a")
+    with run_lock(tmp_path / "link") as lock:
+        lock.check()
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("b")
+        check_lost(lock, tmp_path / "link")
+    assert os.listdir(tmp_path / "a") == []
+
+
+def test_a_lock_is_still_the_own_when_the_process_works_elsewhere_by_then(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with run_lock(Path("run")) as lock:
+        monkeypatch.chdir("/")
+        lock.check()
+
+
+def test_a_folder_that_cannot_be_looked_at_is_not_taken_for_the_own(tmp_path, monkeypatch):
+    def refuse(*given: object, **options: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with run_lock(tmp_path) as lock:
+        monkeypatch.setattr(os, "lstat", refuse)
+        with pytest.raises(StorageFailed, match="could not be looked at") as caught:
+            lock.check()
+        monkeypatch.undo()
+    assert caught.value.where == str(tmp_path / NAME)
 
 
 def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp_path):
@@ -239,12 +297,16 @@ def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_pa
 # Where the system has no locks, the file decides
 
 
-@pytest.fixture(params=[errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS], ids=errno.errorcode.__getitem__)
-def no_locks(request, monkeypatch):
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     def refuse(*given: object) -> None:
-        raise OSError(request.param, os.strerror(request.param))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS], ids=errno.errorcode.__getitem__)
+def no_locks(request, monkeypatch):
+    refuse_locks(monkeypatch, request.param)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -307,10 +369,7 @@ def test_without_locks_what_the_file_says_is_looked_at_before_it_is_believed(tmp
 
 
 def test_another_failure_of_locking_is_told(tmp_path, monkeypatch):
-    def refuse(*given: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    refuse_locks(monkeypatch, errno.EIO)
     with pytest.raises(StorageFailed, match="could not be locked") as caught, run_lock(tmp_path):
         pass
     assert caught.value.where == str(tmp_path / NAME)

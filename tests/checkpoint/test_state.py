@@ -9,7 +9,7 @@ import struct
 from collections import OrderedDict, defaultdict
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -251,9 +251,21 @@ class Colour(IntEnum):
     RED = 1
 
 
+class Pair(NamedTuple):
+    a: int
+    b: int
+
+
 def test_relatives_of_plain_types_come_back_as_these(folder):
-    state = [OrderedDict(a=1), defaultdict(int, b=2), Colour.RED, np.str_("x"), torch.Size([2, 3])]
-    assert same(through_files(state, folder), [{"a": 1}, {"b": 2}, 1, "x", (2, 3)])
+    state = [OrderedDict(a=1), defaultdict(int, b=2), np.str_("x"), torch.Size([2, 3])]
+    assert same(through_files(state, folder), [{"a": 1}, {"b": 2}, "x", (2, 3)])
+
+
+@pytest.mark.parametrize("value", [Colour.RED, Pair(1, 2)])
+def test_what_would_come_back_as_less_is_refused(value):
+    with pytest.raises(Misconfigured, match="would come back as less") as caught:
+        flattened({"kept": [value]})
+    assert caught.value.where == "kept/0"
 
 
 def test_the_states_of_torch_numpy_and_python_come_back(folder):

@@ -113,33 +113,47 @@ def test_cleaning_up_that_the_disk_refuses_is_told_and_can_be_tried_again(store,
     assert stores.names(store) == ["step-1", "step-2"]
 
 
-def test_what_cannot_be_read_is_told_and_the_checkpoint_before_it_is_taken(store):
-    """Every listing, opening and reading of the newest in turn."""
-    heard = list[StorageFailed]()
-
-    def work() -> None:
-        told = list[StorageFailed]()
-        loaded = store.newest(lambda checkpoint, error: told.append(error))
-        assert loaded is not None
-        assert stores.is_right(loaded)
-        assert loaded.checkpoint.step == 2 - len(told)
-        if told:
-            heard.append(told[0])
-            raise told[0]
-
-    for operation, error in refused_in_each(work, errno.EIO, watch=dying.watched_reads):
-        check_told(operation, error, errno.EIO, store.folder)
-        assert heard == [] if operation.name == "listdir" else heard.pop() is error
-        if operation.name != "listdir":
-            assert error.where == operation.path
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ESTALE], ids=errno.errorcode.__getitem__)
+@pytest.mark.fault("disk full, EIO")
+def test_a_checkpoint_that_cannot_be_read_is_told_and_no_older_one_is_taken_in_its_place(store, code):
+    """Every listing, opening and reading of the newest in turn: it may be whole."""
+    before = stores.files_below(store.folder)
+    for operation, error in refused_in_each(lambda: stores.step_found(store), code, watch=dying.watched_reads):
+        assert os.strerror(code) in error.what
+        assert error.where == str(store.folder if operation.name == "listdir" else store.folder / "step-2")
+        assert ("remove this checkpoint" in error.fix) is (operation.name != "listdir")
+        assert stores.files_below(store.folder) == before
+    assert stores.step_found(store) == 2
 
 
-def test_a_disk_from_which_nothing_can_be_read_gives_none_and_tells_each(store):
-    with dying.failing(range(2, sys.maxsize), errno.EIO, dying.watched_reads):  # the first one lists
-        told = []
-        assert store.newest(lambda checkpoint, error: told.append((checkpoint.step, error.where))) is None
-    assert [step for step, _ in told] == [2, 1]
-    assert all(where.endswith(f"step-{step}/manifest.json") for step, where in told)
+@pytest.mark.fault("corrupt or truncated checkpoint")
+@pytest.mark.parametrize("what", ["a folder", "a link to nothing", "a pipe", "nothing"])
+def test_where_a_file_should_be_and_is_none_the_checkpoint_before_it_is_taken(store, what):
+    path = store.folder / "step-2" / STATE
+    path.unlink()
+    if what == "a folder":
+        path.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a link to nothing":
+        path.symlink_to("nothing")
+    damaged = []
+    assert stores.step_found(store, damaged) == 1
+    assert [each.step for each in damaged] == [2]
+
+
+def test_what_a_newer_hasten_saved_is_not_passed_over(store, monkeypatch):
+    with monkeypatch.context() as later:
+        later.setattr(manifests, "SCHEMA", manifests.SCHEMA + 1)
+        store.save(stores.contents(3))
+    with pytest.raises(StorageFailed, match="written by a newer hasten") as caught:
+        stores.step_found(store)
+    assert caught.value.where == str(store.folder / "step-3")
+    content = (store.folder / "step-3" / manifests.NAME).read_bytes()
+    (store.folder / "step-3" / manifests.NAME).write_bytes(content.replace(b"a test", b"a rest"))
+    damaged = []
+    assert stores.step_found(store, damaged) == 2
+    assert [each.step for each in damaged] == [3]
 
 
 @pytest.mark.parametrize(

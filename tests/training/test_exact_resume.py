@@ -16,10 +16,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import hasten
-from hasten.checkpoint.state import flattened
-from hasten.checkpoint.store import Contents, Store
+from going_on import check_goes_on, losses, state_in_a_file
+from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
-from hasten.training.run import Run
 from support import small_job
 
 COUNT, BATCH = 22, 4  # six steps an epoch, of which the last is short; five with drop_last
@@ -61,22 +60,11 @@ def job_of(kind: str, shuffle: bool, workers: int, drop_last: bool) -> hasten.Jo
     )
 
 
-def rest(run: Run) -> list[str]:
-    """The loss of every microbatch that is left."""
-    return [run.step(batch).item().hex() for batch in run.batches()]
-
-
-def through_a_file(run: Run, store: Store) -> Any:
-    tree, tensors = flattened({"run": run.state_dict()})
-    contents = {"step": run.steps, "epoch": run.epoch, "reason": "", "best": False, "world_size": 1}
-    return store.save(Contents(trees=tree, tensors=tensors, **contents)).read().states["run"]
-
-
 def check_every_step(job: hasten.Job, plan: hasten.Plan | None, store: Store) -> None:
     """Cut behind every step: the state goes through a file into a new run, in a process whose generators stand
     elsewhere, and that run is trained to its end."""
     with hasten.prepare(job, plan) as whole:
-        wanted = rest(whole)
+        wanted = losses(whole)
         final = whole.weights()
         parts = len(wanted) / whole.steps
     states: list[tuple[int, Any]] = []
@@ -84,7 +72,7 @@ def check_every_step(job: hasten.Job, plan: hasten.Plan | None, store: Store) ->
         for done, batch in enumerate(cut.batches(), start=1):
             cut.step(batch)
             if cut.window_closed:
-                states.append((done, through_a_file(cut, store)))
+                states.append((done, state_in_a_file(cut, store)))
     assert len(states) == len(wanted) / parts == (10 if cut.loader.dropped_per_epoch else 12)
     for done, state in states:
         torch.manual_seed(done)
@@ -92,7 +80,7 @@ def check_every_step(job: hasten.Job, plan: hasten.Plan | None, store: Store) ->
         np.random.seed(done)
         with hasten.prepare(job, plan) as resumed:
             resumed.load_state_dict(state)
-            assert rest(resumed) == wanted[done:]
+            assert losses(resumed) == wanted[done:]
             assert all(torch.equal(final[name], tensor) for name, tensor in resumed.weights().items())
 
 
@@ -130,16 +118,16 @@ def test_a_run_goes_on_exactly_behind_every_step_however_it_reads(
 @pytest.mark.trap(38)
 def test_another_number_of_workers_goes_on_exactly(tmp_path):
     with hasten.prepare(job_of("map", True, 0, False)) as whole:
-        wanted = rest(whole)
+        wanted = losses(whole)
     with hasten.prepare(job_of("map", True, 2, False)) as cut:
         for batch in cut.batches():
             cut.step(batch)
             if cut.steps == 4:
                 break
-        state = through_a_file(cut, Store(tmp_path))
+        state = state_in_a_file(cut, Store(tmp_path))
     with hasten.prepare(job_of("map", True, 1, False)) as resumed:
         resumed.load_state_dict(state)
-        assert rest(resumed) == wanted[4:]
+        assert losses(resumed) == wanted[4:]
 
 
 class Noisy(nn.Module):
@@ -169,17 +157,7 @@ def test_generators_and_buffers_that_no_state_dict_holds_go_on_too(tmp_path):
         draws.seed(7)
         return small_job(model=Noisy, loss=loss)
 
-    with hasten.prepare(job()) as whole:
-        wanted = rest(whole)
-    with hasten.prepare(job()) as cut:
-        for batch in cut.batches():
-            cut.step(batch)
-            if cut.steps == 6:
-                break
-        state = through_a_file(cut, Store(tmp_path))
-    with hasten.prepare(job()) as resumed:
-        resumed.load_state_dict(state)
-        assert rest(resumed) == wanted[6:]
+    check_goes_on(job, tmp_path, after=6)
 
 
 @pytest.mark.trap(37)
@@ -214,8 +192,8 @@ def test_an_optimizers_state_keeps_its_own_types(tmp_path):
 
     job = small_job(optimizer=lambda params: Coarse(params, lr=0.1))
     with hasten.prepare(job) as run:
-        rest(run)
-        state = through_a_file(run, Store(tmp_path))
+        losses(run)
+        state = state_in_a_file(run, Store(tmp_path))
     with hasten.prepare(job) as resumed:
         resumed.load_state_dict(state)
         kept = next(iter(resumed.optimizers[0].state.values()))
@@ -230,18 +208,18 @@ def test_a_channels_last_state_comes_back_as_one(tmp_path):
     job = small_job(model=convolution, optimizer=lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9))
     plan = hasten.make_plan(channels_last=True)
     with hasten.prepare(job, plan) as whole:
-        wanted = rest(whole)
+        wanted = losses(whole)
     with hasten.prepare(job, plan) as cut:
         for batch in cut.batches():
             cut.step(batch)
             if cut.steps == 3:
                 break
         strides = [each["momentum_buffer"].stride() for each in cut.optimizers[0].state.values()]
-        state = through_a_file(cut, Store(tmp_path))
+        state = state_in_a_file(cut, Store(tmp_path))
     with hasten.prepare(job, plan) as resumed:
         resumed.load_state_dict(state)
         assert [each["momentum_buffer"].stride() for each in resumed.optimizers[0].state.values()] == strides
-        assert rest(resumed) == wanted[3:]
+        assert losses(resumed) == wanted[3:]
 
 
 class Counting(nn.Module):
@@ -265,15 +243,15 @@ class Counting(nn.Module):
 def test_what_a_module_keeps_beside_its_tensors_goes_on_too(tmp_path):
     job = small_job(model=Counting)
     with hasten.prepare(job) as whole:
-        wanted = rest(whole)
+        wanted = losses(whole)
     with hasten.prepare(job) as cut:
         for batch in cut.batches():
             cut.step(batch)
             if cut.steps == 4:
                 break
-        state = through_a_file(cut, Store(tmp_path))
+        state = state_in_a_file(cut, Store(tmp_path))
     with hasten.prepare(job) as resumed:
         resumed.load_state_dict(state)
-        assert rest(resumed) == wanted[4:]
+        assert losses(resumed) == wanted[4:]
     result = hasten.train(job, run_dir=tmp_path / "run", receivers=[])
     assert result.model().calls == 10

@@ -127,6 +127,76 @@ def test_a_tensor_of_several_names_needs_to_be_given_by_one(tmp_path: Path):
         put(written(tmp_path / "b.safetensors", {n: e for n, e in given.items() if "weight" not in n}), Tied())
 
 
+@pytest.mark.parametrize("change", [lambda each: each, torch.Tensor.double])
+def test_names_of_one_tensor_may_all_be_given_the_same(tmp_path: Path, change: Any):
+    model, given = Tied(), Tied().state_dict()
+    given["first.weight"][0, 0] = float("nan")
+    put(written(tmp_path / "a.safetensors", given | {"last.weight": change(given["first.weight"].clone())}), model)
+    assert torch.equal(model.last.weight[1:], given["first.weight"][1:])
+
+
+def test_two_tensors_for_names_of_one_are_refused(tmp_path: Path):
+    given, model = Tied().state_dict(), Tied()
+    given["last.weight"] = given["last.weight"] + 1
+    before = model.first.weight.clone()
+    with pytest.raises(Misconfigured, match=r"have one tensor in the model, .* different ones: first\.weight and last"):
+        put(written(tmp_path / "a.safetensors", given), model)
+    assert torch.equal(model.first.weight, before)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "number"),
+    [
+        (torch.float64, torch.float32, 1e300),
+        (torch.float32, torch.float16, 1e5),
+        (torch.int64, torch.float16, 10**6),
+        (torch.complex128, torch.complex64, 1e300),
+        (torch.float32, torch.float8_e5m2, 1e9),
+    ],
+)
+def test_numbers_that_would_become_infinite_are_refused_by_their_names(
+    tmp_path: Path, there: torch.dtype, here: torch.dtype, number: float
+):
+    model = nn.Module()
+    for name in ("a", "b"):
+        model.register_buffer(name, torch.zeros(2).to(here))
+    torch.save({"a": torch.tensor([0, number], dtype=there), "b": torch.tensor([0, 1], dtype=there)}, tmp_path / "a.pt")
+    kinds = rf"{there} as {here}".replace("torch.", "")
+    with pytest.raises(Misconfigured, match=rf"infinite in the model: a \({kinds}\)\n"):
+        put(tmp_path / "a.pt", model)
+    assert not model.get_buffer("a").to(torch.complex64).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.complex64, torch.float64])
+def test_numbers_that_another_type_can_hold_are_taken_as_it(tmp_path: Path, dtype: torch.dtype):
+    model = nn.Module()
+    model.register_buffer("a", torch.zeros(2).to(dtype))
+    put(written(tmp_path / "a.safetensors", {"a": torch.tensor([0.5, -2.0])}), model)
+    assert torch.equal(model.get_buffer("a").to(torch.complex64), torch.tensor([0.5, -2.0], dtype=torch.complex64))
+
+
+def test_numbers_that_are_infinite_in_the_file_stay_so(tmp_path: Path):
+    model, given = nn.Linear(6, 3), linear()
+    given["bias"] = torch.tensor([float("inf"), float("nan"), 1.0], dtype=torch.float64)
+    put(written(tmp_path / "a.safetensors", given), model)
+    assert torch.equal(model.bias.isfinite(), torch.tensor([False, False, True]))
+
+
+def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: Path):
+    path = written(tmp_path / "a.safetensors")
+    with pytest.raises(hasten.errors.JobError, match="have no sizes yet: bias, weight") as caught:
+        hasten.train(small_job(model=lambda: nn.LazyLinear(3)), weights=path, receivers=[])
+    assert caught.value.field == "model"
+    assert "run it once" in caught.value.fix
+
+    def model() -> nn.Module:
+        made = nn.LazyLinear(3)
+        made(torch.zeros(1, 6))
+        return made
+
+    assert same(hasten.train(small_job(model=model, **STILL), weights=path, receivers=[]).weights, linear())
+
+
 def test_a_module_may_know_older_names_of_its_own(tmp_path: Path):
     model, given = Renamed(6, 3), linear()
     put(written(tmp_path / "a.safetensors", {"kernel": given["weight"], "bias": given["bias"]}), model)
@@ -299,7 +369,7 @@ def test_weights_that_are_given_again_take_the_place_of_those_that_are_gone(tmp_
             Misconfigured,
             "are not those any more",
         ),
-        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "there is no such file"),
+        (lambda tmp: (tmp / "a.safetensors").unlink(), Misconfigured, "is gone, with which this run was begun"),
         (lambda tmp: (tmp / "run" / NAME).write_text("{"), StorageFailed, "does not say what the run began with"),
         (lambda tmp: (tmp / "run" / NAME).write_text("[" * 9999), StorageFailed, "does not say what the run began"),
         (lambda tmp: (tmp / "run" / NAME).write_text('{"path": 3}'), StorageFailed, "it names no file"),

@@ -15,10 +15,14 @@ from torch.nn import functional
 
 import hasten
 import killed_jobs
+import stores
+from hasten.checkpoint.files import GrowingFile
 from hasten.checkpoint.store import Checkpoint, Store
-from hasten.errors import Misconfigured
+from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Resumed
-from kept_runs import STEPS, check_same, every, job, resumed, saved_in, saves, trained
+from hasten.facts.job import EarlyStopping
+from kept_runs import STEPS, check_same, every, job, notices, resumed, saved_in, saves, trained
+from support import small_job
 
 
 @pytest.fixture
@@ -198,13 +202,15 @@ def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path):
     assert [each.verify().step for each in found] == [10, 9]
 
 
-def test_where_every_checkpoint_is_damaged_the_run_begins_anew_and_says_so(tmp_path, whole):
+@pytest.mark.fault("corrupt or truncated checkpoint")
+def test_where_every_checkpoint_is_damaged_nothing_is_begun_anew_over_them(tmp_path):
     trained(tmp_path / "run", saving=every(3))
     for each in Store(tmp_path / "run" / "checkpoints").found():
         damaged(each)
-    begun = next(event for event in resumed(tmp_path / "run") if isinstance(event, Resumed))
-    assert (begun.checkpoint, begun.step, len(begun.notices)) == (None, 0, 2)
-    check_same(tmp_path / "run", whole)
+    before = stores.files_below(tmp_path / "run")
+    with pytest.raises(StorageFailed, match=r"no checkpoint is whole: .*step-10 is damaged.*; nor are 1 older ones"):
+        resumed(tmp_path / "run")
+    assert stores.files_below(tmp_path / "run") == before
 
 
 @pytest.mark.fault("killed during save, rotation or resume")
@@ -279,3 +285,33 @@ def test_another_torch_is_told_to_be_able_to_differ(whole, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.9.9")
     begun = next(event for event in resumed(whole) if isinstance(event, Resumed))
     assert any("torch:" in notice and "last bits" in notice for notice in begun.notices)
+
+
+def test_a_step_whose_evaluation_is_the_best_is_saved_once_although_it_is_due_too(tmp_path):
+    stopping = EarlyStopping(patience=9)
+    made = job(valid=small_job().train, stop=stopping, evaluate_every=2)
+    events = trained(tmp_path / "run", made, saving=every(2, keep_every=2))
+    steps = [step for step, _ in saves(events)]
+    assert len(steps) == len({*steps})
+    assert not list((tmp_path / "run" / "checkpoints").glob("*.2"))
+
+
+@pytest.mark.fault("disk full, EIO")
+@pytest.mark.parametrize("refused", [range(5, 7), range(6, 10)])
+def test_lines_that_wait_for_a_full_disk_let_the_training_go_on(tmp_path, whole, monkeypatch, refused):
+    """No checkpoint can say then how long the log is."""
+    calls, add = [0], GrowingFile.add_line
+
+    def add_line(self: GrowingFile, line: bytes) -> None:
+        calls[0] += 1
+        if calls[0] in refused:
+            raise StorageFailed("No space left on device", where=str(tmp_path), fix="free space")
+        add(self, line)
+
+    monkeypatch.setattr(GrowingFile, "add_line", add_line)
+    events = trained(tmp_path / "run", saving=every(1))
+    assert any("could not be saved" in text for text in notices(events))
+    assert STEPS in [step for step, _ in saves(events)]
+    told = [each for each in killed_jobs.trace(tmp_path / "run") if each != "noticed"]
+    assert told == killed_jobs.trace(whole)
+    assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(whole)

@@ -156,6 +156,20 @@ def test_a_receiver_that_cannot_take_them_does_not_hide_why_the_run_failed():
     assert failure.value.__notes__ == ["log lines that waited for their loss are lost: OSError: the disk is full"]
 
 
+def test_a_receiver_that_raises_at_some_lines_takes_none_from_the_others():
+    class Picky(Collected):
+        def log(self, event):
+            super().log(event)
+            if isinstance(event, Trained) and event.step in (2, 4, 8):
+                raise OSError("the disk is full")
+
+    first, picky = Collected(), Picky()
+    with pytest.raises(OSError, match="the disk is full"):
+        train(small_job(log_every=2), make_plan(device_metrics=50), receivers=[first, picky])
+    lines = of_kind(first.events, Trained)
+    assert [line.step for line in lines] == [2, 4, 6, 8, 10] == [line.step for line in of_kind(picky.events, Trained)]
+
+
 def test_losses_whose_read_is_cut_short_are_not_forgotten(monkeypatch):
     read, cut_short = LossRecord._numbers, count(1)
 
@@ -295,6 +309,7 @@ def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):
     from safetensors.torch import load_file
 
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"plan.toml", "environment.json", "metrics.jsonl", "checkpoints", "model.safetensors"}
+    made = {"asked.json", "plan.toml", "environment.json", "metrics.jsonl", "checkpoints", "model.safetensors"}
+    assert names == made
     weights = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(result.weights[key], value) for key, value in weights.items())

@@ -162,6 +162,14 @@ def test_a_device_that_is_not_there_is_refused(device):
     assert refusal.value.field == "device"
 
 
+@pytest.mark.parametrize(("lazy", "named"), [(nn.LazyLinear(3), "1.weight"), (nn.LazyBatchNorm1d(), "1.weight")])
+def test_a_model_whose_sizes_are_not_known_yet_is_refused_and_told_to_run_forward_once(lazy, named):
+    job = small_job(model=lambda: nn.Sequential(nn.Linear(6, 3), lazy))
+    with pytest.raises(JobError, match=rf"Job\.model.*{named}") as raised:
+        hasten.prepare(job)
+    assert "run one forward in Job.model" in raised.value.fix
+
+
 def test_a_module_that_an_earlier_run_trained_is_refused():
     model = nn.Linear(6, 3)
     prepare(small_job(model=lambda: model)).close()

@@ -243,6 +243,12 @@ def until_it_warns(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError("it ended without a word")
 
 
+LEFT = (
+    "step 1 is saved in run/checkpoints/step-1; "
+    "go on with  hasten train jobs_of_signals.py:stuck --resume --run-dir run"
+)
+
+
 @pytest.mark.fault("SIGINT once / twice")
 def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
     process = begun(tmp_path, "stuck")
@@ -251,9 +257,10 @@ def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
     until_it_warns(process, "Ctrl-C once more ends without saving")
     select.select([], [], [], 2 * ONE_CTRL_C_SECONDS)  # as a person takes to press it again
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate()
+    _, error = process.communicate()
     assert process.returncode == INTERRUPTED
     assert newest(tmp_path / "run") == 1
+    assert error.splitlines()[-1] == f"ended by Ctrl-C; {LEFT}"
 
 
 @pytest.mark.fault("SIGTERM, preemption notice")
@@ -265,6 +272,29 @@ def test_a_process_that_hangs_goes_by_itself_before_its_time_of_grace_is_over(tm
     assert process.returncode == TERMINATED
     assert "ending without a new checkpoint" in error
     assert newest(tmp_path / "run") == 1
+    assert error.splitlines()[-1] == f"ended by SIGTERM; {LEFT}"
+
+
+@pytest.mark.fault("SIGTERM, preemption notice")
+def test_a_process_that_hangs_goes_in_time_also_where_nobody_can_hear_it(tmp_path):
+    process = begun(tmp_path, "stuck", "--grace", "1.5")
+    until_it_says(process, "it hangs")
+    assert process.stderr is not None
+    process.stderr.close()
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == TERMINATED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
+    """As Ctrl-C is by what a shell starts in the background."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        train(tmp_path / "run", job(at_call(7, sent(number))))
+    finally:
+        signal.signal(number, before)
+    assert newest(tmp_path / "run") == 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

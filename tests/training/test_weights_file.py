@@ -243,6 +243,26 @@ def test_a_file_that_cannot_be_read_is_a_failure_of_storage(tmp_path: Path, monk
             hasten.read_weights(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        (PermissionError(13, "Permission denied"), "make the file readable"),
+        (OSError(5, "Input/output error"), "check the disk"),
+        (OSError(36, "File name too long"), "check the path"),
+        (NotADirectoryError(20, "Not a directory"), "check the path"),
+        (ValueError("embedded null byte"), "check the path"),
+    ],
+)
+def test_what_is_advised_fits_the_reason(tmp_path: Path, monkeypatch, error: Exception, fix: str):
+    def refuse(path: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(StorageFailed, match="cannot be read") as caught:
+        hasten.read_weights(tmp_path / "a.pt")
+    assert caught.value.fix.startswith(fix)
+
+
 def test_weights_that_do_not_fit_into_memory_are_no_fault_of_the_file(tmp_path: Path, monkeypatch):
     def refuse(path: Any, **options: Any) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9999 bytes")

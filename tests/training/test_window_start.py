@@ -16,7 +16,10 @@ from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.training import moving_buffers
 from hasten.training.buffer_copies import SMALL_BYTES, Copies
+from hasten.training.generators import Generators
+from hasten.training.kept_buffers import Buffers
 from hasten.training.moving_buffers import Moving, checksum
+from hasten.training.reachable import reached
 from hasten.training.window_start import WindowStart
 from support import small_job
 
@@ -53,7 +56,10 @@ def anew(module: Any) -> None:
 
 
 def start_of(model: nn.Module, windows: int = 1, loss: Any = None) -> WindowStart:
-    run: Any = SimpleNamespace(model=model, job=SimpleNamespace(loss=loss), device=torch.device("cpu"))
+    device = torch.device("cpu")
+    found = reached(model, loss, device)
+    built = SimpleNamespace(generators=Generators(found.generators), buffers=Buffers(found.modules))
+    run: Any = SimpleNamespace(built=built, device=device)
     return WindowStart(run, windows)
 
 
@@ -72,6 +78,41 @@ def test_a_buffer_that_moves_is_put_back_however_it_moves_and_in_whichever_windo
     start.back(at)
     assert torch.equal(model.held, before)
     assert model.held is dict(model.named_buffers())["held"]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_buffer_that_a_window_registers_is_gone_when_it_is_put_back_and_is_kept_from_the_next_on(persistent):
+    def register(module: Any) -> None:
+        if step == 3:
+            module.register_buffer("late", torch.zeros(LARGE), persistent=persistent)
+        if step >= 3:
+            module.late.add_(1)
+
+    model = Holder(torch.zeros(2), register)
+    start = start_of(model)
+    for step in (1, 2, 3):
+        start.mark(step)
+        model()
+    start.back(3)
+    assert not hasattr(model, "late")
+    for step in (3, 4):
+        start.mark(step)
+        model()
+    start.back(4)
+    assert torch.equal(model.late, torch.ones(LARGE))
+    assert ("late" in model.state_dict()) is persistent
+
+
+@pytest.mark.parametrize("move", [in_place, anew])
+def test_a_buffer_of_the_loss_is_put_back_too(move):
+    held = Holder(torch.randn(3), move)
+    start = start_of(nn.Linear(1, 1), loss=lambda: held())
+    for step in (1, 2, 3, 4):
+        start.mark(step)
+        before = held.held.clone()
+        held()
+    start.back(4)
+    assert torch.equal(held.held, before)
 
 
 def test_torch_does_not_count_what_batch_norm_writes():
@@ -125,7 +166,7 @@ def test_a_large_buffer_that_stands_still_is_copied_in_two_windows_and_looked_at
     looked = []
     monkeypatch.setattr(moving_buffers, "checksum", lambda tensor: looked.append(count) or checksum(tensor))
     model = nn.ModuleList([Holder(torch.full((1024, 1024), -torch.inf), None), nn.BatchNorm1d(4)])
-    moving, copies = Moving(model), Copies()
+    moving, copies = Moving([*model.modules()]), Copies()
     copied = []
     for count in range(1, 101):  # noqa: B007  the lambda reads it
         moving.look()

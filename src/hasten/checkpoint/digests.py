@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.checkpoint.files import NewFile, read_from_disk, read_pieces
+from hasten.checkpoint.files import NewFile
+from hasten.checkpoint.reading import read_bytes, read_from_disk
 
 PIECE_BYTES = 1 << 20  # one that was just written is still in the processor's cache when it is hashed
 
@@ -63,14 +64,10 @@ def digest_of(path: Path, largest_bytes: float = math.inf, seen: Callable[[int],
 
 
 def read_digested(path: Path, largest_bytes: int) -> tuple[bytes, Digest]:
-    """The whole content and its digest, from one reading; of a larger file only the first part, whose digest is then
-    another. Raises StorageFailed when the file cannot be read."""
-    content = bytearray()
-    for piece in read_pieces(path, PIECE_BYTES):
-        content += piece
-        if len(content) > largest_bytes:
-            break
-    return bytes(content), Digest(len(content), hashlib.sha256(content).hexdigest())
+    """The whole content and its digest, from one reading; of a larger file only the first part, which is larger too,
+    and whose digest is another. Raises StorageFailed when the file cannot be read."""
+    content = read_bytes(path, largest_bytes + 1)
+    return content, Digest(len(content), hashlib.sha256(content).hexdigest())
 
 
 def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[memoryview]:

@@ -39,7 +39,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Give the file this content. When that fails, its old content is untouched and nothing is left beside it; only a
     folder that cannot be forced to the disk fails when the file has the new content already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    with _failing("could not be written", path):
+    with failing("could not be written", path):
         try:
             with open(temporary, "xb") as file:
                 file.write(data)
@@ -55,7 +55,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def make_folder(path: Path) -> None:
     """Make the folder and those above it, each forced to the disk; one that exists is left as it is."""
-    with _failing("the folder could not be made", path):
+    with failing("the folder could not be made", path):
         missing = [each for each in (path, *path.parents) if not each.is_dir()]
         if missing:
             path.mkdir(parents=True, exist_ok=True)
@@ -65,14 +65,14 @@ def make_folder(path: Path) -> None:
 
 def make_building_folder(path: Path) -> None:
     """Make a folder in which something is built before rename_folder gives it its name, and forces it to the disk."""
-    with _failing("the folder could not be made", path):
+    with failing("the folder could not be made", path):
         path.mkdir()
 
 
 def make_private_folder(path: Path) -> None:
     """Make the folder for its owner alone (mode 0700), and those above it; one that exists is left as it is."""
     make_folder(path.parent)
-    with _failing("the folder could not be made", path):
+    with failing("the folder could not be made", path):
         path.mkdir(mode=0o700, exist_ok=True)
 
 
@@ -101,16 +101,19 @@ def remove_empty_folder(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove the file. What is gone already is well."""
-    with _failing("could not be removed", path):
+    with failing("could not be removed", path):
         path.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
     """Write a small file into the folder and remove it, so that a full or read-only disk is found before the work."""
     probe = folder / f".probe.{secrets.token_hex(4)}.tmp"
-    write_atomically(probe, b"hasten\n")
-    with _failing("could not be removed", probe):
-        probe.unlink()
+    try:
+        write_atomically(probe, b"hasten\n")
+        remove_file(probe)
+    except StorageFailed as error:  # nobody has asked for that file
+        what = f"nothing can be written into it: {error.what}"
+        raise StorageFailed(what, where=str(folder), fix=error.fix) from error
 
 
 def open_for_append(path: Path) -> GrowingFile:
@@ -123,19 +126,25 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _failing("could not be opened", path):
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115  it stays open as long as the run
+        self._torn_at: int | None = None  # where a line begins that was written in part, and could not be taken back
+        with failing("could not be opened", path):
+            self._file = _opened_log(path)
             self._close_torn_line()
 
     def add_line(self, line: bytes) -> None:
         """Add a line, without its line end. When that fails, the file keeps the lines it had."""
-        with _failing("could not be written", self._path):
-            start = os.fstat(self._file.fileno()).st_size
+        with failing("could not be written", self._path):
+            if self._torn_at is not None:
+                self._file.truncate(self._torn_at)
+                self._torn_at = None
+            start = self.size()
             try:
                 self._write(line + b"\n")
             except OSError:
-                with suppress(OSError):  # what is left is closed when the file is opened again
+                self._torn_at = start
+                with suppress(OSError):  # it is tried again with the next line
                     self._file.truncate(start)
+                    self._torn_at = None
                 raise
 
     def size(self) -> int:
@@ -144,7 +153,7 @@ class GrowingFile:
 
     def force(self) -> None:
         """To the disk, as far as it was written; may be called from another thread."""
-        with _failing("could not be written", self._path):
+        with failing("could not be written", self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -166,49 +175,28 @@ class GrowingFile:
             left = left[self._file.write(left) or 0 :]
 
 
+def _opened_log(path: Path) -> FileIO:
+    file = open(path, "ab", buffering=0, opener=_never_by_a_link)  # noqa: SIM115  it stays open as long as the run
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return file
+
+
+def _never_by_a_link(path: str, flags: int) -> int:
+    """A link in a folder of somebody else's could lead to any file of this user's."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def cut_file(path: Path, length: int) -> int:
     """Take away what lies behind the first `length` bytes; how many of these are missing, 0 where all are there."""
-    with _failing("could not be cut", path), open(path, "ab", buffering=0) as file:
-        there = os.fstat(file.fileno()).st_size
-        if there > length:
-            file.truncate(length)
-            os.fsync(file.fileno())
-    return max(length - there, 0)
-
-
-def read_pieces(path: Path, piece_bytes: int = 1 << 24) -> Iterator[bytes]:
-    """The content of a file, in its order. Raises StorageFailed, also for a pipe or a device: these may have no end."""
-    with _failing("could not be read", path):
-        _check_regular(path)
-        with open(path, "rb", buffering=0) as file:
-            while piece := file.read(piece_bytes):
-                yield piece
-
-
-def read_from_disk(path: Path) -> Iterator[memoryview]:
-    """The same as the disk has it, past the system's cache where that is possible. A piece is good until the next."""
-    buffer = memoryview(mmap.mmap(-1, _BUFFER_BYTES))
-    with _failing("could not be read", path):
-        _check_regular(path)
-        with open(path, "rb", buffering=0) as file:
-            go_past_cache(file.fileno())
-            while size := _read_into(buffer, file):
-                yield buffer[:size]
-
-
-def _read_into(buffer: memoryview, file: FileIO) -> int:
-    try:
-        return file.readinto(buffer)
-    except OSError as error:
-        # Where a file ends within a block, what follows its end begins within one.
-        if error.errno != errno.EINVAL or not go_through_cache(file.fileno()):
-            raise
-        return file.readinto(buffer)
-
-
-def _check_regular(path: Path) -> None:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+    with failing("could not be cut", path), _opened_log(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_size > length or found.st_nlink > 1:
+            with open(path, "rb") as reader:
+                content = reader.read(length)
+            write_atomically(path, content)  # by another name, in a copy made of links, the old file keeps all of it
+    return max(length - found.st_size, 0)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -231,7 +219,7 @@ class NewFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _failing("could not be made", path):
+        with failing("could not be made", path):
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115  it stays open as long as the work
         self._buffer, self._filled = mmap.mmap(-1, _BUFFER_BYTES), 0  # it begins where a page does
         self._written_bytes = 0
@@ -256,7 +244,7 @@ class NewFile:
     def finish(self) -> None:
         """Force everything to the disk and close the file."""
         self._empty_buffer()
-        with _failing("could not be written", self._path):
+        with failing("could not be written", self._path):
             os.fsync(self._file.fileno())
             self._file.close()
 
@@ -266,7 +254,7 @@ class NewFile:
 
     def _empty_buffer(self) -> None:
         left, descriptor = memoryview(self._buffer)[: self._filled], self._file.fileno()
-        with _failing("could not be written", self._path):
+        with failing("could not be written", self._path):
             if len(left) % BLOCK_BYTES:
                 go_through_cache(descriptor)
             while left:
@@ -294,15 +282,40 @@ class NewFile:
 def rename_folder(source: Path, target: Path) -> None:
     """Give a finished folder its name, which nothing may have. Its files are forced to the disk already. When that
     fails, the folder has its old name."""
-    with _failing(f"could not be renamed to {target.name}", source):
+    with failing(f"could not be renamed to {target.name}", source):
         _force_folder(source)
-        os.rename(source, target)
+        _rename(source, target)
+
+
+def set_aside(source: Path, target: Path) -> None:
+    """Take its name from what is to be removed, so that half of it is never found under that name. When that fails, it
+    has its old name."""
+    with failing("could not be removed", source):
+        _rename(source, target)
+
+
+def _rename(source: Path, target: Path) -> None:
+    os.rename(source, target)
+    try:
+        _force_folder(target.parent)
+    except OSError:
+        with suppress(OSError):  # the first failure is the one to tell
+            os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
+        raise
+
+
+def name_new_file(file: Path, path: Path) -> None:
+    """Give a finished file one more name, which nothing may have; else a FileExistsError is the cause of the failure,
+    and all stays as it is."""
+    with failing("could not be written", path):
         try:
-            _force_folder(target.parent)
-        except OSError:
-            with suppress(OSError):  # the first failure is the one to tell
-                os.rename(target, source)  # a name that may be gone tomorrow must not be relied on today
-            raise
+            os.link(file, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            open(path, "xb").close()  # no links here: then the other name goes, and only this empty file is replaced
+            os.replace(file, path)
+        _force_folder(path.parent)
 
 
 def remove_folder(path: Path) -> None:
@@ -323,14 +336,14 @@ def remove_folder(path: Path) -> None:
 
 def open_lock_file(path: Path) -> int:
     """A descriptor of a file to lock, which is made if there is none; close it with os.close."""
-    with _failing("could not be opened", path):
+    with failing("could not be opened", path):
         # Mode 0600: whoever could open it could hold everybody up.
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def fill_lock_file(descriptor: int, path: Path, content: bytes) -> None:
     """Let the file say this, for who finds it locked; it is forced to no disk."""
-    with _failing("could not be written", path):
+    with failing("could not be written", path):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)
 
@@ -344,7 +357,7 @@ def lies_at(descriptor: int, path: Path) -> bool:
 
 
 @contextmanager
-def _failing(what: str, path: Path) -> Iterator[None]:
+def failing(what: str, path: Path) -> Iterator[None]:
     """Raise a failure of the system's inside as one of this path."""
     try:
         yield
@@ -362,8 +375,8 @@ _FIXES = {
     errno.ENOSPC: "free space on this disk, or choose a folder on another one",
     errno.EDQUOT: "free space in your quota, or choose a folder on another disk",
     errno.EFBIG: "raise the limit on the size of a file: ulimit -f unlimited",
-    errno.EACCES: "make the folder writable, or choose another one",
-    errno.EPERM: "make the folder writable, or choose another one",
+    errno.EACCES: "let this user read and write there, or choose another folder",
+    errno.EPERM: "let this user read and write there, or choose another folder",
     errno.EROFS: "this disk is read-only; choose a folder on another one",
     errno.ENOENT: "make the folder first",
     errno.ENOTDIR: "a part of this path is a file; choose another path",

@@ -11,11 +11,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from hasten.checkpoint.digests import Digest
-from hasten.errors import StorageFailed
+from hasten.errors import Damaged, StorageFailed
 
 NAME = "manifest.json"
 SCHEMA = 1
@@ -53,39 +54,56 @@ class Manifest:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """Raises StorageFailed for what from_json would refuse: nothing is saved that could not be read."""
+    """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
     content = _written(manifest)
     from_json(content)
     return content
 
 
 def from_json(content: bytes) -> Manifest:
-    """Raises StorageFailed, saying what is wrong, for anything that to_json never wrote."""
+    """Raises Damaged, saying what is wrong, for anything that to_json never wrote, but StorageFailed for what a later
+    hasten wrote."""
     if len(content) > LARGEST_BYTES:
-        raise StorageFailed(f"{NAME} is larger than {LARGEST_BYTES:,} bytes")
-    found = _checked(json_object(content, NAME))
+        raise Damaged(f"{NAME} is larger than {LARGEST_BYTES:,} bytes")
+    fields = json_object(content, NAME)
+    _check_not_newer(fields)
+    found = _checked(fields)
     # To write it again is the strictest way of reading: no second key of one name, no space, no other seal is left.
     if _written(found) != content:
-        raise StorageFailed(f"{NAME} was changed after it was written: its seal is broken")
+        raise Damaged(f"{NAME} was changed after it was written: its seal is broken")
     return found
 
 
 def json_object(content: bytes, name: str) -> dict[str, Any]:
-    """What a checkpoint's file of this name holds. Raises StorageFailed where that is no JSON, or no object."""
+    """What a checkpoint's file of this name holds. Raises Damaged where that is no JSON, or no object."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise StorageFailed(f"{name} is no JSON: {error}") from error
+        raise Damaged(f"{name} is no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise StorageFailed(f"{name} holds no object")
+        raise Damaged(f"{name} holds no object")
     return cast("dict[str, Any]", found)
 
 
 def _written(manifest: Manifest) -> bytes:
     files = {name: asdict(each) for name, each in manifest.files.items()}
     fields = {name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": SCHEMA}
-    seal = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(fields | {"seal": seal}, indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(fields | {"seal": _seal_of(fields)}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _seal_of(fields: Mapping[str, Any]) -> str:
+    """Of all others, in every schema: so that what a later hasten wrote is told from what was changed."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _check_not_newer(fields: Mapping[str, Any]) -> None:
+    schema = fields.get("schema")
+    if type(schema) is not int or schema <= SCHEMA:
+        return
+    with suppress(RecursionError):  # nested so deeply by nobody who saves
+        if fields.get("seal") == _seal_of({name: each for name, each in fields.items() if name != "seal"}):
+            what = f"{NAME} was written by a newer hasten: it has a schema of {schema}, and {SCHEMA} is known here"
+            raise StorageFailed(what, fix="go on with the hasten that saved it")
 
 
 def _checked(fields: dict[str, Any]) -> Manifest:
@@ -93,17 +111,17 @@ def _checked(fields: dict[str, Any]) -> Manifest:
     schema = fields.pop("schema", None)
     if type(schema) is not int or schema != SCHEMA:
         known = schema if isinstance(schema, int) else "another kind"
-        raise StorageFailed(f"{NAME} has a schema of {known}, and {SCHEMA} is known here")
+        raise Damaged(f"{NAME} has a schema of {known}, and {SCHEMA} is known here")
     odd = fields.keys() ^ {*_KINDS, "files", "seal"}
     if odd:
-        raise StorageFailed(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")
+        raise Damaged(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")
     del fields["seal"]
     for name, kind in _KINDS.items():
         if type(fields[name]) is not kind or (kind in (int, float) and not 0 <= fields[name] < math.inf):
-            raise StorageFailed(f"{NAME}: {name} makes no sense")
+            raise Damaged(f"{NAME}: {name} makes no sense")
     files = fields.pop("files")
     if not isinstance(files, dict):
-        raise StorageFailed(f"{NAME}: files is no object")
+        raise Damaged(f"{NAME}: files is no object")
     listed = cast("dict[str, Any]", files)
     return Manifest(**fields, files={name: _digest(name, each) for name, each in listed.items()})
 
@@ -111,10 +129,10 @@ def _checked(fields: dict[str, Any]) -> Manifest:
 def _digest(name: str, fields: Any) -> Digest:
     """Names are joined to a folder's path, so none may lead out of it."""
     if not _FILE_NAME.fullmatch(name):
-        raise StorageFailed(f"{NAME} lists a file with the name {name[:200]!r}")
+        raise Damaged(f"{NAME} lists a file with the name {name[:200]!r}")
     match fields:
         case {"bytes": int(size), "sha256": str(sha256)} if (
             len(fields) == 2 and type(size) is int and size >= 0 and _HEX.fullmatch(sha256)
         ):
             return Digest(size, sha256)
-    raise StorageFailed(f"{NAME}: the digest of {name} makes no sense")
+    raise Damaged(f"{NAME}: the digest of {name} makes no sense")

@@ -1,17 +1,14 @@
 """One process at a time trains into a run's folder.
 
-The lock is the system's own, on a file that says who holds it: process number, start time and host. The system frees it
-when the holder ends, however that happens, so a lock is never stale. What the holder forked would hold it on, and so
-closes it first of all. (A lock of fcntl's would not be held on, but lost as soon as anything in the holder has read the
-file, as one does who copies the folder.) Over a network file system without such locks, who holds it is judged by what
-the file says.
+The lock is the system's own, on a file that says who holds it: process number, start time and host. Over a network file
+system without such locks, who holds it is judged by what the file says.
 
-Source: flock(2); fcntl(2), "Advisory record locking".
+A folder can be moved or removed while a run trains into it, and the next run begin under its name. So the lock is worth
+no more than the file in its place: before a run writes there, it looks whether that is still its own.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
@@ -22,74 +19,57 @@ from typing import Any, cast
 
 import psutil
 
-from hasten.checkpoint.files import failure, fill_lock_file, lies_at, open_lock_file, remove_file
+from hasten.checkpoint.file_lock import Lock, taken
+from hasten.checkpoint.files import fill_lock_file, remove_file
 from hasten.errors import Misconfigured, StorageFailed
 
 NAME = ".lock"
-_OPEN: set[int] = set()  # descriptors of locks that this process holds, or is about to
 
 
-def _let_go() -> None:
-    """In a process that was forked: what its parent holds must not outlive it here."""
-    for descriptor in _OPEN:
-        os.close(descriptor)
-    _OPEN.clear()
+class RunLock:
+    """The lock of a run's folder, which is held."""
 
+    def __init__(self, lock: Lock, folder: Path) -> None:
+        self._lock, self._folder = lock, folder
+        self._path = folder.absolute() / NAME  # a link on the way may lead elsewhere later, as what is written would
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_let_go)
+    def check(self) -> None:
+        """Raises StorageFailed when the folder of this name is not the run's own any more. From any thread."""
+        if not self._lock.lies_at(self._path):
+            raise StorageFailed(
+                "the folder was moved or removed while this run trained into it, or its lock was; nothing more is "
+                "written there",
+                where=str(self._folder),
+                fix="if it was moved, go on with the run in its new place: --resume and --run-dir",
+            )
 
 
 @contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[RunLock]:
     """Hold the folder's lock.
 
     Raises Misconfigured, naming the holder, when another run has it; StorageFailed when there can be no lock file.
     """
     path = folder.resolve() / NAME
-    descriptor = _taken(path, folder)
+    lock = taken(path, without_locks=lambda lock: _free_by_its_word(lock, folder))
     try:
-        fill_lock_file(descriptor, path, json.dumps(_owner_here()).encode())
-        yield
+        if not lock.held:
+            raise _held_by(folder, _written(lock))
+        fill_lock_file(lock.descriptor, path, json.dumps(_owner_here()).encode())
+        yield RunLock(lock, folder)
     finally:
-        if descriptor in _OPEN:  # else this is a process that was forked meanwhile
+        if lock.held:  # else another run has it, or this is a process that was forked meanwhile
             with suppress(StorageFailed):  # what the file says matters only while the lock is held
-                remove_file(path)
-            _close(descriptor)  # which frees it
+                if lock.lies_at(path):
+                    remove_file(path)
+        lock.let_go()
 
 
-def _taken(path: Path, folder: Path) -> int:
-    while True:
-        descriptor = open_lock_file(path)
-        _OPEN.add(descriptor)
-        try:
-            _take(descriptor, folder)
-            if lies_at(descriptor, path):
-                return descriptor
-        except BaseException:
-            _close(descriptor)
-            raise
-        _close(descriptor)  # its holder has removed it meanwhile: a lock on it would be none
-
-
-def _close(descriptor: int) -> None:
-    _OPEN.discard(descriptor)
-    os.close(descriptor)
-
-
-def _take(descriptor: int, folder: Path) -> None:
-    import fcntl  # not on Windows
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = _written(descriptor)
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise _held_by(folder, owner) from None
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS):
-            raise failure("could not be locked", folder / NAME, error) from error
-        if owner and is_alive(owner):
-            raise _held_by(folder, owner, f"; when that has ended, remove {folder / NAME}") from None
+def _free_by_its_word(lock: Lock, folder: Path) -> bool:
+    owner = _written(lock)
+    if owner and is_alive(owner):
+        raise _held_by(folder, owner, f"; when that has ended, remove {folder / NAME}")
+    return True
 
 
 def is_alive(owner: dict[str, Any]) -> bool:
@@ -108,10 +88,10 @@ def _owner_here() -> dict[str, Any]:
     return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}
 
 
-def _written(descriptor: int) -> dict[str, Any]:
+def _written(lock: Lock) -> dict[str, Any]:
     """What the file says of its holder; it is read as untrusted text."""
     try:
-        found = json.loads(os.pread(descriptor, 1000, 0))
+        found = json.loads(os.pread(lock.descriptor, 1000, 0))
     except (OSError, ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -5,6 +5,7 @@ Only read() loads torch, so that the checkpoints of a run can be listed at once.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ from hasten.checkpoint.at_once import at_once
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
 from hasten.checkpoint.files import names_in
 from hasten.checkpoint.manifest import Manifest
-from hasten.errors import StorageFailed
+from hasten.errors import Damaged, StorageFailed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 STATE = "state.json"
 TENSORS = "tensors.safetensors"  # the first file of tensors, and mostly the only one
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)  # the last: a pipe, or a device
 _CHECKPOINT = re.compile(r"step-(\d{1,18})(?:\.(\d{1,9}))?")
 _HOLDS_TENSORS = re.compile(r"tensors(-[0-9]{1,6})?\.safetensors")
 
@@ -41,15 +43,16 @@ class Checkpoint:
     attempt: int = 1
 
     def manifest(self) -> Manifest:
-        """Raises StorageFailed when it is missing, damaged, or another checkpoint's."""
+        """Raises Damaged when it is missing, damaged, or another checkpoint's; StorageFailed when it cannot be read."""
         content, _ = _named(manifests.NAME, lambda: read_digested(self.path / manifests.NAME, manifests.LARGEST_BYTES))
         found = manifests.from_json(content)
         if found.step != self.step:
-            raise StorageFailed(f"{manifests.NAME} is that of step {found.step}")
+            raise Damaged(f"{manifests.NAME} is that of step {found.step}")
         return found
 
     def verify(self, threads: int = 1, seen: Callable[[int], None] = lambda size: None) -> Manifest:
-        """Read every byte. Raises StorageFailed when a file is missing, or is not what was written.
+        """Read every byte. Raises Damaged when a file is missing, or is not what was written; StorageFailed when one
+        cannot be read, which says nothing of what is in it.
 
         seen: is told the size of every piece that was read, by whichever thread.
         """
@@ -63,13 +66,13 @@ class Checkpoint:
         return found
 
     def read(self) -> Loaded:
-        """All of it, and verified: what is returned is what was written. Raises StorageFailed as verify does."""
+        """All of it, and verified: what is returned is what was written. Raises as verify does."""
         from hasten.checkpoint.state import rebuilt
         from hasten.checkpoint.tensors import tensors_in
 
         found = self.manifest()
         if STATE not in found.files:
-            raise StorageFailed(f"{manifests.NAME} lists no {STATE}")
+            raise Damaged(f"{manifests.NAME} lists no {STATE}")
 
         def content(name: str) -> bytes:
             expected = found.files[name]
@@ -89,6 +92,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
+    """A checkpoint that was found whole, and what is in it."""
+
     checkpoint: Checkpoint
     manifest: Manifest
     states: Mapping[str, Any]  # by name
@@ -107,16 +112,18 @@ def holds_tensors(name: str) -> bool:
 
 
 def _named(name: str, work: Callable[[], Made]) -> Made:
-    """What the work makes of a file; its failure with the file's name before it."""
+    """What the work makes of a file; its failure with the file's name before it. Raises Damaged where there is none."""
     try:
         return work()
     except StorageFailed as error:
-        raise StorageFailed(f"{name} {error.what}", where=error.where, fix=error.fix) from error
+        cause = error.__cause__
+        gone = isinstance(cause, OSError) and cause.errno in _NO_FILE
+        raise (Damaged if gone else StorageFailed)(f"{name} {error.what}", where=error.where, fix=error.fix) from error
 
 
 def _compare(name: str, expected: Digest, present: Digest) -> None:
     if present.bytes != expected.bytes:
         many = f"{present.bytes:,}" if present.bytes < expected.bytes else "more"
-        raise StorageFailed(f"{name} has {many} bytes, and {expected.bytes:,} were written")
+        raise Damaged(f"{name} has {many} bytes, and {expected.bytes:,} were written")
     if present.sha256 != expected.sha256:
-        raise StorageFailed(f"{name} was changed after it was written: its digest differs")
+        raise Damaged(f"{name} was changed after it was written: its digest differs")

@@ -1,8 +1,10 @@
 """A state, as a tree of plain values and tensors, and as two files can hold it: JSON and safetensors.
 
 A state is built of dictionaries, lists, tuples, numbers, strings, None, tensors and NumPy arrays, nested as one likes:
-what state_dict() of modules and optimizers gives. JSON has no tuple, no key that is a number, no infinity and no
-tensor, so each of these is written as an object that names it:
+what state_dict() of modules and optimizers gives. Other mappings and sequences of these kinds, such as an OrderedDict,
+come back as plain ones. An enumeration and a named tuple would come back as less than they are, and are refused. JSON
+has no tuple, no key that is a number, no infinity and no tensor, so each of these is written as an object that names
+it:
 
     {"tuple": [1, 2]}                       {"pairs": [[0, "a"]]}            a dictionary with other keys than strings
     {"float": "7ff0000000000000"}           an infinity or a NaN, by its bits: there are many of the latter
@@ -19,6 +21,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -26,7 +29,7 @@ import torch
 from torch import Tensor
 
 from hasten.checkpoint.tensors import RESERVED, TYPES
-from hasten.errors import Misconfigured, StorageFailed
+from hasten.errors import Damaged, Misconfigured
 
 _MARKS = frozenset({"tuple", "pairs", "float", "tensor", "array"})
 _DEEPEST = 100  # levels; a crafted file must not exhaust the stack
@@ -46,12 +49,12 @@ def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
 def rebuilt(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The state that `flattened` took apart; tensors stay on the CPU.
 
-    Raises StorageFailed for a tree that makes no sense.
+    Raises Damaged for a tree that makes no sense.
     """
     try:
         return _built(tree, tensors, 0)
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError, struct.error) as error:
-        raise StorageFailed(f"the state makes no sense: {type(error).__name__}: {error}") from error
+        raise Damaged(f"the state makes no sense: {type(error).__name__}: {error}") from error
 
 
 class _Flattening:
@@ -68,6 +71,8 @@ class _Flattening:
         if isinstance(value, int) and value.bit_length() > _LONGEST:
             what = f"is a whole number of {value.bit_length()} bits, and no checkpoint can hold more than {_LONGEST}"
             _refuse(what, place, "keep large numbers as strings")
+        if isinstance(value, Enum) or (isinstance(value, tuple) and hasattr(cast("object", value), "_fields")):
+            _refuse(f"is a {type(value).__qualname__}, which would come back as less", place, "keep its plain value")
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, Tensor):

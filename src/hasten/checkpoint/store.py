@@ -1,9 +1,9 @@
 """The checkpoints of one run: saved whole or not at all, believed only after every byte was looked at.
 
-    .step-120.tmp-1f3a/      files, each forced to the disk, then the manifest, then the folder
+    .step-120.tmp-1f3a07c2/  files, each forced to the disk, then the manifest, then the folder
     step-120/                the same, renamed; then the parent folder is forced to the disk
     step-120.2/              the same step, saved again by a run that had to go back: a name is never taken twice
-    .step-60.tmp-9b02/       an old one about to be removed, renamed first: half removed, it is nobody's checkpoint
+    .step-60.tmp-9b02e4d1/   an old one about to be removed, renamed first: half removed, it is nobody's checkpoint
 
 A kill, a full disk or a power cut at any instant leaves leftovers and whole checkpoints, nothing between. What no
 protocol prevents, a byte that changes on the disk later, is found by the digests before any of it is used; an older
@@ -27,11 +27,11 @@ from torch import Tensor
 
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest, write_digested
-from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder
+from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder, set_aside
 from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.saved import STATE, Checkpoint, Loaded, checkpoints_in
 from hasten.checkpoint.tensor_files import write_tensor_files
-from hasten.errors import StorageFailed
+from hasten.errors import Damaged, StorageFailed
 
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
 
@@ -84,19 +84,26 @@ class Store:
         """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
         return checkpoints_in(self.folder)
 
-    def newest(self, tell: Callable[[Checkpoint, StorageFailed], None]) -> Loaded | None:
-        """The newest checkpoint that is whole, read; None where none is. `tell` is called for each that is not."""
+    def newest(self, tell: Callable[[Checkpoint, Damaged], None]) -> Loaded | None:
+        """The newest checkpoint that is whole, read; None where none is. `tell` is called for each that is damaged.
+
+        Raises StorageFailed for one that cannot be read, or not by this hasten: it may be whole, and to go on from an
+        older one would throw it away.
+        """
         for checkpoint in self.found():
             try:
                 return checkpoint.read()
-            except StorageFailed as error:
+            except Damaged as error:
                 tell(checkpoint, error)
+            except StorageFailed as error:
+                fix = f"{error.fix}; or remove this checkpoint, to go on from the one before"
+                raise StorageFailed(error.what, where=str(checkpoint.path), fix=fix) from error
         return None
 
     def remove(self, checkpoint: Checkpoint) -> None:
         """Raises StorageFailed; what is left then is no checkpoint any more, or still a whole one."""
         aside = self._leftover_name(checkpoint.step)
-        rename_folder(checkpoint.path, aside)
+        set_aside(checkpoint.path, aside)
         remove_folder(aside)
 
     def clean(self) -> None:

@@ -15,7 +15,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from hasten.checkpoint.file_lock import locked, opened_and_taken
+from hasten.checkpoint.file_lock import Lock, locked, taken
 from hasten.checkpoint.files import failure, names_in, remove_folder
 from hasten.errors import StorageFailed
 
@@ -23,7 +23,7 @@ _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
 _LOCK = ".lock"
 _SOCKET, _LONGEST_SOCKET = "/listener-________", 107  # bytes; unix(7)
 
-_mine: tuple[Path, int] | None = None  # and the descriptor that holds its lock
+_mine: tuple[Path, Lock] | None = None
 
 
 def process_folder() -> Path:
@@ -50,7 +50,7 @@ def keep_sockets_here() -> None:
         told["tempdir"] = str(folder)
 
 
-def _made() -> tuple[Path, int]:
+def _made() -> tuple[Path, Lock]:
     while True:
         try:
             folder = Path(tempfile.mkdtemp(prefix="hasten-"))
@@ -58,24 +58,24 @@ def _made() -> tuple[Path, int]:
             where = Path(tempfile.tempdir or os.curdir)
             raise failure("no temporary folder could be made", where, error) from error
         try:
-            descriptor, held = opened_and_taken(folder / _LOCK, None)
+            lock = taken(folder / _LOCK)
         except StorageFailed:
             if folder.exists():
                 raise
             continue  # as below
-        if held:
-            return folder, descriptor
-        os.close(descriptor)  # another process took it for what a dead one left, before it was locked
+        if lock.held:
+            return folder, lock
+        lock.let_go()  # another process took it for what a dead one left, before it was locked
 
 
 @atexit.register
 def _remove_mine() -> None:
     global _mine
     if _mine is not None:
-        (folder, descriptor), _mine = _mine, None
+        (folder, lock), _mine = _mine, None
         with suppress(StorageFailed):  # the next process tries it again
             _remove(folder)
-        os.close(descriptor)
+        lock.let_go()
 
 
 def remove_what_the_dead_left() -> None:
@@ -107,9 +107,7 @@ def _remove(folder: Path) -> None:
 def _is_anothers() -> None:
     """In a process that was forked: the folder, and its lock, go with the one that made it."""
     global _mine
-    if _mine is not None:
-        os.close(_mine[1])
-        _mine = None
+    _mine = None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hasten.checkpoint.digests import Digest, write_digested
-from hasten.errors import Misconfigured, StorageFailed
+from hasten.errors import Damaged, Misconfigured
 
 TYPES = {
     torch.float64: "F64",
@@ -74,11 +74,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def tensors_in(content: bytes) -> dict[str, Tensor]:
-    """The tensors of a file's whole content, on the CPU. Raises StorageFailed when it is no such file."""
+    """The tensors of a file's whole content, on the CPU. Raises Damaged when it is no such file."""
     try:
         return safetensors.torch.load(content)
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise StorageFailed(f"it is no safetensors file: {error}") from error
+        raise Damaged(f"it is no safetensors file: {error}") from error
 
 
 def _memory(tensor: Tensor) -> memoryview:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hasten.cli.begun_by import job_of
 from hasten.cli.going_on import resuming
 from hasten.cli.shared import app, ending_in_one_block, offer
+from hasten.errors import StorageFailed
 
 if TYPE_CHECKING:
     from hasten.checkpoint.listing import Listed
 
-_FIRST_BYTES = 1 << 16  # of a log, in which its first line is
 _EARLIEST = 1_735_689_600.0  # 2025, in seconds since 1970: hasten is no older
 _LONGEST_WORDS = 100
 
@@ -47,7 +48,7 @@ def checkpoints(
     finally:
         waiting.close()
     newest = next((each for each in found if each.damage is None), None)
-    following = resuming(job_of(run) or "JOB", run, None, {})
+    following = _next(run, found, newest)
     now = time.time()
     if as_json:
         typer.echo(json.dumps(_answer(run, found, newest, now, following)))
@@ -94,19 +95,6 @@ def export(
     offer(shlex.join(["hasten", "train", job_of(run) or "JOB", "--weights", str(output)]))
 
 
-def job_of(run: Path) -> str | None:
-    """The job that a run's log begins with; None where it does not tell a name that could stand in a command."""
-    try:
-        with open(run / "metrics.jsonl", "rb") as file:
-            first = file.read(_FIRST_BYTES).partition(b"\n")[0]
-        match json.loads(first):
-            case {"event": "started", "job": str(name)} if name and not name.startswith("-") and name.isprintable():
-                return name
-    except (OSError, ValueError, RecursionError):
-        return None
-    return None
-
-
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
     from hasten.report.terminal import show
     from hasten.report.text import printable
@@ -114,9 +102,30 @@ def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float,
     if found:
         typer.echo(printable(f"Checkpoints of {run}") + "\n")
         typer.echo("\n".join(f"  {line}" for line in _lines(found, newest, now)))
-    goes_on = f"at step {newest.step:,}, in {newest.path}" if newest is not None else "at its beginning"
+    if newest is not None:
+        goes_on = f"at step {newest.step:,}, in {newest.path}"
+    else:
+        goes_on = "nowhere, as none of them is whole; it can only begin anew" if found else "at its beginning"
     show("" if found else f"{run} has no checkpoint yet", [*_notes(found, now), ("resumes", goes_on)])
     offer(following)
+
+
+def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
+    """What goes on with the run, as it was asked for; or begins it anew, in another folder, where nothing can."""
+    job = job_of(run) or "JOB"
+    if newest is not None or not found:
+        return resuming(job, run)
+    return shlex.join(["hasten", "train", job, *_options(run)])
+
+
+def _options(run: Path) -> list[str]:
+    from hasten.training.asked import asked_in
+
+    try:
+        asked = asked_in(run)
+    except StorageFailed:
+        return []
+    return [] if asked is None else [word for pair in asked.options.items() for word in pair if word]
 
 
 def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
 PROGRAM = "hasten.cli.resumed_run:train"
-_DEFAULTS = {"kills": 10, "steps": 60, "seed": 0}
+KILLS, STEPS, SEED = 10, 60, 0  # where nobody says another
 _ADVICE = {
     "differs": "a run keeps what its checkpoint holds: let the model keep what it counts or remembers in buffers "
     "(register_buffer), let optimizers and schedules keep theirs in state_dict(), and draw from torch's, NumPy's or "
@@ -83,9 +83,10 @@ def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) ->
         shown.close()
 
 
-def command_of(job: str, plan: Path | None, **options: int) -> str:
+def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> str:
     planned = [] if plan is None else ["--plan", str(plan)]
-    given = [word for name, value in options.items() if value != _DEFAULTS[name] for word in (f"--{name}", str(value))]
+    options = {"--kills": (kills, KILLS), "--steps": (steps, STEPS), "--seed": (seed, SEED)}
+    given = [word for name, (value, usual) in options.items() if value != usual for word in (name, str(value))]
     return shlex.join(["hasten", "prove", "resume", job, *planned, *given])
 
 
@@ -135,7 +136,7 @@ def sentence(proof: ResumeProof) -> str:
             f"not deterministic: {difference}. But two runs that nobody disturbed are not the same either: "
             f"{proof.itself}. So nothing can be said of resuming"
         )
-    origin = f" in a process that had gone on from step {proof.went_on_at:,}" if proof.went_on_at else ""
+    origin = f", in a process that had gone on from step {proof.went_on_at:,}" if proof.went_on_at else ""
     made = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
     return f"not exact after {made}{origin}: {difference}. A second run that nobody disturbed is the same as the first"
 

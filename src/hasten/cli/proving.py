@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hasten.cli.proven_resume import KILLS, SEED, STEPS
 from hasten.cli.shared import JobName, PlanPath, app, command, ending_in_one_block, exit_code_of
 
 if TYPE_CHECKING:
@@ -93,14 +94,16 @@ def loss(
 def resume(
     job: JobName,
     plan: PlanPath = None,
-    kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = 10,
+    kills: Annotated[int, typer.Option(metavar="N", min=1, help="How often the run is killed.")] = KILLS,
     steps: Annotated[
         int, typer.Option(metavar="N", min=2, help="Only the first steps of the planned run, whose length stays.")
-    ] = 60,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the instants at which it is killed.")] = 0,
+    ] = STEPS,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the instants at which it is killed.")] = SEED,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Prove that a run that is killed at any instant goes on to the last bit. Exit code 0 says that it does.
+    """Prove that a run that is killed goes on to the last bit. Exit code 0 says that it does.
+
+    It is killed at any instant, and resumed, again and again.
 
     Other exit codes: 16, it does not; 17, nothing is proven, as the job differs from itself; 130, interrupted; 143,
     terminated; those of errors where a run fails.

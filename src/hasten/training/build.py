@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
@@ -34,6 +35,9 @@ from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
+from hasten.training.generators import Generators
+from hasten.training.kept_buffers import Buffers
+from hasten.training.reachable import reached
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -42,7 +46,8 @@ _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 class Built:
     """A Setup with the plan applied, the data it will read, and what identifies them.
 
-    plan: as it was obeyed, so that every choice says what it claims to preserve.
+    plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers: what a step draws
+        from and writes, beside parameters, as far as the model and the loss lead to it.
     """
 
     setup: Setup
@@ -50,6 +55,8 @@ class Built:
     train: Source
     valid: Source | None
     batch_size: int
+    generators: Generators
+    buffers: Buffers
     fingerprint: Fingerprint
     proven_on: ProvenOn
 
@@ -93,12 +100,19 @@ def build(
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
     draw.cache_clear()
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
+    found = reached(setup.model, job.loss, setup.device)
+    if not found.whole:
+        setup.notices.append(
+            "so much hangs on the model and the loss that not all was looked through for what a checkpoint has to hold"
+        )
     return Built(
         setup=setup,
         plan=with_claims(plan, claims),
         train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=setup.batch_size,
+        generators=Generators(found.generators),
+        buffers=Buffers(found.modules),
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
@@ -149,6 +163,13 @@ def _made_model(job: Job) -> nn.Module:
     model = job.model()
     if not isinstance(model, nn.Module):
         raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
+    lazy = next((name for name, each in (*model.named_parameters(), *model.named_buffers()) if is_lazy(each)), None)
+    if lazy is not None:
+        raise JobError(
+            "model",
+            f"returned a model whose {lazy} is not initialized, as its size shows in the first forward only",
+            "run one forward in Job.model before it returns the model, such as model(torch.zeros(1, 8))",
+        )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
     if model in _HANDED_OUT:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import safetensors.torch
 from torch import Tensor
 
-from hasten.checkpoint.files import check_writable, write_atomically
+from hasten.checkpoint.files import check_writable
 from hasten.checkpoint.listing import FOLDER, check_run
+from hasten.checkpoint.new_files import write_new
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import Misconfigured, StorageFailed
+from hasten.training.plain_weights import as_file
 from hasten.training.weights_file import PICKLED, SAFETENSORS
 
 _MOST_SHOWN = 8
@@ -37,16 +39,16 @@ def export_weights(run: Path, output: Path, step: int | None = None) -> Exported
     """Write the weights that the run would keep if it ended at a checkpoint, under the names of the job's own model.
 
     step: of the checkpoint; None takes the newest that is whole.
-    Raises Misconfigured for what is no run, a step that was not kept, another kind of file, and a file that is there;
+    Raises Misconfigured for what is no run, a step that was not kept, what names no new safetensors file;
     StorageFailed when no such checkpoint is whole, and when the file cannot be written.
     """
     _check_output(output)
     check_run(run)
     loaded, damaged = _newest(Store(run / FOLDER), step, run)
     weights = _plain(loaded)
-    content = safetensors.torch.save(weights, metadata={"format": "pt"})
-    _refuse_present(output)
-    write_atomically(output, content)
+    content = as_file(weights)
+    if not write_new(output, content):
+        raise _present(output)
     return Exported(
         step=loaded.manifest.step,
         checkpoint=loaded.checkpoint.path,
@@ -59,43 +61,57 @@ def export_weights(run: Path, output: Path, step: int | None = None) -> Exported
 
 def _check_output(output: Path) -> None:
     """Before anything is read: all of that can take long."""
+    if output.name in ("", os.pardir):
+        better = output / f"model{SAFETENSORS}"
+        raise Misconfigured("names no file", where=str(output), fix=f"write -o {better}")
     named, suffix = output.with_suffix(SAFETENSORS), output.suffix.lower()
     if suffix in PICKLED:
         what = f"a {suffix} file is a pickle, which can run code when it is opened; hasten writes none"
         raise Misconfigured(what, where=str(output), fix=f"write -o {named}; torch and others read it")
     if suffix != SAFETENSORS:
         raise Misconfigured("weights are written as safetensors only", where=str(output), fix=f"write -o {named}")
-    _refuse_present(output)
+    if os.path.lexists(output):
+        raise _present(output)
     check_writable(output.parent)
 
 
-def _refuse_present(output: Path) -> None:
-    if os.path.lexists(output):
-        fix = "choose another name, or move the file away: weights are never replaced"
-        raise Misconfigured("is there already", where=str(output), fix=fix)
+def _present(output: Path) -> Misconfigured:
+    fix = "choose another name, or move the file away: weights are never replaced"
+    return Misconfigured("is there already", where=str(output), fix=fix)
 
 
 def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[str, ...]]:
     """The newest checkpoint that is whole, and a sentence for each newer one that is not."""
     found = store.found()
     wanted = [each for each in found if step in (None, each.step)]
+    command = shlex.join(["hasten", "checkpoints", str(run)])
     if not wanted:
         steps = list(dict.fromkeys(f"{each.step:,}" for each in found))
-        listing = f"; there are those of step {', '.join(steps[:_MOST_SHOWN])}" if steps else ""
+        listing = f"; there are those of step {_first_few(steps, ', ')}" if steps else ""
         what = "no checkpoint was saved yet" if not found else f"no checkpoint of step {step:,} was kept{listing}"
-        raise Misconfigured(what, where=str(run), fix=f"see what there is: hasten checkpoints {run}")
+        raise Misconfigured(what, where=str(run), fix=f"see what there is: {command}")
     damaged = list[tuple[Checkpoint, str]]()
     for checkpoint in wanted:
         try:
-            return checkpoint.read(), tuple(f"{each} is damaged and not used: {what}" for each, what in told(damaged))
+            loaded = checkpoint.read()
+            return loaded, tuple(f"{name} is damaged and not used: {what}" for name, what in _still_there(damaged))
         except StorageFailed as error:
             damaged.append((checkpoint, error.what))
-    shown = "; ".join(f"{each}: {what}" for each, what in told(damaged)[:_MOST_SHOWN])
-    raise StorageFailed(f"no checkpoint that could be used is whole: {shown}", where=str(run), fix="hasten checkpoints")
+    shown = [f"{name}: {what}" for name, what in _still_there(damaged)]
+    if not shown:
+        what = "no checkpoint could be used: the run removed them while they were read"
+        raise StorageFailed(what, where=str(run), fix="run it again")
+    what = f"no checkpoint that could be used is whole: {_first_few(shown, '; ')}"
+    raise StorageFailed(what, where=str(run), fix=f"see what is wrong: {command}")
 
 
-def told(damaged: list[tuple[Checkpoint, str]]) -> list[tuple[str, str]]:
-    """Those that are there still: a run that goes on removes its old ones."""
+def _first_few(texts: Sequence[str], between: str) -> str:
+    more = f" and {len(texts) - _MOST_SHOWN:,} more" if len(texts) > _MOST_SHOWN else ""
+    return between.join(texts[:_MOST_SHOWN]) + more
+
+
+def _still_there(damaged: list[tuple[Checkpoint, str]]) -> list[tuple[str, str]]:
+    """The names of those that were not removed meanwhile, as a run that goes on does with old ones."""
     return [(each.path.name, what) for each, what in damaged if each.path.exists()]
 
 

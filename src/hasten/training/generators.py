@@ -1,64 +1,53 @@
 """Random generators of the job's own: what draws beside the three global ones.
 
 A model that draws from a torch.Generator, a numpy Generator or a random.Random which it holds is resumed exactly only
-if that generator is. Each is found where modules, the loss and what they close over keep it, and named by its place.
+if that generator is. Which there are is found once; a step asks for nothing but their states.
 """
 
 from __future__ import annotations
 
-import functools
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-_OWN = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+from hasten.training.reachable import Held
 
-
-def generator_states(model: nn.Module, loss: Any) -> dict[str, Any]:
-    """The state of each, by its place."""
-    return {place: _state(each) for place, each in _found(model, loss)}
+_MOST_SHOWN = 5
 
 
-def set_generator_states(states: Mapping[str, Any], model: nn.Module, loss: Any) -> None:
-    """Go on from what generator_states gave. A place that is not here any more is left out."""
-    for place, each in _found(model, loss):
-        if place in states:
-            _set_state(each, states[place])
+class Generators:
+    """held: where each lies, by places of which none is there twice."""
+
+    def __init__(self, held: Sequence[Held]) -> None:
+        self._held = held
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def states(self) -> dict[str, Any]:
+        """The state of each, by its place."""
+        return {each.place: _state(value) for each in self._held if (value := each.value) is not None}
+
+    def go_on_from(self, states: Mapping[str, Any]) -> None:
+        """Go on from what states() gave. A place that is not here any more is left out."""
+        for each in self._held:
+            if each.place in states and each.value is not None:
+                _set_state(each.value, states[each.place])
+
+    def told(self, states: Mapping[str, Any]) -> list[str]:
+        """A sentence for those that were saved and are not here, and for those that are here and were not saved."""
+        here = [each.place for each in self._held]
+        lost, new = [place for place in states if place not in here], [place for place in here if place not in states]
+        why = "so the run may differ from an uninterrupted one"
+        told = [f"{_listed(lost)} drew random numbers when the run was saved, and is not here, {why}"] if lost else []
+        return told + ([f"{_listed(new)} draws random numbers, and was not saved, {why}"] if new else [])
 
 
-def _found(model: nn.Module, loss: Any) -> Iterator[tuple[str, Any]]:
-    seen: set[int] = set()
-    holders = [(f"model.{name}" if name else "model", vars(module)) for name, module in model.named_modules()]
-    for place, held in [*holders, ("loss", _held_by(loss))]:
-        for name, value in held.items():
-            if isinstance(value, _OWN) and id(value) not in seen:
-                seen.add(id(value))
-                yield f"{place}.{name}", value
-
-
-def _held_by(function: Any) -> dict[str, Any]:
-    """What a function, a method, a partial or a callable object keeps."""
-    if isinstance(function, functools.partial):
-        given = {**{str(number): each for number, each in enumerate(function.args)}, **function.keywords}
-        return {**_held_by(function.func), **given}
-    function = getattr(function, "__wrapped__", function)
-    held = dict(getattr(getattr(function, "__self__", None), "__dict__", {}))
-    held.update(getattr(function, "__dict__", {}))
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-    if code is not None:
-        for name in code.co_names:
-            if name in function.__globals__:
-                held[name] = function.__globals__[name]
-        for name, cell in zip(code.co_freevars, cells or (), strict=True):
-            try:
-                held[name] = cell.cell_contents
-            except ValueError:  # it is not filled yet
-                continue
-    return held
+def _listed(places: Sequence[str]) -> str:
+    more = f" and {len(places) - _MOST_SHOWN} more" if len(places) > _MOST_SHOWN else ""
+    return ", ".join(ascii(place)[1:-1][:100] for place in places[:_MOST_SHOWN]) + more
 
 
 def _state(generator: Any) -> Any:

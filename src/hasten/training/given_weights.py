@@ -19,11 +19,12 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hasten.checkpoint import run_lock
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
 from hasten.checkpoint.files import names_in, remove_file, write_atomically
-from hasten.errors import Misconfigured, StorageFailed
+from hasten.errors import JobError, Misconfigured, StorageFailed
 from hasten.facts.job import Job
 from hasten.facts.sizes import byte_size
 from hasten.facts.texts import printable
@@ -40,11 +41,14 @@ def begun_with(path: str | Path | None, folder: Path | None) -> Iterator[GivenWe
     """What a run begins with: the weights in this file, or, where none is named, those that its folder says; else None.
 
     The folder says from now on which they are; where the run never comes so far that anything else is in it, no more.
-    Raises as GivenWeights does, and as remembered.
+    Raises Misconfigured for what can be no file of weights, and for a file that the folder names and that has changed;
+    StorageFailed where one cannot be read, or the folder cannot be written to.
     """
-    if path is None or folder is None:
-        named = GivenWeights(Path(path)) if path is not None else None
-        yield named if folder is None else GivenWeights.remembered(folder)
+    if folder is None:
+        yield GivenWeights(Path(path)) if path is not None else None
+        return
+    if path is None:
+        yield GivenWeights.remembered(folder)
         return
     given = GivenWeights(Path(path))
     given.remember(folder)
@@ -76,17 +80,17 @@ class GivenWeights:
         try:
             match json.loads(content):
                 case {"path": str(path), "bytes": int(size), "sha256": str(sha256)}:
-                    given, written = cls(Path(path)), Digest(size, sha256)
+                    written = Digest(size, sha256)
                 case _:
                     raise ValueError("it names no file")
         except (ValueError, RecursionError) as error:
             what = f"does not say what the run began with: {printable(str(error))}"
             raise StorageFailed(what, where=str(folder / NAME), fix="begin the run anew, in another folder") from error
-        if given.path.stat().st_size != written.bytes or digest_of(given.path) != written:
-            what = "are not those any more that this run was begun with, and it has no checkpoint"
-            fix = "give them again, with --weights"
-            raise Misconfigured(what, where=printable(path), fix=fix)
-        return given
+        if not Path(path).is_file():
+            raise _lost(path, "is gone, with which this run was begun")
+        if Path(path).stat().st_size != written.bytes or digest_of(Path(path)) != written:
+            raise _lost(path, "are not those any more that this run was begun with")
+        return cls(Path(path))
 
     def remember(self, folder: Path) -> None:
         """Raises StorageFailed."""
@@ -103,15 +107,22 @@ class GivenWeights:
         return model
 
 
+def _lost(path: str, how: str) -> Misconfigured:
+    what, fix = f"{how}, and it has no checkpoint", "give them again, with --weights"
+    return Misconfigured(what, where=printable(path), fix=fix)
+
+
 def put(path: Path, model: nn.Module) -> str:
     """Let the module have the weights of a file, each under its own name; what they were, in words.
 
-    Raises Misconfigured, naming the first few, for names that are missing or unknown and for other shapes, and what
-    read_weights does.
+    Raises Misconfigured, naming the first few, for names that are missing or unknown, for other shapes, for numbers
+    that the module's type cannot hold, and for two tensors where the module has one; JobError for a module that does
+    not know its sizes yet; and what read_weights does.
     """
     found = weights_in(path)
     kept: dict[str, object] = model.state_dict(keep_vars=True)
     own = {name: each for name, each in kept.items() if isinstance(each, Tensor)}
+    _refuse_lazy(own)
     others = kept.keys() - own.keys()  # what else modules keep, by get_extra_state(), is in no file of weights
     given, prefixes = dict(found.tensors), tuple[str, ...]()
     if not given.keys() <= own.keys():
@@ -122,8 +133,9 @@ def put(path: Path, model: nn.Module) -> str:
         if given[name].shape != own[name].shape or not torch.can_cast(given[name].dtype, own[name].dtype)
     }
     missing, unknown = own.keys() - given.keys(), given.keys() - own.keys()
-    if not unlike:  # a module may know older names of its own
-        missing, unknown = _loaded(given, model, path)
+    if not unlike:
+        _refuse_loss(given, own, path)
+        missing, unknown = _loaded(given, model, path)  # a module may know older names of its own
     kinds = {"missing": _but_tied(missing - others, own), "unknown to the model": unknown, "of another form": unlike}
     told = [
         f"{len(names):,} {'is' if len(names) == 1 else 'are'} {kind}: {some(names)}"
@@ -135,6 +147,53 @@ def put(path: Path, model: nn.Module) -> str:
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT)
     left = [f"{some(others)} as the model made it"] if others else []
     return ", ".join([*_in_words(given, own, found.under, prefixes), *left])
+
+
+def _refuse_lazy(own: Mapping[str, Tensor]) -> None:
+    if lazy := [name for name, each in own.items() if is_lazy(each)]:
+        what = f"cannot have the weights of a file: some of its tensors have no sizes yet: {some(lazy)}"
+        raise JobError("model", what, "give its layers their sizes, or run it once in Job.model, on a batch of zeros")
+
+
+def _refuse_loss(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Raises Misconfigured where something of what is given would be lost without a word."""
+    both = sorted(given.keys() & own.keys())
+    infinite = [
+        f"{name} ({given[name].dtype} as {own[name].dtype})".replace("torch.", "")
+        for name in both
+        if _becomes_infinite(given[name], own[name].dtype)
+    ]
+    if infinite:
+        what = f"has numbers that would be infinite in the model: {some(infinite)}"
+        raise Misconfigured(what, where=printable(str(path)), fix="make the model of a wider type")
+    named = dict[int, str]()  # the first of the names that each tensor of the model has
+    unequal = [
+        f"{first} and {name}"
+        for name in both
+        if (first := named.setdefault(id(own[name]), name)) != name
+        and not _same_bits(given[first].to(own[name].dtype), given[name].to(own[name].dtype))
+    ]
+    if unequal:
+        what = f"these names have one tensor in the model, and in the file different ones: {some(unequal)}"
+        raise Misconfigured(what, where=printable(str(path)), fix="give only one of them, or the same for all")
+
+
+def _becomes_infinite(given: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a finite number is none in this type."""
+    if given.dtype == dtype or not (dtype.is_floating_point or dtype.is_complex):
+        return False
+    return bool((_finite(given) & ~_finite(given.to(dtype))).any())
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    """Where each number is finite; torch does not know it of every type of 8 bits."""
+    return torch.isfinite(tensor.float() if tensor.dtype.itemsize == 1 else tensor)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> bool:
+    """Of the same type and shape, and equal even where they are no numbers."""
+    first, second = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
+    return torch.equal(first, second)
 
 
 def _loaded(given: Mapping[str, Tensor], model: nn.Module, path: Path) -> tuple[set[str], set[str]]:

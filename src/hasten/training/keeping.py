@@ -69,18 +69,18 @@ class Keeping:
         if self._stop is not None and self._stop.number is not None:
             self._save_and_end(self._stop, run, trees)
         self._saver.poll()
-        if self._saver.due(run.steps):
-            self._saver.save(self._state("as planned", run, trees))
+        if self._saver.due(run.steps) and self._last != run.steps:  # else it was saved as the best one
+            self._save(self._saver.save, "as planned", run, trees)
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
         if self._is_best(run) and self._saver.worth_saving_best():
-            self._saver.save(self._state("the best evaluation so far", run, trees))
+            self._save(self._saver.save, "the best evaluation so far", run, trees)
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed at the third failure in a row."""
         self._saver.settle()
         if self._last != run.steps or self._saver.last_failed:
-            self._saver.save_now(self._state("the end of the run", run, trees))
+            self._save(self._saver.save_now, "the end of the run", run, trees)
 
     def check_stop(self) -> None:
         """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end."""
@@ -107,7 +107,7 @@ class Keeping:
             if self._stop is not None and self._stop.number is not None:
                 self._save_and_end(self._stop, run, trees)
             if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
-                self._saver.save_now(self._state(f"before {type(error).__name__}", run, trees))
+                self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
         except Exception as second:  # of a disk, or of a device that answers nothing any more
             what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
             error.add_note(f"the last completed step could not be saved: {what}")
@@ -119,15 +119,19 @@ class Keeping:
             why = f"the last took {needed:.1f} s, and {max(left, 0):.1f} s are left of the time of grace"
             self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
         elif self._last != run.steps or self._saver.last_failed:
-            self._saver.save_now(self._state("asked to end", run, trees))
+            self._save(self._saver.save_now, "asked to end", run, trees)
         raise stop.interrupt()
 
-    def _state(self, reason: str, run: Run, trees: Trees) -> State:
-        found = trees()
-        found["log"]["bytes"] = self._log_bytes()
-        found["configuration"] = dict(self._configuration)
+    def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
+        found = trees()  # which sends the lines that wait for their loss
         self._last = run.steps
-        return State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found)
+        try:
+            found["log"]["bytes"] = self._log_bytes()
+        except StorageFailed as error:  # lines wait for the disk, which has no more room for a checkpoint either
+            self._saver.refused(run.steps, error)
+            return
+        found["configuration"] = dict(self._configuration)
+        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found))
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

@@ -20,7 +20,7 @@ from hasten.checkpoint.files import open_for_append
 from hasten.errors import StorageFailed, Unavailable
 from hasten.facts.events import Evaluated, Event, Preparing, Receiver, Resumed, Saved, Trained
 
-MOST_REFUSALS = 3  # in a row
+MOST_REFUSALS = 100  # in a row
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
 
 

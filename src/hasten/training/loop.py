@@ -20,6 +20,7 @@ from hasten.facts.job import Job
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.aftermath import check_weights
 from hasten.training.keeping import Keeping, Origin
+from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.recovered import of_known_form
@@ -50,6 +51,7 @@ class Result:
     def model(self) -> nn.Module:
         """The job's own model with the kept weights, on the host, in evaluation mode."""
         model = self.job.model()
+        make_buffers(model, self.weights)
         model.load_state_dict(dict(self.weights))
         return model.eval()
 
@@ -69,6 +71,7 @@ class _Loop:
         self._start = time.monotonic()
         self._spikes = Spikes()
         self._due: list[tuple[int, Trained]] = []  # log lines without their loss yet, and how many windows each covers
+        self._ready: list[tuple[list[WindowLoss], Trained]] = []  # lines with it, that are about to be sent
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
@@ -107,12 +110,16 @@ class _Loop:
     def _send_what_waits(self, error: BaseException) -> None:
         """The log lines that wait for their loss, before `error` ends the run; it stays the one that is told."""
         # Losses of many ranks are added up by all of them, and the others are elsewhere.
-        if not self._due or self._run.ranks.many:
+        if self._run.ranks.many:
             return
-        try:
-            self._send_lines()
-        except Exception as second:
-            error.add_note(f"log lines that waited for their loss are lost: {type(second).__name__}: {second}")
+        why = None
+        for _ in range(len(self._due) + len(self._ready)):  # a receiver that raises has got one of them
+            try:
+                self._send_lines()
+            except Exception as second:
+                why = second
+        if why is not None:
+            error.add_note(f"log lines that waited for their loss are lost: {type(why).__name__}: {why}")
 
     def _train_epochs(self) -> None:
         run = self._run
@@ -258,15 +265,17 @@ class _Loop:
         """Fetch the losses of all windows so far and send out the lines that waited for them; each with its windows."""
         windows = self._run.losses.drain(sum(covered for covered, _ in self._due))
         sent = list[tuple[list[WindowLoss], Trained]]()
-        due, self._due = self._due, []
-        for covered, line in due:
+        for covered, line in self._due:
             mine, windows = windows[:covered], windows[covered:]
-            loss = mean_loss(mine)
-            self._receiver.log(replace(line, loss=loss))
-            spike = self._spikes.observe(loss, line.step)
+            self._ready.append((mine, replace(line, loss=mean_loss(mine))))
+        self._due = []
+        while self._ready:
+            sent.append(self._ready.pop(0))
+            line = sent[-1][1]
+            spike = self._spikes.observe(line.loss, line.step)
+            self._receiver.log(line)
             if spike is not None:
                 self._receiver.log(Noticed(text=spike))
-            sent.append((mine, line))
         return sent
 
     def _check_finite(self, windows: list[WindowLoss], line: Trained) -> None:

@@ -12,6 +12,7 @@ window in which it began, or in which that was noticed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -23,11 +24,12 @@ TRIAL_WINDOWS = 2
 
 
 class Moving:
-    """places: of the buffers to copy; the same object, as long as they are the same."""
+    """modules: that hold buffers. places: of those to copy; the same object, as long as they are the same."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model, self._windows = model, 0
-        self.places: Sequence[Place] = places_of(model)
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._holders, self._windows = [module._buffers for module in modules], 0
+        self._sizes = [len(holder) for holder in self._holders]
+        self.places: Sequence[Place] = [Place(holder, name) for holder in self._holders for name in holder]
         self._still: list[tuple[Place, _Seen]] = []  # large ones; none of them while the trial lasts
 
     @property
@@ -37,6 +39,9 @@ class Moving:
     def look(self) -> None:
         """A window begins."""
         self._windows += 1
+        sizes = [len(holder) for holder in self._holders]
+        if sizes != self._sizes:
+            self._take_new(sizes)
         if self._windows == 1:
             self._still = [(place, seen(place.tensor)) for place in self.places if is_large(place.tensor)]
         elif self._windows == TRIAL_WINDOWS + 1:
@@ -45,6 +50,18 @@ class Moving:
             self._copy_what_moved(compare=True)
         elif self._windows > TRIAL_WINDOWS and self._still:
             self._copy_what_moved(compare=self._windows & (self._windows - 1) == 0)
+
+    def drop_new(self) -> None:
+        """Let there be no buffer that the window has registered: it begins without."""
+        for holder, size in zip(self._holders, self._sizes, strict=True):
+            while len(holder) > size:
+                holder.popitem()  # the latest
+
+    def _take_new(self, sizes: list[int]) -> None:
+        """A forward pass may register a buffer. One is copied from then on."""
+        for holder, before in zip(self._holders, self._sizes, strict=True):
+            self.places = [*self.places, *(Place(holder, name) for name in islice(holder, before, None))]
+        self._sizes = sizes
 
     def _copy_what_moved(self, compare: bool) -> None:
         """compare: look at what is in them, too."""
@@ -80,7 +97,3 @@ def checksum(tensor: Tensor) -> int:
         return 0
     content = tensor.detach().contiguous().view(-1).view(torch.uint8)
     return int((content.view(torch.int64) if content.numel() % 8 == 0 else content).sum(dtype=torch.int64))
-
-
-def places_of(model: nn.Module) -> list[Place]:
-    return [Place(module._buffers, name) for module in model.modules() for name in module._buffers]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
-from hasten.errors import StorageFailed
+from hasten.errors import Damaged, StorageFailed
 from hasten.training.configuration import changes, check_allowed, configuration_of
 from hasten.training.keeping import Origin
 from hasten.training.run import Run
@@ -19,7 +19,8 @@ from hasten.training.user_code import user_code_failed
 class Recovered:
     """The newest checkpoint that is whole, read before anything is built; None where there is none.
 
-    damaged: newer ones, that are not. told: a sentence for each.
+    damaged: those that are newer, and were found damaged. told: a sentence for each. allowed: changes of the
+        configuration that are asked for.
     """
 
     loaded: Loaded | None
@@ -29,15 +30,24 @@ class Recovered:
 
     @classmethod
     def of(cls, store: Store, allowed: Sequence[str]) -> Recovered:
-        """Removes what a killed process left behind. Raises StorageFailed when the folder cannot be read."""
+        """Removes what a killed process left behind.
+
+        Raises StorageFailed when the folder, or a checkpoint, cannot be read; and when there are checkpoints, and none
+        is whole: to begin anew would remove what may still be of use.
+        """
         store.clean()
         damaged, told = list[Checkpoint](), list[str]()
 
-        def tell(checkpoint: Checkpoint, error: StorageFailed) -> None:
+        def tell(checkpoint: Checkpoint, error: Damaged) -> None:
             damaged.append(checkpoint)
             told.append(f"{checkpoint.path} is damaged and not used: {error.what}")
 
         loaded = store.newest(tell)
+        if loaded is None and damaged:
+            others = f"; nor are {len(told) - 1} older ones" if len(told) > 1 else ""
+            what = f"no checkpoint is whole: {told[0]}{others}"
+            fix = "put a copy of one in its place; or begin anew in another folder, or move this one away"
+            raise Damaged(what, where=str(store.folder), fix=fix)
         return cls(loaded, tuple(damaged), tuple(told), tuple(allowed))
 
     def given_to(self, run: Run) -> Origin:

@@ -1,6 +1,6 @@
 """All that the next step of a run depends on, as one state; and a run that goes on from one.
 
-Weights, buffers that no state_dict holds, optimizers, the loss scale, the schedule, averages, early stopping, the
+Weights, buffers of the model and the loss, optimizers, the loss scale, the schedule, averages, early stopping, the
 position in the data, and every random generator. A state is taken between two optimizer steps and refers to the run's
 own tensors: copy it, or write it, before the next step.
 """
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
-from hasten.training.generators import generator_states, set_generator_states
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -27,7 +26,7 @@ def state_of(run: Run) -> dict[str, Any]:
     """Raises JobError for a scheduler that cannot give its state."""
     return {
         "model": run.model.state_dict(),
-        "stray_buffers": stray_buffers(run.model),
+        "buffers": run.built.buffers.state_dict(run.model),
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "step": run._step.state_dict(),
         "schedule": run.schedule.state_dict(),
@@ -39,7 +38,7 @@ def state_of(run: Run) -> dict[str, Any]:
         "microbatch_size": run.microbatch_size,
         "evaluation_batch_size": run.evaluation_batch_size,
         "random": random_state(run.device),
-        "generators": generator_states(run.model, run.job.loss),
+        "generators": run.built.generators.states(),
         "replaced": run.loader.ledger.state_dict(),
     }
 
@@ -47,10 +46,8 @@ def state_of(run: Run) -> dict[str, Any]:
 def load_state(run: Run, state: Mapping[str, Any]) -> None:
     """Raises Misconfigured when the state is that of another model or optimizer, JobError of another schedule."""
     try:
+        run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
         run.model.load_state_dict(state["model"])
-        strays = stray_buffers(run.model)
-        for name, saved in state["stray_buffers"].items():
-            strays[name].copy_(saved)
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             _load_optimizer(optimizer, saved)
     except (RuntimeError, ValueError, KeyError) as error:
@@ -69,17 +66,10 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
         run.read_in_microbatches_of(state["microbatch_size"])
     if run.evaluator is not None and state["evaluation_batch_size"] is not None:
         run.evaluator.batch_size = state["evaluation_batch_size"]
-    set_generator_states(state["generators"], run.model, run.job.loss)
+    run.built.generators.go_on_from(state["generators"])
+    run.notices += run.built.generators.told(state["generators"])
     set_random_state(state["random"], run.device)
     run.loader.ledger.load_state_dict(state["replaced"])
-
-
-def stray_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """The buffers that state_dict() leaves out, by name: persistent=False says that they can be made anew, and says
-    nothing of what a training step has written into them since."""
-    kept = model.state_dict(keep_vars=True)
-    held = {id(tensor) for tensor in kept.values()}
-    return {name: buffer for name, buffer in model.named_buffers() if id(buffer) not in held}
 
 
 def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:

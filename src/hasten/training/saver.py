@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,8 @@ from hasten.checkpoint.state import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
-from hasten.facts.saving import Saving, kept, seconds_between
+from hasten.facts.saving import Saving, seconds_between
+from hasten.training.room import Room
 from hasten.training.snapshot import Snapshots, on_host
 
 MOST_FAILURES = 3  # in a row
@@ -49,6 +51,7 @@ class Saver:
     """One for each run. tell: receives Saved and Noticed, in the thread that trains.
 
     before_write: called in the writing thread first of all: forces to the disk what a checkpoint refers to.
+    before_removal: called there before anything is removed: raises StorageFailed where the folder is not the run's own.
     shares_processor: whether the training computes on the processors that the thread works on.
     damaged: checkpoints that were found broken; they go when a whole one is on the disk.
     """
@@ -60,13 +63,15 @@ class Saver:
         tell: Callable[[Event], None],
         *,
         before_write: Callable[[], None],
+        before_removal: Callable[[], None] = lambda: None,
         shares_processor: bool,
         damaged: Sequence[Checkpoint] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.saving = store, saving
-        self._tell, self._before_write, self._shares = tell, before_write, shares_processor
-        self._damaged, self._clock = {*damaged}, clock
+        self._tell, self._before_write, self._before_removal = tell, before_write, before_removal
+        self._shares = shares_processor
+        self._room, self._clock = Room(store, saving, damaged), clock
         self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
         self._failures = 0
@@ -134,7 +139,7 @@ class Saver:
         try:
             written = future.result()
         except StorageFailed as error:
-            self._fail(state, error)
+            self._fail(state.step, error)
             return
         self._failures, self.last_failed = 0, False
         self.save_seconds = stall + written.seconds
@@ -157,15 +162,21 @@ class Saver:
         """Wait for the thread. What it could not write is not told any more."""
         self._thread.shutdown()
 
-    def _fail(self, state: State, error: StorageFailed) -> None:
+    def refused(self, step: int, error: StorageFailed) -> None:
+        """The checkpoint of this step cannot be saved, for a reason outside. Raises StorageFailed at the third failure
+        in a row."""
+        self._next = self._clock() + seconds_between(self.saving, self._cost_seconds)
+        self._fail(step, error)
+
+    def _fail(self, step: int, error: StorageFailed) -> None:
         self._failures, self.last_failed = self._failures + 1, True
         if self._failures >= MOST_FAILURES:
             what = f"{self._failures} checkpoints in a row could not be saved; the last: {error.what}"
             raise StorageFailed(what, where=error.where, fix=error.fix) from error
         self._tell(
             Noticed(
-                text=f"the checkpoint of step {state.step:,} could not be saved: {error.where}: {error.what}. Training "
-                f"goes on, and tries again with the next one; {error.fix}"
+                text=f"the checkpoint of step {step:,} could not be saved: {error.where}: {error.what}. Training goes "
+                f"on, and tries again with the next one; {error.fix}"
             )
         )
 
@@ -182,35 +193,24 @@ class Saver:
             tensors=tensors,
         )
         checkpoint = self.store.save(contents, threads)
-        manifest = checkpoint.verify(threads)
+        written_bytes = self._checked(checkpoint, threads)
+        self._before_removal()
         note = ""
         try:
-            self._make_room(checkpoint)
+            self._room.make(checkpoint)
         except StorageFailed as error:  # the new one is whole all the same
-            note = f"an older checkpoint could not be removed: {error.where}: {error.what}; {error.fix}"
-        return _Written(checkpoint, manifest.bytes, time.monotonic() - begun, note)
+            note = f"an older checkpoint stays: {error.where}: {error.what}; {error.fix}"
+        return _Written(checkpoint, written_bytes, time.monotonic() - begun, note)
 
-    def _make_room(self, newest: Checkpoint) -> None:
-        """Remove what need not stay, now that a newer one is known to be whole."""
-        found = self.store.found()
-        known = list[_Known]()
-        for each in found:
-            try:
-                if each not in self._damaged:
-                    known.append(_Known(each, each.manifest().best))
-            except StorageFailed:
-                self._damaged.add(each)
-        stay = {each.checkpoint for each in kept(known, self.saving)} | {newest}
-        for each in found:
-            if each not in stay:
-                self.store.remove(each)
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    checkpoint: Checkpoint
-    best: bool
-
-    @property
-    def step(self) -> int:
-        return self.checkpoint.step
+    def _checked(self, checkpoint: Checkpoint, threads: int) -> int:
+        """Its bytes, all read back. Raises StorageFailed when it is not on the disk as it was written; it goes then, so
+        that it is not counted among those that stay."""
+        try:
+            return checkpoint.verify(threads).bytes
+        except StorageFailed as error:
+            self._before_removal()
+            self._room.damaged.add(checkpoint)
+            with suppress(StorageFailed):  # it goes when there is a whole one
+                self.store.remove(checkpoint)
+            fix = error.fix or "check the disk, and the memory of this machine"
+            raise StorageFailed(f"read back, {error.what}", where=str(checkpoint.path), fix=fix) from error

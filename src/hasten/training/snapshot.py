@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import psutil
 import torch
 from torch import Tensor
+
+from hasten.facts.machine import free_memory
 
 _SPARE = 1.25  # of the copy's size, that must be free: what else the training needs is not known
 
@@ -35,7 +36,7 @@ class Snapshots:
 
     def _fits(self, tensors: Mapping[str, Tensor]) -> bool:
         new = sum(tensor.nbytes for name, tensor in tensors.items() if not self._has(name, tensor))
-        return new == 0 or new * _SPARE < psutil.virtual_memory().available
+        return new == 0 or new * _SPARE < free_memory()
 
     def _has(self, name: str, tensor: Tensor) -> bool:
         kept = self._buffers.get(name)

@@ -26,6 +26,7 @@ from hasten.errors import INTERRUPTED, TERMINATED, Terminated
 
 LEAVING_SECONDS = 1.0  # after the second Ctrl-C, for everything to be closed in good order
 MARGIN_SECONDS = 1.0  # before the time of grace ends
+LAST_WORDS_SECONDS = 0.5  # of these: a terminal or a disk that hangs must not keep the process
 ONE_CTRL_C_SECONDS = 0.2  # a terminal and a program in between may both send it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -56,7 +57,7 @@ class StopRequest:
     def ask(self, number: int) -> None:
         """Take in a signal, which may be asked for twice: by its handler, and by the thread that listens. SIGTERM is
         the more urgent one."""
-        if self.number is None or (self.number, number) == _SIGNALS:
+        if self.number is None or (self.number == signal.SIGINT and number == signal.SIGTERM):
             self.number, self._asked_at = number, time.monotonic()
 
     def count(self, number: int) -> None:
@@ -68,13 +69,18 @@ class StopRequest:
 
 
 @contextmanager
-def signals_as_requests(grace_seconds: float, say: Callable[[str], None]) -> Iterator[StopRequest | None]:
+def signals_as_requests(
+    grace_seconds: float, say: Callable[[str], None], left: Callable[[], str]
+) -> Iterator[StopRequest | None]:
     """Turn both signals into requests inside. None where they are not this process's to take: in a thread beside the
-    main one, and in one of several ranks."""
+    main one, and in one of several ranks.
+
+    left: what a run that is ended here leaves, and how to go on with it, in words; asked for from another thread.
+    """
     if threading.current_thread() is not threading.main_thread() or os.environ.get("WORLD_SIZE", "1") != "1":
         yield None
         return
-    request = StopRequest(grace_seconds)
+    request, say = StopRequest(grace_seconds), _to_whoever_listens(say)
     listening, ours = os.pipe()
     os.set_blocking(ours, False)
 
@@ -83,9 +89,11 @@ def signals_as_requests(grace_seconds: float, say: Callable[[str], None]) -> Ite
         if request.twice:  # else the thread that listens has told it, or will
             raise request.interrupt()
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    # What is ignored stays so: a shell lets what it starts in the background ignore Ctrl-C.
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heeded}
     woken_before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_listen, args=(listening, request, say), daemon=True)
+    thread = threading.Thread(target=_listen, args=(listening, request, say, left), daemon=True)
     _HANDLERS.add(handle)
     thread.start()
     try:
@@ -100,15 +108,25 @@ def signals_as_requests(grace_seconds: float, say: Callable[[str], None]) -> Ite
         os.close(listening)
 
 
-def _listen(listening: int, request: StopRequest, say: Callable[[str], None]) -> None:
+def _to_whoever_listens(say: Callable[[str], None]) -> Callable[[str], None]:
+    """A terminal that is closed must not keep the process from ending in time."""
+
+    def said(text: str) -> None:
+        with suppress(OSError, ValueError):
+            say(text)
+
+    return said
+
+
+def _listen(listening: int, request: StopRequest, say: Callable[[str], None], left: Callable[[], str]) -> None:
     """Until the pipe is closed: take in signals, and end the process when its time is over."""
     leaving_at, told = None, False
     while True:
         until = [leaving_at - time.monotonic()] if leaving_at is not None else []
-        left = request.seconds_left
-        until += [left] if left is not None else []
+        seconds_left = request.seconds_left
+        until += [seconds_left] if seconds_left is not None else []
         if until and min(until) <= 0:
-            _leave(request, say)
+            _leave(request, say, left)
         if not select.select([listening], [], [], min(until) if until else None)[0]:
             continue
         numbers = os.read(listening, 64)
@@ -129,9 +147,16 @@ def _listen(listening: int, request: StopRequest, say: Callable[[str], None]) ->
                 )  # its handler may have run by now
 
 
-def _leave(request: StopRequest, say: Callable[[str], None]) -> None:
+def _leave(request: StopRequest, say: Callable[[str], None], left: Callable[[], str]) -> None:
     """Without a word to the main thread, which does not answer. Nothing on the disk is harmed by that."""
-    say("the step did not end in time: ending without a new checkpoint")
+
+    def last_words() -> None:
+        say("the step did not end in time: ending without a new checkpoint")
+        say(f"ended by {'SIGTERM' if request.number == signal.SIGTERM else 'Ctrl-C'}; {left()}")
+
+    speaking = threading.Thread(target=last_words, daemon=True)
+    speaking.start()
+    speaking.join(LAST_WORDS_SECONDS)
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has ended by itself
             child.kill()

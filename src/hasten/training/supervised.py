@@ -47,6 +47,19 @@ Measure = Callable[[Any, Any, Any], tuple[Tensor, "Tensor | float"]]
 """(prediction, target, input) -> total and count."""
 
 
+class OnItsDevice:
+    """A loss that holds tensors, called with them where the prediction is.
+
+    on: (device) -> the loss as it is used there. What it counts in its buffers is in that one.
+    """
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        self.on = following(loss)
+
+    def __call__(self, prediction: Any, target: Any) -> Tensor:
+        return self.on(prediction.device)(prediction, target)
+
+
 def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, Any], Loss]:
     """(model, batch) -> Loss, where batch is (input, target) and the loss is of (model(input), target).
 
@@ -154,8 +167,7 @@ def _probability_rows(target: Tensor) -> int:
 def _mean_on_its_device(loss: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
     if not held_tensors(loss):
         return loss
-    loss_on = following(loss)
-    return lambda prediction, target: loss_on(prediction.device)(prediction, target)
+    return OnItsDevice(loss)
 
 
 def _mean_of_elements(

@@ -12,6 +12,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.lo
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -233,4 +234,9 @@ def _name(path: Path) -> str:
 
 def _unreadable(path: Path, error: Exception) -> StorageFailed:
     reason = getattr(error, "strerror", None) or str(error)
-    return StorageFailed(f"cannot be read: {printable(reason)}", where=_name(path), fix="make the file readable")
+    fix = "check the path of the weights"
+    if isinstance(error, PermissionError):
+        fix = "make the file readable"
+    elif getattr(error, "errno", None) in (errno.EIO, errno.ESTALE):
+        fix = "check the disk that it is on, then run it again"
+    return StorageFailed(f"cannot be read: {printable(reason)}", where=_name(path), fix=fix)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
 from hasten.training.buffer_copies import Copies
-from hasten.training.generators import generator_states, set_generator_states
 from hasten.training.moving_buffers import Moving
 
 if TYPE_CHECKING:
@@ -33,18 +32,17 @@ class WindowStart:
     """windows: how many are remembered. Where the device decides on a window, the next begins before its answer."""
 
     def __init__(self, run: Run, windows: int) -> None:
-        self._model, self._loss, self._device = run.model, run.job.loss, run.device
-        self._draws_itself = bool(generator_states(self._model, self._loss))
+        self._generators, self._device = run.built.generators, run.device
         self._marks = deque[_Mark](maxlen=windows)
-        self._moving = Moving(self._model)
+        self._moving = Moving(run.built.buffers.modules)
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
         full = len(self._marks) == self._marks.maxlen
         mark = self._marks.popleft() if full else _Mark()
         mark.step, mark.random = step, random_state(self._device)
-        if self._draws_itself:
-            mark.own = generator_states(self._model, self._loss)
+        if self._generators:
+            mark.own = self._generators.states()
         self._moving.look()
         mark.buffers.take(self._moving.places, large_on_host=self._moving.on_trial)
         self._marks.append(mark)
@@ -56,7 +54,8 @@ class WindowStart:
             return
         set_random_state(mark.random, self._device)
         if mark.own:
-            set_generator_states(mark.own, self._model, self._loss)
+            self._generators.go_on_from(mark.own)
+        self._moving.drop_new()
         mark.buffers.put_back()
 
     def heal(self, step: int) -> None:

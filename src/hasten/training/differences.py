@@ -1,0 +1,95 @@
+"""Two values of a configuration, and what differs between them in words.
+
+A mapping of settings is compared by the names that both have, so that a version of torch with one more is no change. A
+model is a list of modules, each with its name, its kind and its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+_CHOICE = {"value", "options", "preserves"}
+_DIGESTS = {"code": "other code, or other values in it", "shapes": "other names or sizes of tensors"}
+
+
+def differs(before: Any, now: Any) -> bool:
+    if _are_settings(before) and _are_settings(now):
+        return bool(_different_names(before, now))
+    if _are_modules(before) and _are_modules(now):
+        return bool(_different_modules(before, now))
+    return before != now
+
+
+def difference(before: Any, now: Any) -> str:
+    """From what to what; of settings and of modules only those that differ, the first ones."""
+    if _are_settings(before) and _are_settings(now):
+        names = _different_names(before, now)
+        return _first([f"{name} {_shown(before[name])} → {_shown(now[name])}" for name in names], shown=3)
+    if _are_modules(before) and _are_modules(now):
+        return _first([_between_modules(*pair) for pair in _different_modules(before, now)], shown=1)
+    for kind, told in _DIGESTS.items():
+        if _is_digest(before, kind) and _is_digest(now, kind):
+            return told
+    return f"{_shown(before)} → {_shown(now)}"
+
+
+def _are_settings(value: Any) -> bool:
+    return isinstance(value, Mapping) and "kind" not in value and not set(value) >= _CHOICE
+
+
+def _are_modules(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, list) and len(each) == 3 for each in value)
+
+
+def _is_digest(value: Any, kind: str) -> bool:
+    if isinstance(value, list):
+        return all(_is_digest(each, kind) for each in value)
+    return isinstance(value, str) and value.startswith(f"{kind} ")
+
+
+def _different_names(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name in before if name in now and before[name] != now[name]]
+
+
+def _different_modules(before: Sequence[Any], now: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """One that is there, and one that is not, where one has more of them."""
+    return [pair for pair in zip_longest(before, now) if None in pair or not _same_module(*pair)]
+
+
+def _same_module(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    return list(before[:2]) == list(now[:2]) and not _different_names(before[2], now[2])
+
+
+def _between_modules(before: Any, now: Any) -> str:
+    if before is None or now is None or before[:2] != now[:2]:
+        return f"{_module(before)} → {_module(now)}"
+    names = _different_names(before[2], now[2])
+    settings = ", ".join(f"{name} {_shown(before[2][name])} → {_shown(now[2][name])}" for name in names)
+    return f"{_module(before)} with {settings}"
+
+
+def _module(value: Any) -> str:
+    return "none" if value is None else f"{value[0]} {value[1]}".strip()
+
+
+def _first(told: Sequence[str], *, shown: int) -> str:
+    more = f", and {len(told) - shown} more" if len(told) > shown else ""
+    return ", ".join(told[:shown]) + more
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping) and set(value) >= _CHOICE:
+        options = "".join(f", {name}={_shown(each)}" for name, each in value["options"].items())
+        return f"{_shown(value['value'])}{options}"
+    if isinstance(value, Mapping):
+        named = ", ".join(f"{name}={_shown(each)}" for name, each in value.items() if name != "kind")
+        return f"{value['kind']}({named})" if "kind" in value else named
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    return str(value)

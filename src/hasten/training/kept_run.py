@@ -1,0 +1,149 @@
+"""A run that is kept in a folder: its plan, its log, its checkpoints while it trains, and its weights at the end.
+
+Whoever holds the folder's lock has it to itself. But a folder can be moved or removed, and then the next run begin
+under its name: so before anything is written there, it is looked whether the lock in its place is still the one held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hasten.checkpoint import run_lock
+from hasten.checkpoint.files import is_leftover, names_in
+from hasten.checkpoint.run_lock import RunLock
+from hasten.errors import Misconfigured
+from hasten.facts.events import Event, Finished, Receiver
+from hasten.facts.saving import Saving
+from hasten.training.asked import Asked
+from hasten.training.configuration import configuration_of, in_force
+from hasten.training.keeping import Keeping, Origin
+from hasten.training.last_saved import LastSaved, what_is_left
+from hasten.training.logs import JsonLines, Several
+from hasten.training.loop import Result, train_run
+from hasten.training.recovered import Recovered
+from hasten.training.run import Run
+from hasten.training.run_folder import RunFolder
+from hasten.training.saver import Saver
+from hasten.training.stop_request import signals_as_requests
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRun:
+    """
+    lock: of the folder, which is held.
+    found: in the folder, to go on from; None for a run that begins.
+    asked: how the run was asked for, which the folder remembers.
+    way_on: the command, or the call, that goes on with the run once it has ended.
+    say: tells a person at once that a signal was heeded.
+    """
+
+    folder: RunFolder
+    lock: RunLock
+    found: Recovered | None
+    asked: Asked
+    way_on: str
+    say: Callable[[str], None]
+
+    @property
+    def saving(self) -> Saving:
+        return self.asked.saving
+
+    def train(self, run: Run, shown: Receiver) -> Result:
+        """Train the run, or go on with it. shown: receives its events, and stays open.
+
+        Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
+        """
+        origin = self.found.given_to(run) if self.found is not None else None
+        self.lock.check()  # to build a run can take minutes
+        self.asked.write(self.folder.path)
+        lines, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
+        if origin is not None and lost is not None:
+            origin = replace(origin, notices=(*origin.notices, lost))
+        last = LastSaved()
+        with closing(_Log(self.lock, lines)) as log:
+            outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
+            self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
+            self.folder.describe(run.built.plan, run.setup.machine)
+            with self._keeping(run, origin, log, last, outward) as keeping:
+                result = train_run(run, outward, keeping)
+                self.lock.check()
+                weights = self.folder.save_weights(result.weights)
+                outward.log(finished(result, weights))
+        return result
+
+    @contextmanager
+    def _keeping(
+        self, run: Run, origin: Origin | None, log: _Log, last: LastSaved, outward: Receiver
+    ) -> Iterator[Keeping | None]:
+        if run.ranks.many:  # the others would not stand still with this one
+            run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
+            yield None
+            return
+        saver = Saver(
+            self.folder.store,
+            self.saving,
+            outward.log,
+            before_write=log.force,
+            before_removal=self.lock.check,
+            shares_processor=run.device.type == "cpu",
+            damaged=self.found.damaged if self.found is not None else (),
+        )
+
+        def left() -> str:
+            return what_is_left(last.told_of(self.folder.store.found), self.way_on)
+
+        now = configuration_of(run)
+        if origin is not None and origin.states is not None:
+            now = in_force(origin.states["configuration"], now)
+        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
+            yield Keeping(
+                saver,
+                origin=origin,
+                stop=stop,
+                configuration=now,
+                log_bytes=log.bytes,
+                tell=outward.log,
+            )
+
+
+class _Log:
+    """The log in a run's folder, as long as that is the run's own; StorageFailed from then on."""
+
+    def __init__(self, lock: RunLock, lines: JsonLines) -> None:
+        self._lock, self._lines = lock, lines
+        self.bytes = lines.bytes
+
+    def log(self, event: Event) -> None:
+        self._lock.check()
+        self._lines.log(event)
+
+    def force(self) -> None:
+        self._lock.check()
+        self._lines.force()
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def check_still_empty(folder: Path) -> None:
+    """Once its lock is held: another run may have trained into the folder between the look at it and the lock."""
+    if any(each != run_lock.NAME and not is_leftover(each) for each in names_in(folder)):
+        fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
+        raise Misconfigured("another run has begun in this folder meanwhile", where=str(folder), fix=fix)
+
+
+def finished(result: Result, weights: Path | None) -> Finished:
+    """weights: the file that has them; None where none was written."""
+    return Finished(
+        reason=result.reason,
+        steps=result.steps,
+        epochs=result.epochs,
+        seconds=result.seconds,
+        results=result.results,
+        kept_step=result.kept_step,
+        skipped_updates=result.skipped_updates,
+        weights=None if weights is None else str(weights),
+    )

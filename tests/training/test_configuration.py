@@ -1,0 +1,372 @@
+"""What a run refuses, and what it tells, when it is resumed with another job than it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import lr_scheduler
+
+import hasten
+from hasten.checkpoint.store import Store
+from hasten.errors import Misconfigured
+from hasten.facts.events import Event, Resumed, Trained
+from hasten.training.configuration import Kind, changes, configuration_of, in_force
+from kept_runs import every, job, resumed, trained
+
+
+def sgd(**settings: Any) -> Callable[[Any], torch.optim.Optimizer]:
+    return lambda params: torch.optim.SGD(params, **{"lr": 0.1, "momentum": 0.9, **settings})
+
+
+def cosine(**settings: Any) -> Callable[..., Any]:
+    return lambda optimizer, total_steps: lr_scheduler.CosineAnnealingLR(optimizer, total_steps, **settings)
+
+
+def one_cycle(highest: float) -> Callable[..., Any]:
+    return lambda optimizer, total_steps: lr_scheduler.OneCycleLR(optimizer, highest, total_steps=total_steps)
+
+
+def warmed_up(optimizer: torch.optim.Optimizer, total_steps: int) -> lr_scheduler.LinearLR:
+    return lr_scheduler.LinearLR(optimizer, 0.5, total_iters=total_steps)
+
+
+def plateau(**settings: Any) -> hasten.Schedule:
+    return hasten.Schedule(lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, **settings), unit="evaluation")
+
+
+def dropping(share: float) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(6, 8), nn.Dropout(share), nn.Linear(8, 3))
+
+
+class Attending(nn.Module):
+    """Keeps a rate as nanoGPT does: as a number of its own."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share, self.head = share, nn.Linear(6, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(functional.dropout(rows, self.share, self.training))
+
+
+def half_trained(folder: Path, **fields: Any) -> None:
+    """A run that was interrupted in its middle, so that what it is resumed with can have an effect."""
+
+    class Interrupted:
+        def log(self, event: Event) -> None:
+            if isinstance(event, Trained) and event.step == 5:
+                raise KeyboardInterrupt
+
+        def close(self) -> None: ...
+
+    with pytest.raises(KeyboardInterrupt):
+        hasten.train(job(**fields), run_dir=folder, receivers=[Interrupted()], saving=every(2))
+
+
+def refusal(folder: Path, allow_change: tuple[str, ...] = (), **fields: Any) -> Misconfigured:
+    with pytest.raises(Misconfigured) as caught:
+        resumed(folder, job(**fields), allow_change=allow_change)
+    return caught.value
+
+
+def notices(events: list[Event]) -> str:
+    return "\n".join(next(event.notices for event in events if isinstance(event, Resumed)))
+
+
+def saved_configuration(folder: Path) -> dict[str, Any]:
+    return Store(folder / "checkpoints").found()[0].read().states["configuration"]
+
+
+# ---- settings of optimizer and schedule
+
+
+OF_STATE = [
+    ("optimizer.lr", "0.1 → 0.5", {"optimizer": sgd()}, {"optimizer": sgd(lr=0.5)}),
+    ("optimizer.weight_decay", "0 → 0.5", {"optimizer": sgd()}, {"optimizer": sgd(weight_decay=0.5)}),
+    ("optimizer.momentum", "0.9 → 0", {"optimizer": sgd()}, {"optimizer": sgd(momentum=0)}),
+    ("optimizer.lr", "0.1 → 0.5", *({"optimizer": sgd(lr=lr), "schedule": warmed_up} for lr in (0.1, 0.5))),
+    (
+        "schedule.settings",
+        "CosineAnnealingLR.eta_min 0.0 → 0.01",
+        *({"schedule": cosine(eta_min=m)} for m in (0.0, 0.01)),
+    ),
+    (
+        "schedule.settings",
+        "rates.max_lr 0.1 → 0.5",
+        *({"optimizer": sgd(), "schedule": one_cycle(highest)} for highest in (0.1, 0.5)),
+    ),
+    (
+        "schedule.settings",
+        "ReduceLROnPlateau.factor 0.1 → 0.5",
+        *({"valid": job().train, "schedule": plateau(factor=factor)} for factor in (0.1, 0.5)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "told", "before", "now"), OF_STATE)
+@pytest.mark.fault("changed configuration on resume")
+def test_a_setting_that_the_state_brings_back_is_refused_and_said_to_hold_as_saved(tmp_path, key, told, before, now):
+    half_trained(tmp_path / "run", **before)
+    refused = refusal(tmp_path / "run", **now)
+    assert key in refused.what
+    assert told in refused.what
+    assert f"--allow-change {key}" in refused.fix
+    assert f"the saved {key} will hold" in refused.fix
+    assert "--weights" in refused.fix
+
+
+def test_what_is_said_to_hold_does_hold(tmp_path):
+    half_trained(tmp_path / "run", optimizer=sgd())
+    events = resumed(tmp_path / "run", job(optimizer=sgd(lr=0.5)), allow_change=["optimizer.lr"])
+    assert "optimizer.lr: 0.1 → 0.5, as was allowed; but the saved one holds" in notices(events)
+    assert {event.learning_rate for event in events if isinstance(event, Trained)} == {0.1}
+
+
+def test_a_rate_of_one_group_is_told_beside_those_of_the_others(tmp_path):
+    def grouped(rate: float) -> Any:
+        return lambda params: torch.optim.SGD(
+            [*({"params": [each]} for each in params[:3]), {"params": params[3:], "lr": rate}], lr=0.1
+        )
+
+    half_trained(tmp_path / "run", optimizer=grouped(0.1))
+    assert "optimizer.lr: 0.1 → 0.1, 0.1, 0.1, 0.3" in refusal(tmp_path / "run", optimizer=grouped(0.3)).what
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": cosine()},
+        {"optimizer": sgd(), "schedule": one_cycle(0.3)},
+        {"valid": job().train, "schedule": plateau(patience=0, threshold=10.0), "evaluate_every": 2},
+        {"optimizer": lambda params: torch.optim.Adam(params, lr=torch.tensor(0.01))},
+        {"model": lambda: Attending(0.1), "loss": hasten.supervised(nn.CrossEntropyLoss(label_smoothing=0.1))},
+    ],
+)
+def test_one_job_is_the_same_however_often_it_is_resumed_while_its_rates_move(tmp_path, fields):
+    half_trained(tmp_path / "run", **fields)
+    before = saved_configuration(tmp_path / "run")
+    for _ in range(2):
+        events = resumed(tmp_path / "run", job(**fields), saving=every(3))
+        assert notices(events) == ""
+        assert saved_configuration(tmp_path / "run") == before
+
+
+def test_checkpoints_go_on_to_say_what_holds():
+    saved = {"optimizer.lr": 0.1, "epochs": 2, "schedule.settings": {"rates.max_lr": 0.1}}
+    plan = {"plan.learning_rate": {"value": 0.7, "options": {}, "preserves": "TRAINING"}}
+    now = {"optimizer.lr": 0.5, "epochs": 3, "schedule.settings": {"rates.max_lr": 0.5}, "optimizer.new": 1, **plan}
+    assert in_force(saved, now) == {**saved, "epochs": 3, "optimizer.new": 1}
+
+
+# ---- what the model and the loss are made of
+
+
+@pytest.mark.fault("changed configuration on resume")
+def test_another_rate_of_a_module_is_refused_until_it_is_allowed(tmp_path):
+    half_trained(tmp_path / "run", model=dropping(0.2))
+    refused = refusal(tmp_path / "run", model=dropping(0.5))
+    assert "model: 1 Dropout with p 0.2 → 0.5" in refused.what
+    assert "--allow-change model" in refused.fix
+    told = notices(resumed(tmp_path / "run", job(model=dropping(0.5)), allow_change=["model"]))
+    assert "changes what is trained" in told
+
+
+def test_a_number_that_a_module_of_the_users_own_keeps_is_told(tmp_path):
+    half_trained(tmp_path / "run", model=lambda: Attending(0.2))
+    told = notices(resumed(tmp_path / "run", job(model=lambda: Attending(0.5))))
+    assert "model.attributes: share 0.2 → 0.5, which counts from here on" in told
+
+
+def smooth(share: float) -> Any:
+    return hasten.supervised(partial(functional.cross_entropy, label_smoothing=share))
+
+
+def smooth_by_value(share: float) -> Any:
+    return lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1], label_smoothing=share)
+
+
+def smooth_by_module(share: float) -> Any:
+    return hasten.supervised(nn.CrossEntropyLoss(label_smoothing=share))
+
+
+def smooth_by_function(share: float) -> Any:
+    inner = smooth_by_value(share)
+
+    @wraps(inner)
+    def outer(model: nn.Module, batch: Any) -> Tensor:
+        return inner(model, batch)
+
+    return outer
+
+
+@pytest.mark.parametrize("smoothed", [smooth, smooth_by_value, smooth_by_module, smooth_by_function])
+@pytest.mark.fault("changed configuration on resume")
+def test_another_loss_is_told_and_not_refused(tmp_path, smoothed):
+    half_trained(tmp_path / "run", loss=smoothed(0.0))
+    told = notices(resumed(tmp_path / "run", job(loss=smoothed(0.1))))
+    assert "loss: other code, or other values in it, which counts from here on" in told
+
+
+def test_another_function_of_the_schedule_is_told(tmp_path):
+    def falling(function: Any) -> Any:
+        return lambda optimizer, total_steps: lr_scheduler.LambdaLR(optimizer, function)
+
+    half_trained(tmp_path / "run", schedule=falling(lambda step: 0.9**step))
+    told = notices(resumed(tmp_path / "run", job(schedule=falling(lambda step: 0.8**step))))
+    assert "schedule.functions: other code" in told
+
+
+def test_what_another_python_compiles_is_drift():
+    before, now = (
+        {"loss": f"code {digest}", "python": version} for digest, version in (("a", "3.11.7"), ("b", "3.12.0"))
+    )
+    assert [(change.key, change.kind) for change in changes(before, now)] == [
+        ("loss", Kind.DRIFT),
+        ("python", Kind.DRIFT),
+    ]
+    assert [change.kind for change in changes(before, {**now, "python": "3.11.9"})] == [Kind.CODE, Kind.DRIFT]
+
+
+# ---- a checkpoint of an older hasten, or of another torch
+
+
+def test_what_an_older_checkpoint_does_not_say_is_no_change():
+    with hasten.prepare(job(optimizer=sgd(), schedule=one_cycle(0.3))) as run:
+        now = configuration_of(run)
+    older = {key for key in now if key in ("shapes", "loss") or key.startswith(("model", "optimizer.", "schedule."))}
+    assert len(older) > 8
+    assert changes({key: value for key, value in now.items() if key not in older}, now) == []
+
+
+def test_a_setting_that_another_torch_does_not_know_is_no_change():
+    before = {"schedule.settings": {"StepLR.gamma": 0.1}, "model": [["", "Dropout", {"p": 0.1}]], "optimizer.lr": 0.1}
+    now = {
+        "schedule.settings": {"StepLR.gamma": 0.1, "StepLR.new": 1},
+        "model": [["", "Dropout", {"p": 0.1, "new": 1}]],
+        "optimizer.lr": 0.1,
+        "optimizer.new": 1,
+    }
+    assert changes(before, now) == []
+    assert changes(now, before) == []
+
+
+# ---- what cannot go on
+
+
+def adam(params: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(params, lr=0.1)
+
+
+def wider() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.3), nn.Linear(9, 3))
+
+
+def two_optimizers(params: Any) -> list[torch.optim.Optimizer]:
+    first, *others = params
+    return [torch.optim.SGD([first], lr=0.1), torch.optim.SGD(others, lr=0.1)]
+
+
+WITH_VALID = {"valid": job().train}
+UNFIT = [
+    ("parameters", {}, {"model": wider}),
+    ("shapes", {}, {"model": lambda: nn.Sequential(nn.Dropout(0.3), nn.Linear(6, 8), nn.Linear(8, 3))}),
+    ("optimizer", {}, {"optimizer": adam}),
+    ("optimizer.1", {}, {"optimizer": two_optimizers}),
+    ("schedule", {}, {"schedule": cosine()}),
+    ("schedule.length", {"schedule": cosine()}, {"schedule": cosine(), "epochs": 3}),
+    ("stop", WITH_VALID, {**WITH_VALID, "stop": hasten.EarlyStopping()}),
+    ("average", {}, {"average": hasten.ExponentialAverage()}),
+]
+
+
+@pytest.mark.parametrize(("key", "before", "now"), UNFIT, ids=[key for key, *_ in UNFIT])
+@pytest.mark.fault("changed configuration on resume")
+def test_a_change_that_no_state_fits_is_not_offered(tmp_path, key, before, now):
+    half_trained(tmp_path / "run", **before)
+    refused = refusal(tmp_path / "run", **now)
+    assert "--allow-change" not in refused.fix
+    assert key in refused.fix
+    assert "hasten export" in refused.fix
+
+
+def test_a_change_that_no_state_fits_is_refused_although_it_is_named(tmp_path):
+    half_trained(tmp_path / "run", **WITH_VALID)
+    changed = {**WITH_VALID, "stop": hasten.EarlyStopping()}
+    assert "its state fits no other stop" in refusal(tmp_path / "run", ("stop",), **changed).fix
+
+
+def test_an_optimizer_that_goes_on_from_anothers_state_is_offered(tmp_path):
+    half_trained(tmp_path / "run", optimizer=adam)
+
+    def adamw(params: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(params, lr=0.1)
+
+    assert "--allow-change optimizer" in refusal(tmp_path / "run", optimizer=adamw).fix
+    resumed(tmp_path / "run", job(optimizer=adamw), allow_change=["optimizer"])
+
+
+# ---- what is asked for, and how it is told
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"), [("epoch", 'did you mean "epochs"?'), ("nonsense", "write one of: batch_size")]
+)
+def test_a_key_that_nothing_has_is_refused(tmp_path, key, fix):
+    trained(tmp_path / "run")
+    refused = refusal(tmp_path / "run", (key,))
+    assert f"'{key}' is nothing that a run is configured with" in refused.what
+    assert fix in refused.fix
+
+
+@pytest.mark.parametrize("key", ["epochs", "plan.precision", "optimizer.lr", "model", "train", "torch"])
+def test_a_key_that_has_not_changed_is_no_mistake(tmp_path, key):
+    trained(tmp_path / "run")
+    assert notices(resumed(tmp_path / "run", allow_change=[key])) == ""
+
+
+def test_values_are_told_in_words(tmp_path):
+    half_trained(tmp_path / "run", **WITH_VALID, optimizer=sgd(), schedule=one_cycle(0.1))
+    fields = {**WITH_VALID, "stop": hasten.EarlyStopping(patience=3), "drop_last": True, "optimizer": sgd()}
+    told = refusal(tmp_path / "run", **fields).what
+    assert "stop: none → EarlyStopping(metric=loss, patience=3, mode=none, min_delta=0.0)" in told
+    assert "drop_last: no → yes" in told
+    assert "schedule: OneCycleLR → none" in told
+    assert not set("{}[]'\"") & set(told)
+
+
+@pytest.mark.fault("changed configuration on resume")
+def test_many_changes_are_said_to_be_another_job_first(tmp_path):
+    half_trained(tmp_path / "run")
+    refused = refusal(tmp_path / "run", seed=3, epochs=4, clip_norm=1.0, batch_size=10)
+    assert refused.what.startswith("this looks like another job, or the folder of another run: 4 things differ")
+    assert refused.fix.startswith("name the folder of this job's own run, or begin one in a new folder")
+    assert refused.fix.count("--allow-change") == 1
+
+
+def test_a_change_names_no_other_that_follows_from_it(tmp_path):
+    half_trained(tmp_path / "run", optimizer=sgd(), schedule=one_cycle(0.1))
+    assert refusal(tmp_path / "run", optimizer=adam, schedule=cosine()).what.endswith(
+        "configuration: optimizer: SGD → Adam; schedule: OneCycleLR → CosineAnnealingLR"
+    )
+
+
+def test_a_rate_of_the_plan_is_told_once(tmp_path):
+    half_trained(tmp_path / "run", optimizer=sgd())
+    with pytest.raises(Misconfigured) as caught:
+        resumed(tmp_path / "run", job(optimizer=sgd()), plan=hasten.make_plan(learning_rate=0.7))
+    assert caught.value.what.endswith("configuration: plan.learning_rate: none → 0.7")
+
+
+def test_modules_that_a_plan_has_changed_are_not_told_as_the_jobs(tmp_path):
+    half_trained(tmp_path / "run")
+    with hasten.prepare(job()) as run, hasten.prepare(job(model=dropping(0.5))) as other:
+        before, now = configuration_of(run), configuration_of(other)
+    plan = {"plan.compile": {"value": "default", "options": {}, "preserves": "ROUNDING"}}
+    assert [change.key for change in changes(before, {**now, **plan})] == ["plan.compile"]
