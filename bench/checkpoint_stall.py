@@ -1,6 +1,6 @@
 """What saving behind a training costs it, at the interval that hasten chooses by itself.
 
-    python -m bench.checkpoint_stall            # ten minutes; nothing else may run; writes a record
+    python -m bench.checkpoint_stall            # half an hour; nothing else may run; writes a record
     python -m bench.checkpoint_stall --quick    # half a minute; shows that it works, and judges nothing
 
 A transformer whose training state is about 256 MiB is trained with a run folder. The training stands still while its
@@ -98,7 +98,7 @@ class _Watching:
     def log(self, event: Event) -> None:
         if isinstance(event, Trained):
             self.steps.append(event)
-        elif isinstance(event, Saved):
+        elif isinstance(event, Saved) and len(self.saved) < self._enough:  # to end the run saves once more
             self.saved.append(event)
             stood = f"stood still {event.stall_seconds:.3f} s"
             print(f"step {event.step}: {stood}, written in {event.seconds:.2f} s", flush=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import hasten
 import killed_jobs
 from complete_runs import checkpoints_of
 from hasten.cli import app
@@ -140,8 +141,12 @@ def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path,
 
 
 @pytest.mark.parametrize("harm", ["flipped", "gone"])
-def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_defaults_hold(here: Path, harm: str):
-    broken_off("train going_a.py:job --run-dir run --keep-last 3")
+def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every_checkpoint_stays(
+    here: Path, harm: str
+):
+    broken_off("train going_a.py:job --run-dir run --save-every 1 --keep-last 3")
+    before = {path.name for path in Path("run/checkpoints").iterdir()}
+    assert len(before) >= 3
     path = Path("run") / ASKED
     content = path.read_text()
     path.unlink()
@@ -149,9 +154,10 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_defau
         path.write_text(content.replace('"keep_last": 3', '"keep_last": 5'))
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
     assert code == 0
-    says = {"flipped": "is not used, and defaults hold for what is not given: was changed", "gone": "is missing: how"}
-    assert f"note: run/asked.json {says[harm]}" in shown
-    assert remembered("run") == Asked(name="going_a.py:job")
+    says = {"flipped": "was changed after it was written", "gone": "is missing"}
+    assert f"says which: run/asked.json {says[harm]}" in shown
+    assert remembered("run") == Asked(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
+    assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 
 
 def test_a_log_that_is_shorter_than_the_checkpoint_knows_is_told_at_once(here: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pytest
@@ -76,6 +77,7 @@ def test_of_two_there_is_always_an_older_one_beside_the_newest(found, saving, be
         ("every_seconds", -1),
         ("every_seconds", float("nan")),
         ("grace_seconds", True),
+        ("grace_seconds", math.inf),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name_with_what_to_write(name, value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from .payloads import CACHE, DEEP, HOSTILE, HUGE, RUN, SAFETENSORS, Payload, as_
 
 CHECKPOINT = "checkpoints/step-10"
 MANIFEST, STATE, TENSORS = (f"{CHECKPOINT}/{name}" for name in ("manifest.json", "state.json", "tensors.safetensors"))
-BEGAN = "initial_weights.json"
+BEGAN, ASKED = "initial_weights.json", "asked.json"
 
 # ── what a run has logged ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,6 +218,39 @@ def _begun_with(name: str, content: Callable[[Path], str | bytes]) -> Payload:
     return Payload(f"{BEGAN}: {name}", RUN, put, BEGAN, BEGAN)
 
 
+def _asked(name: str, change: Callable[[dict[str, Any]], Any]) -> Payload:
+    """How the run was asked for, with a seal that is right. Without it a run goes on all the same."""
+
+    def put(sound: Path, marker: Path) -> Path:
+        changed = change(json.loads((sound / ASKED).read_bytes()))
+        (sound / ASKED).write_bytes(as_bytes(changed) if isinstance(changed, str) else _sealed(changed))
+        return sound
+
+    return Payload(f"{ASKED}: {name}", RUN, put, "", ASKED)
+
+
+ASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no JSON": lambda fields: "{",
+    "deep": lambda fields: DEEP,
+    "a huge number": lambda fields: f'{{"schema": {HUGE}}}',
+    "a list": lambda fields: "[1]",
+    "larger than any": lambda fields: " " * (1 << 21),
+    "nothing": lambda fields: "",
+    "a job with control codes": lambda fields: fields | {"name": HOSTILE},
+    "a job that is an option": lambda fields: fields | {"name": "--help"},
+    "a job that is a shell's": lambda fields: fields | {"name": "x.py:job; touch ran #$(touch ran)`touch ran`"},
+    "a job that is another's": lambda fields: fields | {"name": "/etc/passwd:job"},
+    "a device with control codes": lambda fields: fields | {"changes": {"device": HOSTILE}},
+    "a change of the model": lambda fields: fields | {"changes": {"model": HOSTILE}},
+    "more epochs than there can be": lambda fields: fields | {"changes": {"epochs": 10**300}},
+    "no checkpoint to keep": lambda fields: fields | {"saving": fields["saving"] | {"keep_last": 0}},
+    "a negative time": lambda fields: fields | {"saving": fields["saving"] | {"every_seconds": -1.0}},
+    "a time that is none": lambda fields: fields | {"saving": fields["saving"] | {"grace_seconds": math.nan}},
+    "a time without end": lambda fields: fields | {"saving": fields["saving"] | {"grace_seconds": math.inf}},
+    "an unknown field": lambda fields: fields | {HOSTILE: HOSTILE},
+}
+
+
 def _pickle_named(marker: Path) -> str:
     from hasten.checkpoint.digests import digest_of
 
@@ -242,6 +276,7 @@ def checkpoints() -> list[Payload]:
         _special_file("a pipe", STATE, os.mkfifo),
         _special_file("a device", TENSORS, lambda path: path.symlink_to("/dev/zero")),
         _special_file("a device", MANIFEST, lambda path: path.symlink_to("/dev/zero")),
+        *(_asked(name, change) for name, change in ASKS.items()),
         _begun_with("no JSON", lambda marker: "{"),
         _begun_with("deep", lambda marker: DEEP),
         _begun_with("another file", lambda marker: json.dumps({"path": "/etc/passwd", "bytes": 1, "sha256": "0" * 64})),

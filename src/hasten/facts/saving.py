@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from hasten.errors import Misconfigured
 
 EVERY_SECONDS = 60.0
+_LONGEST_GRACE = 86400.0
 MOST_COST = 0.01  # of the time to the next, that the last one took, where nobody has said how often
 
 
@@ -44,6 +45,9 @@ class Saving:
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
                 raise Misconfigured(f"is {value!r}", where=f"Saving.{name}", fix="write seconds, 0 or more")
+        if self.grace_seconds > _LONGEST_GRACE:
+            fix = "write how long the scheduler waits"
+            raise Misconfigured(f"is {self.grace_seconds!r}", where="Saving.grace_seconds", fix=fix)
 
 
 class Found(Protocol):

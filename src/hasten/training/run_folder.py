@@ -66,15 +66,20 @@ class RunFolder:
         return read_plan(path) if path.exists() else None
 
     def asked(self) -> tuple[Asked, tuple[str, ...]]:
-        """How the run was asked for, or the defaults where it does not say; then also what is to be known of that."""
+        """How the run was asked for. Where it does not say, every checkpoint stays, and else defaults hold; then also
+        what is to be known of that."""
         try:
             found = asked_in(self.path)
+            why = "is missing"
         except StorageFailed as error:
-            return Asked(), (f"{self.path / ASKED} is not used, and defaults hold for what is not given: {error.what}",)
+            found, why = None, error.what
         if found is not None or not has_begun(self.path):
             return found or Asked(), ()
-        lost = f"{self.path / ASKED} is missing: how the run was asked for is not known, and defaults hold"
-        return Asked(), (lost,)
+        lost = (
+            f"how the run was asked for is not known, so defaults hold, and every checkpoint stays until --keep-every "
+            f"says which: {self.path / ASKED} {why}"
+        )
+        return Asked(saving=Saving(keep_every=1)), (lost,)
 
     def check_space(self, weights_bytes: int, saving: Saving) -> None:
         """Raises StorageFailed when not even the weights of the checkpoints that are yet to come would fit on the disk.
