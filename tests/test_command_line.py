@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -272,6 +274,25 @@ def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What Python has come to with these arguments, in a process that signals can end."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_command_of_its_own_process_leaves_libraries_out_of_collections_and_nothing_of_the_job(here: Path):
+    (here / "counted.py").write_text(
+        "import gc, pathlib\nfrom support import small_job\n"
+        "def job():\n"
+        "    mine = []\n"
+        "    counts = gc.get_freeze_count(), any(each is mine for each in gc.get_objects())\n"
+        "    pathlib.Path('counts').write_text(str(counts))\n"
+        "    return small_job(max_steps=1)\n"
+    )
+    assert apart("-c", "from hasten.cli import main; main()", "train", "counted.py:job").returncode == 0
+    frozen, mine = literal_eval((here / "counts").read_text())
+    assert frozen > 100_000
+    assert mine
+    (here / "counts").unlink()
+    before = gc.get_freeze_count()
+    assert ran("train", "counted.py:job")[0] == 0
+    assert literal_eval((here / "counts").read_text())[0] == before  # what runs in another's process leaves it as it is
 
 
 @pytest.mark.fault("SIGINT once / twice")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.shared import app
+from hasten.cli.shared import app, be_alone
 
 from hasten.cli import tuning, proving, training, keeping, techniques, looking, packing, reporting  # isort: skip
 
@@ -23,6 +23,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line
+    be_alone()
     app()
 
 
