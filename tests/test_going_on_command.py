@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import hasten
 import killed_jobs
+from commanded import ran
 from complete_runs import checkpoints_of
-from hasten.cli import app
 from hasten.cli.begun_by import newest_run_of, same_job
 from hasten.training.asked import Asked, asked_in
 from hasten.training.run_names import ASKED
@@ -45,14 +43,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
-
-
-def ran(line: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def broken_off(line: str) -> str:
@@ -154,8 +144,8 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
         path.write_text(content.replace('"keep_last": 3', '"keep_last": 5'))
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
     assert code == 0
-    says = {"flipped": "was changed after it was written", "gone": "is missing"}
-    assert f"says which: run/asked.json {says[harm]}" in shown
+    says = {"flipped": "run: asked.json was changed after it was written", "gone": "run/asked.json is missing"}
+    assert f"says which: {says[harm]}" in shown
     assert remembered("run") == Asked(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 

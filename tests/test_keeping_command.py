@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,13 +14,12 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import hasten
+from commanded import ran
 from complete_runs import checkpoints_of, complete_run, flip, sealed_again
 from hasten.checkpoint.listing import listed
 from hasten.checkpoint.store import Store
-from hasten.cli import app
 from hasten.training.run_names import ASKED
 from support import small_job
 
@@ -39,14 +37,6 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(made, tmp_path / "runs" / "job-1")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "runs" / "job-1"
-
-
-def ran(line: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def rows(shown: str) -> list[str]:
@@ -323,7 +313,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_an_older_one_is_exported(here: 
     flip(here / "checkpoints" / "step-10" / TENSORS)
     code, shown, _ = ran("export runs/job-1 -o model.safetensors")
     assert code == 0
-    assert "note      step-10 is damaged and not used: tensors.safetensors was changed" in shown
+    assert "note      step-10 is not used: tensors.safetensors was changed" in shown
     assert "step      8, from runs/job-1/checkpoints/step-8" in shown
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import hasten
-from hasten.cli import app
+from commanded import ran
 
 DATA = """
 import numpy as np
@@ -50,14 +48,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "data_of_tests", raising=False)
     return tmp_path
-
-
-def ran(line: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def value_of(shown: str, label: str) -> str:

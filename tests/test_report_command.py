@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from hasten.cli import app
+from commanded import ran
 from report_samples import write_plan, write_run
 
 
@@ -21,14 +19,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_run(tmp_path / "runs" / "job-1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def ran(line: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_plan_gets_its_page_beside_it_and_the_command_to_train_by_it(here: Path):

@@ -24,12 +24,13 @@ from hasten.facts.saving import Saving
 from hasten.parallel.replicate import present_ranks
 from hasten.training.asked import Asked
 from hasten.training.given_weights import GivenWeights, begun_with
-from hasten.training.kept_run import KeptRun, check_still_empty, finished
+from hasten.training.kept_run import KeptRun, finished
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
+from hasten.training.run_place import check_still_empty
 
 
 def train(

@@ -184,10 +184,10 @@ def test_numbers_that_are_infinite_in_the_file_stay_so(tmp_path: Path):
 
 def test_a_model_whose_sizes_are_not_known_yet_is_told_what_it_needs(tmp_path: Path):
     path = written(tmp_path / "a.safetensors")
-    with pytest.raises(hasten.errors.JobError, match="have no sizes yet: bias, weight") as caught:
+    with pytest.raises(hasten.errors.JobError, match="returned a model whose weight is not initialized") as caught:
         hasten.train(small_job(model=lambda: nn.LazyLinear(3)), weights=path, receivers=[])
     assert caught.value.field == "model"
-    assert "run it once" in caught.value.fix
+    assert "run one forward" in caught.value.fix
 
     def model() -> nn.Module:
         made = nn.LazyLinear(3)

@@ -1,21 +1,19 @@
 """What makes a folder a checkpoint: the list of its files, each with size and digest, sealed by a digest of its own.
 
-manifest.json is the last file that is written. It is read as untrusted text: a byte that was changed anywhere in it
-breaks the seal, and every field is looked at before it is believed.
+manifest.json is the last file that is written. A byte that was changed anywhere in it breaks the seal; and as a seal
+can be forged, every field is looked at before it is believed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from hasten.checkpoint.digests import Digest
+from hasten.checkpoint.sealed import sealed, unsealed
 from hasten.errors import Damaged, StorageFailed
 
 NAME = "manifest.json"
@@ -55,7 +53,8 @@ class Manifest:
 
 def to_json(manifest: Manifest) -> bytes:
     """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
-    content = _written(manifest)
+    files = {name: asdict(each) for name, each in manifest.files.items()}
+    content = sealed({name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": SCHEMA})
     from_json(content)
     return content
 
@@ -65,57 +64,20 @@ def from_json(content: bytes) -> Manifest:
     hasten wrote."""
     if len(content) > LARGEST_BYTES:
         raise Damaged(f"{NAME} is larger than {LARGEST_BYTES:,} bytes")
-    fields = json_object(content, NAME)
-    _check_not_newer(fields)
-    found = _checked(fields)
-    # To write it again is the strictest way of reading: no second key of one name, no space, no other seal is left.
-    if _written(found) != content:
-        raise Damaged(f"{NAME} was changed after it was written: its seal is broken")
-    return found
-
-
-def json_object(content: bytes, name: str) -> dict[str, Any]:
-    """What a checkpoint's file of this name holds. Raises Damaged where that is no JSON, or no object."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"{name} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Damaged(f"{name} holds no object")
-    return cast("dict[str, Any]", found)
-
-
-def _written(manifest: Manifest) -> bytes:
-    files = {name: asdict(each) for name, each in manifest.files.items()}
-    fields = {name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": SCHEMA}
-    return (json.dumps(fields | {"seal": _seal_of(fields)}, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _seal_of(fields: Mapping[str, Any]) -> str:
-    """Of all others, in every schema: so that what a later hasten wrote is told from what was changed."""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-
-def _check_not_newer(fields: Mapping[str, Any]) -> None:
-    schema = fields.get("schema")
-    if type(schema) is not int or schema <= SCHEMA:
-        return
-    with suppress(RecursionError):  # nested so deeply by nobody who saves
-        if fields.get("seal") == _seal_of({name: each for name, each in fields.items() if name != "seal"}):
-            what = f"{NAME} was written by a newer hasten: it has a schema of {schema}, and {SCHEMA} is known here"
-            raise StorageFailed(what, fix="go on with the hasten that saved it")
+    return _checked(unsealed(content, NAME))
 
 
 def _checked(fields: dict[str, Any]) -> Manifest:
-    """A seal can be forged, so a field is believed for its form, never for the seal."""
     schema = fields.pop("schema", None)
+    if type(schema) is int and schema > SCHEMA:
+        what = f"{NAME} was written by a newer hasten: it has a schema of {schema}, and {SCHEMA} is known here"
+        raise StorageFailed(what, fix="go on with the hasten that saved it")
     if type(schema) is not int or schema != SCHEMA:
         known = schema if isinstance(schema, int) else "another kind"
         raise Damaged(f"{NAME} has a schema of {known}, and {SCHEMA} is known here")
-    odd = fields.keys() ^ {*_KINDS, "files", "seal"}
+    odd = fields.keys() ^ {*_KINDS, "files"}
     if odd:
         raise Damaged(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")
-    del fields["seal"]
     for name, kind in _KINDS.items():
         if type(fields[name]) is not kind or (kind in (int, float) and not 0 <= fields[name] < math.inf):
             raise Damaged(f"{NAME}: {name} makes no sense")

@@ -17,6 +17,7 @@ from hasten.checkpoint.at_once import at_once
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
 from hasten.checkpoint.files import names_in
 from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.sealed import json_object
 from hasten.errors import Damaged, StorageFailed
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Checkpoint:
                 tensors |= tensors_in(content(name))
             elif name != STATE:
                 content(name)
-        trees = manifests.json_object(content(STATE), STATE)
+        trees = json_object(content(STATE), STATE)
         return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
 
 

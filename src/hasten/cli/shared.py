@@ -151,7 +151,7 @@ def load(name: str, **changes: object) -> Job:
 
 def _set_libraries_apart() -> None:
     """What is imported by now stays as long as the process does. A collector that looks at none of it has less to do
-    while a job trains, and least of all at the end: the process is gone half a second sooner."""
+    while a job trains, and when the process ends."""
     import gc
 
     from hasten import entry  # noqa: F401  # with all that it imports

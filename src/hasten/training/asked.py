@@ -1,13 +1,11 @@
 """How a run was asked for, as its folder tells it: so that it goes on as it was begun when nothing is said again.
 
-What was trained, the checkpoints say. But a wrong number here would remove checkpoints that were to stay, so the file
-is read as untrusted text: a byte that was changed breaks its seal, and each value is looked at before it is believed.
+What was trained, the checkpoints say. But a wrong number here would remove checkpoints that were to stay: so the file
+is sealed, and each value is looked at before it is believed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -16,6 +14,7 @@ from typing import Any, cast
 
 from hasten.checkpoint.digests import read_digested
 from hasten.checkpoint.files import write_atomically
+from hasten.checkpoint.sealed import sealed, unsealed
 from hasten.errors import Damaged, Misconfigured
 from hasten.facts.saving import Saving
 from hasten.training.run_names import ASKED
@@ -61,7 +60,9 @@ class Asked:
 
     def write(self, folder: Path) -> None:
         """Raises StorageFailed."""
-        write_atomically(folder / ASKED, _written(self))
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told |= {"schema": SCHEMA, "changes": dict(self.changes), "saving": asdict(self.saving)}
+        write_atomically(folder / ASKED, sealed(told))
 
 
 def asked_in(folder: Path) -> Asked | None:
@@ -73,37 +74,18 @@ def asked_in(folder: Path) -> Asked | None:
         return None
     content, _ = read_digested(folder / ASKED, _LARGEST_BYTES)
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise Damaged("is no JSON", where=str(folder / ASKED)) from error
-    if not isinstance(found, dict):
-        raise Damaged("holds no object", where=str(folder / ASKED))
-    try:
-        asked = _checked(cast("dict[str, Any]", found))
+        return _checked(unsealed(content, ASKED))
+    except Damaged as error:
+        raise Damaged(error.what, where=str(folder)) from error
     except (KeyError, ValueError, Misconfigured) as error:
-        raise Damaged("makes no sense", where=str(folder / ASKED)) from error
-    # To write it again is the strictest way of reading: no second key of one name, no other seal is left.
-    if _written(asked) != content:
-        raise Damaged("was changed after it was written: its seal is broken", where=str(folder / ASKED))
-    return asked
-
-
-def _written(asked: Asked) -> bytes:
-    told = {
-        "schema": SCHEMA,
-        "name": asked.name,
-        "changes": dict(asked.changes),
-        "saving": asdict(asked.saving),
-        "tensorboard": asked.tensorboard,
-    }
-    seal = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(told | {"seal": seal}, indent=1, sort_keys=True) + "\n").encode()
+        raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
 
 
 def _checked(found: Mapping[str, Any]) -> Asked:
     """A seal can be forged, so a value is believed for its form. Raises KeyError, ValueError or Misconfigured."""
     changes, saving = found["changes"], found["saving"]
     right = (
+        found.keys() == {"schema", *(each.name for each in fields(Asked))},
         type(found["schema"]) is int and found["schema"] == SCHEMA,
         _is_text(found["name"]),
         isinstance(changes, dict) and all(_is_change(*each) for each in cast("dict[str, Any]", changes).items()),

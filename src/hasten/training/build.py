@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
@@ -37,6 +36,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
 from hasten.training.generators import Generators
 from hasten.training.kept_buffers import Buffers
+from hasten.training.made_model import check_made
 from hasten.training.reachable import reached
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -160,16 +160,7 @@ def seed_everything(seed: int) -> None:
 
 
 def _made_model(job: Job) -> nn.Module:
-    model = job.model()
-    if not isinstance(model, nn.Module):
-        raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
-    lazy = next((name for name, each in (*model.named_parameters(), *model.named_buffers()) if is_lazy(each)), None)
-    if lazy is not None:
-        raise JobError(
-            "model",
-            f"returned a model whose {lazy} is not initialized, as its size shows in the first forward only",
-            "run one forward in Job.model before it returns the model, such as model(torch.zeros(1, 8))",
-        )
+    model = check_made(job.model())
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
     if model in _HANDED_OUT:

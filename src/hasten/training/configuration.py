@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -58,8 +57,6 @@ _HELD_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
 _CHANGING_MODULES = frozenset(f"plan.{technique.name}" for technique in ALL if technique.stage is Stage.MODEL)
 _ONE_STATE = ({"Adam", "AdamW"},)  # optimizers that go on from each other's
 _MANY = 4  # that are no slip of a hand any more
-
-_BEGUN_WITH: WeakKeyDictionary[Run, dict[str, Any]] = WeakKeyDictionary()
 
 
 class Kind(Enum):
@@ -106,14 +103,8 @@ class Change:
 
 
 def configuration_of(run: Run) -> dict[str, Any]:
-    """By key, as JSON can hold it, as it is when this is first asked: before a step or a saved state has moved rates.
+    """Of a run as it was built, before a step or a saved state has moved its rates: by key, as JSON can hold it.
     "plan.<technique>" has the choice's value and what it preserves."""
-    if run not in _BEGUN_WITH:
-        _BEGUN_WITH[run] = _read(run)
-    return dict(_BEGUN_WITH[run])
-
-
-def _read(run: Run) -> dict[str, Any]:
     job, fingerprint = run.job, run.built.fingerprint
     found: dict[str, Any] = {name: _plain(getattr(job, name)) for name in _FIELDS}
     found["batch_size"] = run.built.batch_size

@@ -94,7 +94,7 @@ def _newest(store: Store, step: int | None, run: Path) -> tuple[Loaded, tuple[st
     for checkpoint in wanted:
         try:
             loaded = checkpoint.read()
-            return loaded, tuple(f"{name} is damaged and not used: {what}" for name, what in _still_there(damaged))
+            return loaded, tuple(f"{name} is not used: {what}" for name, what in _still_there(damaged))
         except StorageFailed as error:
             damaged.append((checkpoint, error.what))
     shown = [f"{name}: {what}" for name, what in _still_there(damaged)]

@@ -19,15 +19,15 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from hasten.checkpoint import run_lock
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
 from hasten.checkpoint.files import names_in, remove_file, write_atomically
-from hasten.errors import JobError, Misconfigured, StorageFailed
+from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.job import Job
 from hasten.facts.sizes import byte_size
 from hasten.facts.texts import printable
+from hasten.training.made_model import check_made
 from hasten.training.user_code import user_code_failed
 from hasten.training.weights_file import check_file, some, weights_in, without_prefixes
 
@@ -99,11 +99,10 @@ class GivenWeights:
 
     def within(self, job: Job) -> Job:
         """The job with a model that has these weights from its beginning."""
-        return replace(job, model=lambda: self._put_into(job.model()))
+        return replace(job, model=lambda: self._put_into(check_made(job.model())))
 
     def _put_into(self, model: nn.Module) -> nn.Module:
-        if isinstance(model, nn.Module):  # what is none is told by who asked for one
-            self.notices = [f"begun with the weights of {printable(str(self.path))}: {put(self.path, model)}"]
+        self.notices = [f"begun with the weights of {printable(str(self.path))}: {put(self.path, model)}"]
         return model
 
 
@@ -116,13 +115,11 @@ def put(path: Path, model: nn.Module) -> str:
     """Let the module have the weights of a file, each under its own name; what they were, in words.
 
     Raises Misconfigured, naming the first few, for names that are missing or unknown, for other shapes, for numbers
-    that the module's type cannot hold, and for two tensors where the module has one; JobError for a module that does
-    not know its sizes yet; and what read_weights does.
+    that the module's type cannot hold, and for two tensors where the module has one; and what read_weights does.
     """
     found = weights_in(path)
     kept: dict[str, object] = model.state_dict(keep_vars=True)
     own = {name: each for name, each in kept.items() if isinstance(each, Tensor)}
-    _refuse_lazy(own)
     others = kept.keys() - own.keys()  # what else modules keep, by get_extra_state(), is in no file of weights
     given, prefixes = dict(found.tensors), tuple[str, ...]()
     if not given.keys() <= own.keys():
@@ -147,12 +144,6 @@ def put(path: Path, model: nn.Module) -> str:
         raise Misconfigured(what, where=printable(str(path)), fix=_FIT)
     left = [f"{some(others)} as the model made it"] if others else []
     return ", ".join([*_in_words(given, own, found.under, prefixes), *left])
-
-
-def _refuse_lazy(own: Mapping[str, Tensor]) -> None:
-    if lazy := [name for name, each in own.items() if is_lazy(each)]:
-        what = f"cannot have the weights of a file: some of its tensors have no sizes yet: {some(lazy)}"
-        raise JobError("model", what, "give its layers their sizes, or run it once in Job.model, on a batch of zeros")
 
 
 def _refuse_loss(given: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:

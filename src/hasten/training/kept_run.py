@@ -6,15 +6,13 @@ under its name: so before anything is written there, it is looked whether the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from hasten.checkpoint import run_lock
-from hasten.checkpoint.files import is_leftover, names_in
 from hasten.checkpoint.run_lock import RunLock
-from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Finished, Receiver
 from hasten.facts.saving import Saving
 from hasten.training.asked import Asked
@@ -56,7 +54,10 @@ class KeptRun:
 
         Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
         """
-        origin = self.found.given_to(run) if self.found is not None else None
+        configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
+        origin = self.found.given_to(run, configuration) if self.found is not None else None
+        if origin is not None and origin.states is not None:
+            configuration = in_force(origin.states["configuration"], configuration)
         self.lock.check()  # to build a run can take minutes
         self.asked.write(self.folder.path)
         lines, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
@@ -67,7 +68,7 @@ class KeptRun:
             outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            with self._keeping(run, origin, log, last, outward) as keeping:
+            with self._keeping(run, origin, configuration, log, last, outward) as keeping:
                 result = train_run(run, outward, keeping)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
@@ -76,7 +77,13 @@ class KeptRun:
 
     @contextmanager
     def _keeping(
-        self, run: Run, origin: Origin | None, log: _Log, last: LastSaved, outward: Receiver
+        self,
+        run: Run,
+        origin: Origin | None,
+        configuration: Mapping[str, Any],
+        log: _Log,
+        last: LastSaved,
+        outward: Receiver,
     ) -> Iterator[Keeping | None]:
         if run.ranks.many:  # the others would not stand still with this one
             run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
@@ -95,15 +102,12 @@ class KeptRun:
         def left() -> str:
             return what_is_left(last.told_of(self.folder.store.found), self.way_on)
 
-        now = configuration_of(run)
-        if origin is not None and origin.states is not None:
-            now = in_force(origin.states["configuration"], now)
         with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
             yield Keeping(
                 saver,
                 origin=origin,
                 stop=stop,
-                configuration=now,
+                configuration=configuration,
                 log_bytes=log.bytes,
                 tell=outward.log,
             )
@@ -126,13 +130,6 @@ class _Log:
 
     def close(self) -> None:
         self._lines.close()
-
-
-def check_still_empty(folder: Path) -> None:
-    """Once its lock is held: another run may have trained into the folder between the look at it and the lock."""
-    if any(each != run_lock.NAME and not is_leftover(each) for each in names_in(folder)):
-        fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
-        raise Misconfigured("another run has begun in this folder meanwhile", where=str(folder), fix=fix)
 
 
 def finished(result: Result, weights: Path | None) -> Finished:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import Damaged, StorageFailed
-from hasten.training.configuration import changes, check_allowed, configuration_of
+from hasten.training.configuration import changes, check_allowed
 from hasten.training.keeping import Origin
 from hasten.training.run import Run
 from hasten.training.user_code import user_code_failed
@@ -50,13 +51,16 @@ class Recovered:
             raise Damaged(what, where=str(store.folder), fix=fix)
         return cls(loaded, tuple(damaged), tuple(told), tuple(allowed))
 
-    def given_to(self, run: Run) -> Origin:
-        """Let the run go on from it. Raises Misconfigured for a configuration or a state that does not fit."""
+    def given_to(self, run: Run, configuration: Mapping[str, Any]) -> Origin:
+        """Let the run go on from it. configuration: of the run, as it was built.
+
+        Raises Misconfigured for a configuration or a state that does not fit.
+        """
         if self.loaded is None:
             return Origin(step=0, checkpoint=None, states=None, notices=self.told)
         states, path = self.loaded.states, self.loaded.checkpoint.path
         with of_known_form(path):
-            found = changes(states["configuration"], configuration_of(run))
+            found = changes(states["configuration"], configuration)
             accepted = check_allowed(found, self.allowed)
             run.load_state_dict(states["run"])
             origin = Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.told, *accepted))

@@ -70,14 +70,14 @@ class RunFolder:
         what is to be known of that."""
         try:
             found = asked_in(self.path)
-            why = "is missing"
+            why = f"{self.path / ASKED} is missing"
         except StorageFailed as error:
-            found, why = None, error.what
+            found, why = None, f"{error.where}: {error.what}"
         if found is not None or not has_begun(self.path):
             return found or Asked(), ()
         lost = (
             f"how the run was asked for is not known, so defaults hold, and every checkpoint stays until --keep-every "
-            f"says which: {self.path / ASKED} {why}"
+            f"says which: {why}"
         )
         return Asked(saving=Saving(keep_every=1)), (lost,)
 

@@ -36,6 +36,16 @@ def reopen(path: Path) -> None:
     check_writable(path)
 
 
+def check_still_empty(path: Path) -> None:
+    """Once its lock is held: another run may have trained into the folder between the look at it and the lock.
+
+    Raises Misconfigured.
+    """
+    if _lasting(path):
+        fix = "go on with the run that is in it: --resume; or name another one with --run-dir"
+        raise Misconfigured("another run has begun in this folder meanwhile", where=str(path), fix=fix)
+
+
 def _lasting(path: Path) -> list[str]:
     """What no process has left half made, and no lock is."""
     return [each for each in names_in(path) if each != run_lock.NAME and not is_leftover(each)]
