@@ -25,6 +25,7 @@ ARMS = Path(__file__).resolve().with_name("overhead_arms.py")
 BASELINE = "plain"
 OURS = ("hasten_train", "hasten_step")
 PEERS = ("lightning_default", "lightning_tuned", "accelerate_default", "accelerate_tuned")
+ALL = [*OURS, *PEERS]
 
 # Fixed before the first run.
 MOST_MICROSECONDS = 15.0
@@ -53,13 +54,13 @@ def main() -> None:
     record = Record(
         what="trainer-overhead",
         claim="What a trainer costs a step beyond a plain loop: three layers, batches of 32, loss every 50 steps",
-        command="python -m bench.overhead",
+        command=" ".join(["python -m bench.overhead", *(["--arms", *options.arms] if options.arms != ALL else [])]),
         protocol=protocol,
         control=itself,
         comparisons=comparisons,
         measured=measured,
         targets=targets,
-        packages=("lightning", "accelerate"),
+        packages=sorted({name.partition("_")[0] for name in options.arms if name in PEERS}, reverse=True),
         remarks=[
             "hasten_train reads the same rows through its own loader, which is a part of what it is and can cost less "
             "than torch's; every other arm, hasten_step among them, reads them through torch's DataLoader"
@@ -121,7 +122,7 @@ def _show(comparisons: Sequence[Comparison], targets: Sequence[Target]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = parser_of("overhead", __doc__)
-    parser.add_argument("--arms", nargs="+", choices=(*OURS, *PEERS), default=[*OURS, *PEERS], help="all by default")
+    parser.add_argument("--arms", nargs="+", choices=ALL, default=ALL, help="all by default")
     return parser.parse_args()
 
 

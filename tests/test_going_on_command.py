@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from complete_runs import checkpoints_of
 from hasten.cli.begun_by import newest_run_of, same_job
 from hasten.training.asked import Asked, asked_in
 from hasten.training.run_names import ASKED
+from support import small_job
 
 JOBS = """
 from pathlib import Path
@@ -43,6 +45,38 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
+
+
+MOVING = """
+import os
+from pathlib import Path
+from support import small_job
+
+os.chdir(Path(__file__).parent)
+Path("data.txt").read_text()
+
+def job():
+    return small_job()
+"""
+
+
+def test_a_job_that_works_in_its_own_folder_has_its_run_where_the_command_was_given(here: Path):
+    (here / "sub").mkdir()
+    (here / "sub" / "moving_job.py").write_text(MOVING)
+    (here / "sub" / "data.txt").write_text("")
+    hasten.train(small_job(), run_dir="first", receivers=[])
+    given = "--weights first/model.safetensors --epochs 1"
+    code, shown, _ = ran(f"train sub/moving_job.py:job {given}")
+    assert code == 0
+    assert [path.name for path in (here / "runs" / "job-1").glob("model*")] == ["model.safetensors"]
+    assert not (here / "sub" / "runs").exists()
+    assert str(here / "runs" / "job-1" / "model.safetensors") in shown
+    os.chdir(here)
+    sys.modules.pop("moving_job")
+    code, shown, _ = ran("train sub/moving_job.py:job --resume --epochs 3 --allow-change epochs")
+    assert code == 0
+    assert not (here / "sub" / "runs").exists()
+    assert checkpoints_of(here / "runs" / "job-1")[0].step == 15
 
 
 def broken_off(line: str) -> str:

@@ -125,15 +125,18 @@ def test_a_state_can_be_gone_back_to_more_than_once():
 
 @given(moves=st.lists(st.sampled_from(["draw", "normal", "seed", "back", "nothing", "theirs"]), max_size=12))
 def test_a_state_is_taken_as_it_is_whatever_was_drawn_before(moves):
-    """NumPy's is read in whole only when it has moved."""
+    """NumPy's and Python's are read in whole only when they have moved."""
     kept = [random_state()]
     for move in moves:
         if move == "draw":
             np.random.rand()
+            random.random()
         elif move == "normal":  # every second one comes from beside the generator's memory
             np.random.randn()
+            random.gauss(0.0, 1.0)
         elif move == "seed":
             np.random.seed(3)
+            random.seed(3)
         elif move == "back":
             set_random_state(kept[len(kept) // 2])
         elif move == "theirs":
@@ -144,6 +147,24 @@ def test_a_state_is_taken_as_it_is_whatever_was_drawn_before(moves):
         assert found["state"]["key"].tolist() == wanted["state"]["key"].tolist()
         assert found["state"]["pos"] == wanted["state"]["pos"]
         assert (found["has_gauss"], found["gauss"]) == (wanted["has_gauss"], wanted["gauss"])
+        assert kept[-1]["python"] == random.getstate()
+
+
+def test_a_spare_number_that_is_put_back_behind_the_same_words_is_seen():
+    random.seed(1)
+    random.gauss(0.0, 1.0)
+    with_spare = random.getstate()
+    random.gauss(0.0, 1.0)
+    assert random_state()["python"] == random.getstate()
+    random.setstate(with_spare)
+    assert random_state()["python"] == with_spare
+
+
+def test_a_state_that_has_not_moved_is_not_read_again():
+    reseed(1)
+    first, second = random_state(), random_state()
+    assert first["numpy"] is second["numpy"]
+    assert first["python"] is second["python"]
 
 
 def test_a_generator_that_the_user_has_put_in_numpys_place_is_read_too():

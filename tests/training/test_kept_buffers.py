@@ -13,6 +13,7 @@ import hasten
 from going_on import check_goes_on
 from hasten.errors import Misconfigured
 from hasten.training.kept_buffers import Buffers
+from hasten.training.loss_parameters import LossParameters
 from support import small_job
 
 
@@ -89,6 +90,40 @@ def test_a_filled_buffer_goes_on_in_a_model_that_is_averaged(tmp_path, average):
     check_goes_on(lambda: small_job(model=lambda: Moving(fill, None), average=average), tmp_path)
 
 
+def anew(module: Any, rows: Tensor) -> None:
+    module.held = 0.9 * module.held + 0.1 * rows.mean(0)
+
+
+REPLACED = {
+    "anew": (anew, torch.zeros(6)),
+    "grown": (grow, torch.zeros(1, 6)),
+    "of another type": (widen, torch.zeros(6)),
+}
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("form", REPLACED)
+def test_the_average_of_a_buffer_that_is_replaced_goes_on_exactly(form):
+    move, begins = REPLACED[form]
+
+    def job() -> hasten.Job:
+        return small_job(model=lambda: Moving(move, begins), average=hasten.ExponentialAverage(0.9))
+
+    def averages(run: Any) -> dict[str, Tensor]:
+        return {name: each.clone() for name, each in run.average.named(run.model).items()}
+
+    with hasten.prepare(job()) as run, hasten.prepare(job()) as resumed:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps == 4:
+                break
+        resumed.load_state_dict(run.state_dict())
+        now, then = averages(run), averages(resumed)
+        assert now.keys() == then.keys()
+        assert all(torch.equal(now[name], then[name]) and now[name].dtype == then[name].dtype for name in now)
+        assert (form != "anew") or not torch.equal(now["held"], run.model.get_buffer("held"))
+
+
 class Centre(nn.Module):
     """A loss that keeps the mean prediction, from its first call or before."""
 
@@ -110,6 +145,71 @@ def closing(module: Centre) -> Any:
 @pytest.mark.parametrize("loss", [hasten.supervised, closing], ids=["supervised", "closed over"])
 def test_what_a_loss_keeps_in_buffers_goes_on_exactly(tmp_path, loss, centre):
     check_goes_on(lambda: small_job(loss=loss(Centre(centre))), tmp_path)
+
+
+def following(write: Any) -> Any:
+    """A loss with a teacher that follows the model."""
+    teacher = nn.Linear(6, 3)
+    with torch.no_grad():
+        teacher.weight.fill_(0.5)
+        teacher.bias.fill_(0.0)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        prediction = model(batch[0])
+        with torch.no_grad():
+            aim = functional.softmax(teacher(batch[0]), dim=1)
+            for mine, own in zip(teacher.parameters(), model.parameters(), strict=True):
+                write(mine, own)
+        return functional.cross_entropy(prediction, aim) + functional.cross_entropy(prediction, batch[1])
+
+    return loss
+
+
+WRITTEN = {
+    "in place": lambda mine, own: mine.lerp_(own, 0.3),
+    "past the graph": lambda mine, own: mine.data.mul_(0.7).add_(own.data, alpha=0.3),
+    "anew": lambda mine, own: setattr(mine, "data", 0.7 * mine.data + 0.3 * own.data),
+}
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("how", WRITTEN)
+def test_a_teacher_that_only_the_loss_holds_goes_on_exactly(tmp_path, how):
+    check_goes_on(lambda: small_job(loss=following(WRITTEN[how])), tmp_path)
+
+
+@pytest.mark.trap(36)
+def test_a_teacher_stays_moved_in_every_run_that_goes_on(tmp_path):
+    def job() -> hasten.Job:
+        return small_job(loss=following(WRITTEN["in place"]))
+
+    with hasten.prepare(job()) as run:
+        run.step(next(run.batches()))
+        state = run.state_dict()["loss_parameters"]
+        assert len(state) == 2
+    with hasten.prepare(job()) as second:
+        second.load_state_dict(run.state_dict())
+        again = second.state_dict()["loss_parameters"]
+    assert {name: each.tolist() for name, each in again.items()} == {
+        name: each.tolist() for name, each in state.items()
+    }
+
+
+def test_a_teacher_that_never_moves_is_in_no_checkpoint(tmp_path):
+    with hasten.prepare(small_job(loss=following(lambda mine, own: None))) as run:
+        run.step(next(run.batches()))
+        assert run.state_dict()["loss_parameters"] == {}
+
+
+@pytest.mark.parametrize(
+    "saved", [{"loss.nowhere": torch.ones(3)}, {"bias": torch.ones(4)}, {"bias": "x"}, {"model.bias": torch.ones(3)}]
+)
+def test_a_parameter_that_the_loss_does_not_have_is_refused(saved):
+    model, teacher = nn.Linear(6, 3), nn.Linear(6, 3)
+    held = LossParameters({"model": model, "teacher": teacher}, model)
+    state = {"teacher.bias" if name == "bias" else name: each for name, each in saved.items()}
+    with pytest.raises(ValueError, match="parameter"):
+        held.load_state_dict(state)
 
 
 def test_a_tensor_that_fits_stays_where_the_model_has_it():

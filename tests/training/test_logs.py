@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.errors import Unavailable
-from hasten.facts.events import Evaluated, Event, Finished, Noticed, Started, Trained
+from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
 from hasten.training.logs import Collected, JsonLines, Several, TensorBoard
 
 STARTED = Started(
@@ -136,9 +136,12 @@ def test_tensorboard_gets_every_number_of_training_and_evaluation(tmp_path: Path
     assert [item.value for item in scalars.Scalars("evaluation/accuracy")] == [0.75]
 
 
-def test_tensorboard_leaves_its_folder_alone_until_the_first_event(tmp_path: Path):
+def test_tensorboard_leaves_its_folder_alone_until_the_run_trains(tmp_path: Path):
     pytest.importorskip("tensorboard")
-    TensorBoard(tmp_path / "tensorboard").close()
+    receiver = TensorBoard(tmp_path / "tensorboard")
+    receiver.log(Preparing(done=1, samples=2))
+    receiver.log(Noticed(text="a notice"))
+    receiver.close()
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -49,6 +50,26 @@ def calling_at(step: int, call: Callable[[], object]) -> hasten.Job:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_job_that_changes_the_working_directory_is_told_and_nothing_is_written_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "elsewhere" / "run").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+
+    def model() -> nn.Module:
+        os.chdir("elsewhere")
+        return nn.Linear(6, 3)
+
+    with pytest.raises(StorageFailed, match="has changed the working directory") as caught:
+        trained(Path("run"), job(model=model))
+    assert f"--run-dir {tmp_path / 'run'}" in caught.value.fix
+    assert content(tmp_path / "elsewhere") == {}
+    os.chdir(tmp_path)
+    trained(tmp_path / "run", job(model=model))
+    assert content(tmp_path / "elsewhere") == {}
+    assert saved_in(tmp_path / "run")[0] == STEPS
 
 
 @pytest.fixture

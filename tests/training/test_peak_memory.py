@@ -46,3 +46,19 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
     held = torch.ones(1 << 30, dtype=torch.uint8)
     said = subprocess.run([sys.executable, "-c", READS_ITS_PEAK], capture_output=True, text=True, check=True).stdout
     assert int(said) < held.nbytes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the usage is a process's own from its beginning")
+def test_what_takes_long_to_read_is_asked_only_until_the_peak_is_the_processs_own(monkeypatch):
+    asked = list[int]()
+
+    def status() -> int:
+        asked.append(8)
+        return 8
+
+    monkeypatch.setattr("hasten.training.peak_memory._of_status", status)
+    usage = iter([9, 8, 8, 10])
+    monkeypatch.setattr("hasten.training.peak_memory._by_usage", lambda: lambda: next(usage))
+    read = peak_memory(torch.device("cpu"))
+    assert [read() for _ in range(4)] == [8, 8, 8, 10]
+    assert len(asked) == 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,9 +33,16 @@ class RunLock:
     def __init__(self, lock: Lock, folder: Path) -> None:
         self._lock, self._folder = lock, folder
         self._path = folder.absolute() / NAME  # a link on the way may lead elsewhere later, as what is written would
+        self._began_in = None if folder.is_absolute() else os.getcwd()
 
     def check(self) -> None:
         """Raises StorageFailed when the folder of this name is not the run's own any more. From any thread."""
+        if self._began_in is not None and self._began_in != _working_directory():
+            raise StorageFailed(
+                "the job has changed the working directory, so this names another folder now than when it began",
+                where=str(self._folder),
+                fix=f"name it in full, --run-dir {shlex.quote(str(self._path.parent))}, or change no directory",
+            )
         if not self._lock.lies_at(self._path):
             raise StorageFailed(
                 "the folder was moved or removed while this run trained into it, or its lock was; nothing more is "
@@ -42,6 +50,13 @@ class RunLock:
                 where=str(self._folder),
                 fix="if it was moved, go on with the run in its new place: --resume and --run-dir",
             )
+
+
+def _working_directory() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 @contextmanager

@@ -123,6 +123,15 @@ class _Given:
             tensorboard=asked.tensorboard if self.tensorboard is None else self.tensorboard,
         )
 
+    def seen_from(self, here: Path) -> _Given:
+        """The same, after a job was loaded that may have changed the working directory."""
+        return replace(self, weights=None if self.weights is None else _from(here, self.weights))
+
+
+def _from(here: Path, path: Path) -> Path:
+    """A path that was given in this working directory, as it can be followed in the present one."""
+    return path if Path.cwd() == here else here / path
+
 
 def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
     from hasten.checkpoint.files import remove_empty_folder
@@ -134,9 +143,10 @@ def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
         from hasten.training.weights_file import check_file
 
         check_file(given.weights)  # before the job is loaded, which can take minutes
-    folder = _new_folder(run_dir, function)
+    folder, here = _new_folder(run_dir, function), Path.cwd()
     try:
         plan, loaded = read(given.plan), load(job, **asked.changes)
+        folder, given = _from(here, folder), given.seen_from(here)
         last, receivers = _receivers(asked, given.plan, folder)
         from hasten import entry
 
@@ -145,7 +155,7 @@ def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
         with told_how_to_go_on(last, folder, way_on):
             entry.begin(loaded, plan, asked, **shared)
     finally:
-        remove_empty_folder(folder)
+        remove_empty_folder(_from(here, folder))
 
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
@@ -157,12 +167,13 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
 
     function = split_name(job)[1]
     given.over(Asked(), job)  # which refuses what no run could have, before there is a folder
-    folder = run_dir or newest_run_of(job) or make_numbered_folder(RUNS, function)
+    folder, here = run_dir or newest_run_of(job) or make_numbered_folder(RUNS, function), Path.cwd()
     try:
         run_place.reopen(folder)
         asked, told = _asked_now(job, given, folder)
         _check_weights(given.weights, folder)
         plan, loaded = read(given.plan), load(job, **asked.changes)
+        folder, given = _from(here, folder), given.seen_from(here)
         last, receivers = _receivers(asked, given.plan, folder)
         from hasten import entry
 
@@ -171,7 +182,7 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         with told_how_to_go_on(last, folder, way_on):
             entry.go_on(loaded, plan, asked, allow_change=allowed, told=told, **shared)
     finally:
-        remove_empty_folder(folder)
+        remove_empty_folder(_from(here, folder))
 
 
 def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:

@@ -13,15 +13,10 @@ The training process reads samples too when there are no workers. `undisturbed` 
 dropout and everything else that training draws goes on as if nothing had been read. That takes time once a batch, and
 seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a trial, is held apart by
 the same function, with the states of the accelerators it uses.
-
-States are taken at every optimizer step, and most of the time for one went into NumPy's, which few trainings draw from:
-it copies 624 numbers one by one. So its memory is looked at first, and the state that was read last is given again
-where it is as it was then. (Only a spare normal number lies elsewhere; a state that has one is always read.)
 """
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +24,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+
+from hasten.data.twisters import numpy_state, python_state, set_numpy_state
 
 _MASK = (1 << 64) - 1
 
@@ -81,49 +78,17 @@ def random_state(*devices: torch.device) -> dict[str, Any]:
     """The states of the global generators that training code may draw from: torch's, NumPy's and Python's."""
     return {
         "torch": torch.default_generator.get_state(),
-        "devices": [torch.cuda.get_rng_state(device) for device in _accelerators(devices)],
-        "numpy": _numpy_state(),
-        "python": random.getstate(),
+        "devices": [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"],
+        "numpy": numpy_state(),
+        "python": python_state(),
     }
 
 
 def set_random_state(state: Mapping[str, Any], *devices: torch.device) -> None:
     """Go on from what random_state gave, on as many devices as it was asked for."""
     torch.default_generator.set_state(state["torch"])
-    for device, saved in zip(_accelerators(devices), state["devices"], strict=True):
+    accelerators = [device for device in devices if device.type == "cuda"]
+    for device, saved in zip(accelerators, state["devices"], strict=True):
         torch.cuda.set_rng_state(saved, device)
-    np.random.set_state(state["numpy"])
-    _remember(state["numpy"])
+    set_numpy_state(state["numpy"])
     random.setstate(state["python"])
-
-
-def _accelerators(devices: tuple[torch.device, ...]) -> list[torch.device]:
-    return [device for device in devices if device.type == "cuda"]
-
-
-_MERSENNE_BYTES = 4 * (624 + 1)  # its words and the place in them: numpy/random/src/mt19937/mt19937.h
-_last_seen: tuple[bytes, dict[str, Any]] | None = None  # NumPy's memory, and what it reads as
-
-
-def _numpy_state() -> dict[str, Any]:
-    memory = _numpy_memory()
-    if _last_seen is not None and _last_seen[0] == memory:
-        return _last_seen[1]
-    state = np.random.get_state(legacy=False)
-    assert isinstance(state, dict)
-    _remember(state)
-    return state
-
-
-def _remember(state: dict[str, Any]) -> None:
-    global _last_seen
-    memory = _numpy_memory()
-    _last_seen = None if memory is None or state["has_gauss"] else (memory, state)
-
-
-def _numpy_memory() -> bytes | None:
-    """None for a generator of another kind than NumPy's own choice: its memory has another form."""
-    generator = np.random.get_bit_generator()  # pyright: ignore[reportAttributeAccessIssue]: its stubs lack it
-    if type(generator) is not np.random.MT19937:
-        return None
-    return ctypes.string_at(generator.ctypes.state_address, _MERSENNE_BYTES)

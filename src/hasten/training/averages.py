@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
+from hasten.training.buffer_copies import Place
 from hasten.training.master_weights import MasterWeights
 
 
@@ -30,10 +33,12 @@ class WeightAverage:
         total_steps: int | None,
     ) -> None:
         """total_steps: of the planned run, in applied updates; None counts an equal average from the first update."""
-        buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-        self._live: list[Tensor] = [*model.parameters(), *buffers]
-        self._source: list[Tensor] = [*masters.replace(model.parameters()), *buffers]
-        self._average = [tensor.detach().clone() for tensor in self._source]
+        self._parameters = list(model.parameters())
+        self._trained = list(masters.replace(self._parameters))
+        self._buffers = _floating_buffers(model)
+        self._averages = [tensor.detach().clone() for tensor in [*self._trained, *_tensors(self._buffers)]]
+        self._seen: list[Tensor | None] | None = None  # as the lists below were made for them
+        self._follow_buffers()
         self._moved = 0
         self._updates = 0
         if isinstance(kind, ExponentialAverage):
@@ -45,6 +50,7 @@ class WeightAverage:
     def after_update(self) -> None:
         """Take in the weights as an applied update left them."""
         self._updates += 1
+        self._follow_buffers()
         if self._updates <= self._starts_after or self._moved == 0:
             # Until averaging begins the average follows the weights, so that it can be evaluated at any time.
             _copy(self._source, self._average)
@@ -56,17 +62,20 @@ class WeightAverage:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """The model holds the average inside the block, and its own weights, to the bit, after it."""
+        self._follow_buffers()
+        live = self._live
         with torch.no_grad():
-            own = [tensor.detach().clone() for tensor in self._live]
-            _copy(self._average, self._live)
+            own = [tensor.detach().clone() for tensor in live]
+            _copy(self._average, live)
         try:
             yield
         finally:
             with torch.no_grad():
-                _copy(own, self._live)
+                _copy(own, live)
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's state_dict() with the average in place of its weights, where both lie."""
+        self._follow_buffers()
         averages: dict[int, Tensor] = {
             live.data_ptr(): mean.to(live.dtype) for live, mean in zip(self._live, self._average, strict=True)
         }
@@ -77,12 +86,49 @@ class WeightAverage:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"average": list(self._average), "moved": self._moved, "updates": self._updates}
+        return {"average": list(self._averages), "moved": self._moved, "updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for mine, saved in zip(self._average, state["average"], strict=True):
-            mine.copy_(saved)
+        for number, (mine, saved) in enumerate(zip(self._averages, state["average"], strict=True)):
+            if number < len(self._parameters) or _alike(mine, saved):
+                mine.copy_(saved)
+            else:  # of a buffer that was replaced since the run began
+                self._averages[number] = saved.to(mine.device, copy=True)
+        self._seen = None
         self._moved, self._updates = state["moved"], state["updates"]
+
+    def _follow_buffers(self) -> None:
+        """A module may put another tensor in a buffer's place at any time. One of another form than its average begins
+        a new one; while there is none, it has no part."""
+        present = [place.tensor for place in self._buffers]
+        if self._seen is not None and not any(map(is_not, present, self._seen)):
+            return
+        self._seen, first = present, len(self._parameters)
+        for number, tensor in enumerate(present, first):
+            if tensor is not None and not _alike(tensor, self._averages[number]):
+                self._averages[number] = tensor.detach().clone()
+        there = [tensor is not None for tensor in present]
+        buffers = _tensors(self._buffers)
+        self._live, self._source = [*self._parameters, *buffers], [*self._trained, *buffers]
+        self._average = [*self._averages[:first], *compress(self._averages[first:], there)]
+
+
+def _floating_buffers(model: nn.Module) -> list[Place]:
+    found = {
+        id(buffer): Place(module._buffers, name)
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None and buffer.is_floating_point()
+    }
+    return list(found.values())
+
+
+def _tensors(places: list[Place]) -> list[Tensor]:
+    return [place.tensor for place in places if place.tensor is not None]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _copy(source: list[Tensor], target: list[Tensor]) -> None:

@@ -36,6 +36,8 @@ class Copies:
 
     def take(self, places: Sequence[Place], *, large_on_host: bool = False) -> None:
         """large_on_host: an accelerator's memory may have no room for all of them."""
+        if not places and places is self.places:
+            return
         tensors = [place.holder.get(place.name) for place in places]
         if places is not self.places or any(map(is_not, tensors, self._tensors)):
             self.places, self._tensors, self._pairs = places, tensors, _paired(tensors, large_on_host)

@@ -36,6 +36,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
 from hasten.training.generators import Generators
 from hasten.training.kept_buffers import Buffers
+from hasten.training.loss_parameters import LossParameters
 from hasten.training.made_model import check_made
 from hasten.training.reachable import reached
 
@@ -46,8 +47,8 @@ _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 class Built:
     """A Setup with the plan applied, the data it will read, and what identifies them.
 
-    plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers: what a step draws
-        from and writes, beside parameters, as far as the model and the loss lead to it.
+    plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers, loss_parameters:
+        what a step draws from and writes, beside the model's parameters, as far as the model and the loss lead to it.
     """
 
     setup: Setup
@@ -57,6 +58,7 @@ class Built:
     batch_size: int
     generators: Generators
     buffers: Buffers
+    loss_parameters: LossParameters
     fingerprint: Fingerprint
     proven_on: ProvenOn
 
@@ -113,6 +115,7 @@ def build(
         batch_size=setup.batch_size,
         generators=Generators(found.generators),
         buffers=Buffers(found.modules),
+        loss_parameters=LossParameters(found.modules, setup.model),
         fingerprint=fingerprint,
         proven_on=proven_on,
     )

@@ -18,10 +18,11 @@ from typing import Any, cast
 
 from hasten.checkpoint.files import open_for_append
 from hasten.errors import StorageFailed, Unavailable
-from hasten.facts.events import Evaluated, Event, Preparing, Receiver, Resumed, Saved, Trained
+from hasten.facts.events import Evaluated, Event, Noticed, Preparing, Receiver, Resumed, Saved, Trained
 
 MOST_REFUSALS = 100  # in a row
 _NOT_OF_THE_TRAINING = (Preparing, Resumed, Saved)
+_STRICT = json.JSONEncoder(allow_nan=False)  # json.dumps would make one for every line
 
 
 class JsonLines:
@@ -50,9 +51,9 @@ class JsonLines:
             each.name: getattr(event, each.name) for each in fields_of(event)
         }
         try:
-            line = json.dumps(fields, allow_nan=False)
+            line = _STRICT.encode(fields)
         except (TypeError, ValueError):  # another kind of mapping, or a number that is not finite
-            line = json.dumps(_as_json(fields), allow_nan=False)
+            line = _STRICT.encode(_as_json(fields))
         self._waiting.append(line.encode("ascii"))
         try:
             self._write()
@@ -86,8 +87,9 @@ class JsonLines:
 class TensorBoard:
     """The numbers of a run as TensorBoard scalars: train/… and evaluation/…, over optimizer steps.
 
-    The folder is made with the first event. A run that goes on hides what was written of later steps before. Raises
-    Unavailable when the package `tensorboard` is not installed.
+    The folder is made when the run has come to train: one that was killed before has left nothing behind. A run that
+    goes on hides what was written of later steps before. Raises Unavailable when the package `tensorboard` is not
+    installed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -98,10 +100,12 @@ class TensorBoard:
                 f"TensorBoard cannot be used: {error}", fix='pip install "hasten[tensorboard]"'
             ) from error
         self._open: Callable[..., Any] = partial(SummaryWriter, str(folder))
-        self._writer: Any = None  # until the first event
+        self._writer: Any = None
 
     def log(self, event: Event) -> None:
         if self._writer is None:
+            if isinstance(event, Preparing | Noticed):
+                return
             self._writer = self._open(purge_step=event.step + 1) if isinstance(event, Resumed) else self._open()
         if isinstance(event, Trained):
             numbers = asdict(event)

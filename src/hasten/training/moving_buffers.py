@@ -39,7 +39,7 @@ class Moving:
     def look(self) -> None:
         """A window begins."""
         self._windows += 1
-        sizes = [len(holder) for holder in self._holders]
+        sizes = [*map(len, self._holders)]
         if sizes != self._sizes:
             self._take_new(sizes)
         if self._windows == 1:
@@ -84,11 +84,15 @@ class _Seen(NamedTuple):
 
     def is_written(self, tensor: Tensor | None) -> bool:
         """Whether that is known without looking at its content."""
-        return tensor is None or (self.tensor, self.version) != (id(tensor), tensor._version)
+        return tensor is None or (self.tensor, self.version) != (id(tensor), _version(tensor))
 
 
 def seen(tensor: Tensor | None) -> _Seen:
-    return _Seen(0, 0, 0) if tensor is None else _Seen(id(tensor), tensor._version, checksum(tensor))
+    return _Seen(0, 0, 0) if tensor is None else _Seen(id(tensor), _version(tensor), checksum(tensor))
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version  # which does not count for those of inference_mode
 
 
 def checksum(tensor: Tensor) -> int:

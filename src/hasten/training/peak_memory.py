@@ -24,11 +24,7 @@ def peak_memory(device: torch.device) -> Callable[[], int]:
     """
     if device.type == "cuda":
         return lambda: torch.cuda.max_memory_allocated(device)
-    of_usage = _by_usage()
-    if sys.platform != "linux":
-        return of_usage
-    # Linux hands the figure of getrusage on from the process that started this one.
-    return lambda: _linux_peak() or of_usage()
+    return _LinuxPeak(_by_usage()) if sys.platform == "linux" else _by_usage()
 
 
 def _by_usage() -> Callable[[], int]:
@@ -40,7 +36,23 @@ def _by_usage() -> Callable[[], int]:
     return lambda: getrusage(RUSAGE_SELF).ru_maxrss * _UNIT
 
 
-def _linux_peak() -> int | None:
+class _LinuxPeak:
+    """Linux hands the figure of getrusage on from the process that started this one, so that of /proc, which takes some
+    hundred times as long to read, is asked until this process has held as much itself."""
+
+    def __init__(self, of_usage: Callable[[], int]) -> None:
+        self._of_usage, self._is_own = of_usage, False
+
+    def __call__(self) -> int:
+        most = self._of_usage()
+        if self._is_own:
+            return most
+        own = _of_status()
+        self._is_own = own is None or own >= most
+        return own or most
+
+
+def _of_status() -> int | None:
     """VmHWM of proc_pid_status(5), in bytes; None where the kernel does not tell it."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as status:

@@ -1,8 +1,8 @@
 """All that the next step of a run depends on, as one state; and a run that goes on from one.
 
-Weights, buffers of the model and the loss, optimizers, the loss scale, the schedule, averages, early stopping, the
-position in the data, and every random generator. A state is taken between two optimizer steps and refers to the run's
-own tensors: copy it, or write it, before the next step.
+Weights, buffers of the model and the loss, parameters that the loss moves, optimizers, the loss scale, the schedule,
+averages, early stopping, the position in the data, and every random generator. A state is taken between two optimizer
+steps and refers to the run's own tensors: copy it, or write it, before the next step.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def state_of(run: Run) -> dict[str, Any]:
     return {
         "model": run.model.state_dict(),
         "buffers": run.built.buffers.state_dict(run.model),
+        "loss_parameters": run.built.loss_parameters.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
         "step": run._step.state_dict(),
         "schedule": run.schedule.state_dict(),
@@ -48,6 +49,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
     try:
         run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
         run.model.load_state_dict(state["model"])
+        run.built.loss_parameters.load_state_dict(state.get("loss_parameters", {}))  # an older checkpoint has none
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             _load_optimizer(optimizer, saved)
     except (RuntimeError, ValueError, KeyError) as error:
