@@ -18,6 +18,12 @@ hypothesis.settings.load_profile("deterministic")
 multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchmetrics"])
 
 
+def pytest_configure():
+    """A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start to press it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items):
     if torch.cuda.is_available():
         return

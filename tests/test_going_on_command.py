@@ -79,6 +79,15 @@ def test_a_job_that_works_in_its_own_folder_has_its_run_where_the_command_was_gi
     assert checkpoints_of(here / "runs" / "job-1")[0].step == 15
 
 
+def test_a_job_that_removes_the_folder_it_works_in_has_its_run_all_the_same(here: Path):
+    lost = "import os\nfrom support import small_job\n\ndef job():\n    return small_job()\n\n"
+    (here / "lost_job.py").write_text(lost + 'os.mkdir("gone")\nos.chdir("gone")\nos.rmdir(os.getcwd())\n')
+    code, _, _ = ran("train lost_job.py:job --epochs 1")
+    os.chdir(here)
+    assert code == 0
+    assert checkpoints_of(here / "runs" / "job-1")[0].step == 5
+
+
 def broken_off(line: str) -> str:
     """A training that fails in its seventh step; the command that it says to go on with."""
     Path("fails").touch()

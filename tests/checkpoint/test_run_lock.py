@@ -223,19 +223,6 @@ def test_a_lock_is_lost_when_a_link_leads_to_another_folder(tmp_path):
     assert os.listdir(tmp_path / "a") == []
 
 
-def test_where_the_process_works_matters_to_a_folder_that_is_named_from_there_alone(tmp_path, monkeypatch):
-    for name in ("near", "whole"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path)
-    with run_lock(Path("near")) as near, run_lock(tmp_path / "whole") as whole:
-        monkeypatch.chdir("/")
-        with pytest.raises(StorageFailed, match="has changed the working directory"):
-            near.check()
-        whole.check()
-        monkeypatch.chdir(tmp_path)
-        near.check()
-
-
 def test_a_folder_that_cannot_be_looked_at_is_not_taken_for_the_own(tmp_path, monkeypatch):
     def refuse(*given: object, **options: object) -> None:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

@@ -194,11 +194,14 @@ def test_a_damaged_checkpoint_is_named_passed_over_and_removed_when_a_whole_one_
 
 
 @pytest.mark.fault("corrupt or truncated checkpoint")
-def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path):
-    trained(tmp_path / "run", saving=every(3))
-    damaged(Store(tmp_path / "run" / "checkpoints").found()[0])
-    resumed(tmp_path / "run", saving=every(3))
-    found = Store(tmp_path / "run" / "checkpoints").found()
+@pytest.mark.parametrize("inside", ["", "."], ids=["named in full", "named from here"])
+def test_a_damaged_checkpoint_takes_the_place_of_no_whole_one(tmp_path, monkeypatch, inside):
+    monkeypatch.chdir(tmp_path)
+    run = (Path(inside) if inside else tmp_path) / "run"
+    trained(run, saving=every(3))
+    damaged(Store(run / "checkpoints").found()[0])
+    resumed(run, saving=every(3))
+    found = Store(run / "checkpoints").found()
     assert [each.verify().step for each in found] == [10, 9]
 
 

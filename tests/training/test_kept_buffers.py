@@ -13,7 +13,6 @@ import hasten
 from going_on import check_goes_on
 from hasten.errors import Misconfigured
 from hasten.training.kept_buffers import Buffers
-from hasten.training.loss_parameters import LossParameters
 from support import small_job
 
 
@@ -147,69 +146,42 @@ def test_what_a_loss_keeps_in_buffers_goes_on_exactly(tmp_path, loss, centre):
     check_goes_on(lambda: small_job(loss=loss(Centre(centre))), tmp_path)
 
 
-def following(write: Any) -> Any:
-    """A loss with a teacher that follows the model."""
-    teacher = nn.Linear(6, 3)
-    with torch.no_grad():
-        teacher.weight.fill_(0.5)
-        teacher.bias.fill_(0.0)
+class Tied(nn.Module):
+    """Two buffers that are one tensor, until the first is replaced."""
 
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        prediction = model(batch[0])
-        with torch.no_grad():
-            aim = functional.softmax(teacher(batch[0]), dim=1)
-            for mine, own in zip(teacher.parameters(), model.parameters(), strict=True):
-                write(mine, own)
-        return functional.cross_entropy(prediction, aim) + functional.cross_entropy(prediction, batch[1])
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("one", torch.zeros(6))
+        self.register_buffer("other", self.one)
 
-    return loss
-
-
-WRITTEN = {
-    "in place": lambda mine, own: mine.lerp_(own, 0.3),
-    "past the graph": lambda mine, own: mine.data.mul_(0.7).add_(own.data, alpha=0.3),
-    "anew": lambda mine, own: setattr(mine, "data", 0.7 * mine.data + 0.3 * own.data),
-}
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            self.one = 0.9 * self.one + 0.1 * rows.mean(0)
+        return self.linear(rows - self.one + self.other)
 
 
 @pytest.mark.trap(36)
-@pytest.mark.parametrize("how", WRITTEN)
-def test_a_teacher_that_only_the_loss_holds_goes_on_exactly(tmp_path, how):
-    check_goes_on(lambda: small_job(loss=following(WRITTEN[how])), tmp_path)
+@pytest.mark.parametrize("average", [None, hasten.ExponentialAverage(0.9), hasten.EqualAverage(0.1)])
+def test_buffers_that_were_one_and_are_two_go_on_exactly(tmp_path, average):
+    resumed = check_goes_on(lambda: small_job(model=Tied, average=average), tmp_path)
+    assert not torch.equal(resumed.model.one, resumed.model.other)
 
 
-@pytest.mark.trap(36)
-def test_a_teacher_stays_moved_in_every_run_that_goes_on(tmp_path):
-    def job() -> hasten.Job:
-        return small_job(loss=following(WRITTEN["in place"]))
+@pytest.mark.parametrize("average", [hasten.ExponentialAverage(0.9), hasten.EqualAverage(0.1)])
+def test_a_buffer_that_grows_in_its_place_begins_a_new_average(tmp_path, average):
+    def grow_in_place(module: Any, rows: Tensor) -> None:
+        module.held.data = torch.cat([module.held, rows])[-20:]
 
-    with hasten.prepare(job()) as run:
-        run.step(next(run.batches()))
-        state = run.state_dict()["loss_parameters"]
-        assert len(state) == 2
-    with hasten.prepare(job()) as second:
-        second.load_state_dict(run.state_dict())
-        again = second.state_dict()["loss_parameters"]
-    assert {name: each.tolist() for name, each in again.items()} == {
-        name: each.tolist() for name, each in state.items()
-    }
+    check_goes_on(lambda: small_job(model=lambda: Moving(grow_in_place, torch.zeros(1, 6)), average=average), tmp_path)
 
 
-def test_a_teacher_that_never_moves_is_in_no_checkpoint(tmp_path):
-    with hasten.prepare(small_job(loss=following(lambda mine, own: None))) as run:
-        run.step(next(run.batches()))
-        assert run.state_dict()["loss_parameters"] == {}
+@pytest.mark.parametrize("average", [hasten.ExponentialAverage(0.9), hasten.EqualAverage(0.1)])
+def test_a_buffer_that_becomes_whole_numbers_has_no_average_any_more(tmp_path, average):
+    def count(module: Any, rows: Tensor) -> None:
+        module.held = module.held.long() + 1
 
-
-@pytest.mark.parametrize(
-    "saved", [{"loss.nowhere": torch.ones(3)}, {"bias": torch.ones(4)}, {"bias": "x"}, {"model.bias": torch.ones(3)}]
-)
-def test_a_parameter_that_the_loss_does_not_have_is_refused(saved):
-    model, teacher = nn.Linear(6, 3), nn.Linear(6, 3)
-    held = LossParameters({"model": model, "teacher": teacher}, model)
-    state = {"teacher.bias" if name == "bias" else name: each for name, each in saved.items()}
-    with pytest.raises(ValueError, match="parameter"):
-        held.load_state_dict(state)
+    check_goes_on(lambda: small_job(model=lambda: Moving(count, torch.zeros(6)), average=average), tmp_path)
 
 
 def test_a_tensor_that_fits_stays_where_the_model_has_it():

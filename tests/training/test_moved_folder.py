@@ -15,6 +15,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.checkpoint.run_lock import NAME, run_lock
+from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Event, Saved, Trained
 from hasten.training.run_folder import RunFolder
@@ -70,6 +71,24 @@ def test_a_job_that_changes_the_working_directory_is_told_and_nothing_is_written
     trained(tmp_path / "run", job(model=model))
     assert content(tmp_path / "elsewhere") == {}
     assert saved_in(tmp_path / "run")[0] == STEPS
+
+
+def test_a_checkpoint_is_where_the_run_is_although_the_job_goes_elsewhere_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    save = Store.save
+
+    def going(store: Store, *given: Any) -> Any:
+        os.chdir(tmp_path / "elsewhere")
+        return save(store, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(StorageFailed):
+        patch.setattr(Store, "save", going)
+        trained(Path("run"), saving=every(2))
+    assert content(tmp_path / "elsewhere") == {}
+    assert 2 in saved_in(tmp_path / "run")
 
 
 @pytest.fixture

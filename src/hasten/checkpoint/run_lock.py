@@ -13,6 +13,7 @@ import json
 import os
 import shlex
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from hasten.checkpoint.files import fill_lock_file, remove_file
 from hasten.errors import Misconfigured, StorageFailed
 
 NAME = ".lock"
+PATIENCE_SECONDS, BETWEEN_SECONDS = 10.0, 0.05
 
 
 class RunLock:
@@ -66,18 +68,33 @@ def run_lock(folder: Path) -> Iterator[RunLock]:
     Raises Misconfigured, naming the holder, when another run has it; StorageFailed when there can be no lock file.
     """
     path = folder.resolve() / NAME
-    lock = taken(path, without_locks=lambda lock: _free_by_its_word(lock, folder))
+    lock = _taken(path, folder)
     try:
-        if not lock.held:
-            raise _held_by(folder, _written(lock))
         fill_lock_file(lock.descriptor, path, json.dumps(_owner_here()).encode())
         yield RunLock(lock, folder)
     finally:
-        if lock.held:  # else another run has it, or this is a process that was forked meanwhile
+        if lock.held:  # else this is a process that was forked meanwhile
             with suppress(StorageFailed):  # what the file says matters only while the lock is held
                 if lock.lies_at(path):
                     remove_file(path)
         lock.let_go()
+
+
+def _taken(path: Path, folder: Path) -> Lock:
+    """A holder that was killed while it began a process leaves the lock with that one, until it comes to let go."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        lock = taken(path, without_locks=lambda lock: _free_by_its_word(lock, folder))
+        if lock.held:
+            return lock
+        owner = _written(lock)
+        lock.let_go()
+        if not owner or is_alive(owner):
+            raise _held_by(folder, owner)
+        if time.monotonic() >= until:
+            what = f"process {owner.get('pid')} that trained into this folder is gone, but one that it began holds it"
+            raise Misconfigured(what, where=str(folder), fix="end that one too, or name another folder with --run-dir")
+        time.sleep(BETWEEN_SECONDS)
 
 
 def _free_by_its_word(lock: Lock, folder: Path) -> bool:

@@ -130,7 +130,10 @@ class _Given:
 
 def _from(here: Path, path: Path) -> Path:
     """A path that was given in this working directory, as it can be followed in the present one."""
-    return path if Path.cwd() == here else here / path
+    try:
+        return path if Path.cwd() == here else here / path
+    except FileNotFoundError:  # the present one was removed
+        return here / path
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None) -> None:

@@ -9,7 +9,9 @@ on what is read with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ class Gather:
     in every shape. They are copies of the batch's own, so that it can be changed in place."""
 
     def __init__(self, columns: Columns) -> None:
-        self._form, self._names, given = type(columns), names_of(columns), parts_of(columns)
+        self._formed, given = forming(type(columns), names_of(columns)), parts_of(columns)
         self._columns = [*map(_selectable, given)]
         self._viewed = [
             (at, column.dtype) for at, column in enumerate(given) if column.dtype is not self._columns[at].dtype
@@ -76,9 +78,6 @@ class Gather:
             taken[at] = taken[at].view(dtype)
         return taken
 
-    def _formed(self, taken: Sequence[Tensor]) -> Any:
-        return formed(self._form, self._names, taken)
-
 
 class Rows:
     """Columns as a map-style data set of their rows, each in the form that the columns have."""
@@ -86,13 +85,13 @@ class Rows:
     steady_reason = "its samples are rows of tensors"
 
     def __init__(self, columns: Columns) -> None:
-        self._form, self._names, self._columns = type(columns), names_of(columns), parts_of(columns)
+        self._formed, self._columns = forming(type(columns), names_of(columns)), parts_of(columns)
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def __getitem__(self, index: int) -> Any:
-        return formed(self._form, self._names, [column[index] for column in self._columns])
+        return self._formed([column[index] for column in self._columns])
 
 
 def names_of(columns: Columns) -> list[Any]:
@@ -105,15 +104,24 @@ def parts_of(columns: Columns) -> list[Tensor]:
     return [*(columns.values() if isinstance(columns, dict) else columns)]
 
 
-def formed(form: type, names: Iterable[Any], parts: Sequence[Tensor]) -> Any:
+def formed(form: type, names: Sequence[Any], parts: Sequence[Tensor]) -> Any:
     """The parts in the form that columns or batches have: a tuple, a named one, a list, a dictionary, or alone."""
+    return forming(form, names)(parts)
+
+
+def forming(form: type, names: Sequence[Any]) -> Callable[[Sequence[Tensor]], Any]:
+    """What brings parts into a form, found once for all batches of it."""
     if hasattr(form, "_make"):
-        return form._make(parts)
+        return form._make  # pyright: ignore[reportAttributeAccessIssue]: that of a named tuple
     if issubclass(form, dict):
-        return dict(zip(names, parts, strict=True))
+        return partial(_named, names)
     if issubclass(form, tuple | list):
-        return tuple(parts) if issubclass(form, tuple) else list(parts)
-    return parts[0]
+        return tuple if issubclass(form, tuple) else list
+    return itemgetter(0)
+
+
+def _named(names: Sequence[Any], parts: Sequence[Tensor]) -> dict[Any, Tensor]:
+    return dict(zip(names, parts, strict=True))
 
 
 def _selectable(column: Tensor) -> Tensor:

@@ -341,7 +341,7 @@ def _columns(data: Tensor | np.ndarray | tuple[Any, ...] | dict[Any, Any], field
         listed = ", ".join(f"[{name!r}] has {length}" for name, length in lengths.items())
         raise JobError(field, f"holds tensors of different lengths: {listed} rows", "give them one row for each sample")
     form = dict if isinstance(data, dict) else type(data) if hasattr(data, "_make") else tuple
-    return formed(form, columns, [*columns.values()])
+    return formed(form, [*columns], [*columns.values()])
 
 
 def _column(value: object, field: str, place: str) -> Tensor:

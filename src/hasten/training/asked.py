@@ -76,7 +76,7 @@ def asked_in(folder: Path) -> Asked | None:
     try:
         return _checked(unsealed(content, ASKED))
     except Damaged as error:
-        raise Damaged(error.what, where=str(folder)) from error
+        raise Damaged(error.what, where=str(folder), fix=error.fix) from error
     except (KeyError, ValueError, Misconfigured) as error:
         raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
 

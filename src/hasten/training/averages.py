@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import compress
-from operator import is_not
 from typing import Any
 
 import torch
@@ -37,7 +35,7 @@ class WeightAverage:
         self._trained = list(masters.replace(self._parameters))
         self._buffers = _floating_buffers(model)
         self._averages = [tensor.detach().clone() for tensor in [*self._trained, *_tensors(self._buffers)]]
-        self._seen: list[Tensor | None] | None = None  # as the lists below were made for them
+        self._seen: list[Any] | None = None  # the buffers, as the lists of those that move are made for them
         self._follow_buffers()
         self._moved = 0
         self._updates = 0
@@ -77,7 +75,9 @@ class WeightAverage:
         """The model's state_dict() with the average in place of its weights, where both lie."""
         self._follow_buffers()
         averages: dict[int, Tensor] = {
-            live.data_ptr(): mean.to(live.dtype) for live, mean in zip(self._live, self._average, strict=True)
+            live.data_ptr(): mean.to(live.dtype)
+            for live, mean in zip(self._live, self._average, strict=True)
+            if live.numel()
         }
         present: dict[str, Tensor] = model.state_dict()
         return {
@@ -99,28 +99,33 @@ class WeightAverage:
 
     def _follow_buffers(self) -> None:
         """A module may put another tensor in a buffer's place at any time. One of another form than its average begins
-        a new one; while there is none, it has no part."""
+        a new one; while there is none that could be averaged, it has no part."""
         present = [place.tensor for place in self._buffers]
-        if self._seen is not None and not any(map(is_not, present, self._seen)):
+        forms = [None if tensor is None else (id(tensor), tensor.shape, tensor.dtype) for tensor in present]
+        if forms == self._seen:
             return
-        self._seen, first = present, len(self._parameters)
+        self._seen, first = forms, len(self._parameters)
+        live, moving = dict[int, Tensor](), dict[int, Tensor]()  # by the tensor's number: it may be in several places
         for number, tensor in enumerate(present, first):
-            if tensor is not None and not _alike(tensor, self._averages[number]):
-                self._averages[number] = tensor.detach().clone()
-        there = [tensor is not None for tensor in present]
-        buffers = _tensors(self._buffers)
-        self._live, self._source = [*self._parameters, *buffers], [*self._trained, *buffers]
-        self._average = [*self._averages[:first], *compress(self._averages[first:], there)]
+            if tensor is None or not tensor.is_floating_point():
+                continue
+            average = moving[id(tensor)] if id(tensor) in moving else self._averages[number]
+            if not _alike(tensor, average):
+                average = tensor.detach().clone()
+            elif id(tensor) not in moving and any(average is each for each in moving.values()):
+                average = average.clone()  # it was one with another until now
+            live[id(tensor)], moving[id(tensor)], self._averages[number] = tensor, average, average
+        self._live, self._source = [*self._parameters, *live.values()], [*self._trained, *live.values()]
+        self._average = [*self._averages[:first], *moving.values()]
 
 
 def _floating_buffers(model: nn.Module) -> list[Place]:
-    found = {
-        id(buffer): Place(module._buffers, name)
+    return [
+        Place(module._buffers, name)
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None and buffer.is_floating_point()
-    }
-    return list(found.values())
+    ]
 
 
 def _tensors(places: list[Place]) -> list[Tensor]:

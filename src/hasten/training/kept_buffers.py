@@ -28,6 +28,7 @@ class Buffers:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = dict(modules)
         self._first: dict[str, Form] = {place: _form(each) for place, _, _, each in self._all()}
+        self._one_with = _ties({place: each for place, _, _, each in self._all()})
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -38,7 +39,7 @@ class Buffers:
         held = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
         strays, changed = dict[str, Tensor](), dict[str, Any]()
         for place, module, name, each in self._all():
-            if place not in self._first or self._first[place] != _form(each):
+            if place not in self._first or self._first[place] != _form(each) or self._is_apart(place, each):
                 kept = name not in module._non_persistent_buffers_set
                 changed[place] = {"value": each, "persistent": kept, "first": self._shape_at_first(place)}
             elif each is not None and id(each) not in held:
@@ -70,7 +71,8 @@ class Buffers:
                 raise ValueError(f"its buffer {_shown(place)} began in another form than here")
             if place not in self._first:
                 _check_new(module, name)
-            module._buffers[name] = _taken(module._buffers.get(name), entry["value"], made, _device_of(module, device))
+            present = None if place in self._one_with else module._buffers.get(name)
+            module._buffers[name] = _taken(present, entry["value"], made, _device_of(module, device))
             if place not in self._first:
                 (set.discard if entry["persistent"] is True else set.add)(module._non_persistent_buffers_set, name)
 
@@ -78,6 +80,14 @@ class Buffers:
         for path, module in self._modules.items():
             for name, each in module._buffers.items():
                 yield f"{path}.{name}", module, name, each
+
+    def _is_apart(self, place: str, buffer: Tensor | None) -> bool:
+        """Whether it was one with another, and is not any more."""
+        other = self._one_with.get(place)
+        if other is None:
+            return False
+        module, name = self._at(other)
+        return buffer is not module._buffers.get(name)
 
     def _at(self, place: str) -> tuple[nn.Module, str]:
         path, _, name = place.rpartition(".")
@@ -103,6 +113,15 @@ def make_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
         present = module._buffers.get(name)
         if present is None or _form(present) != _form(each) or _is_expanded(present):
             module._buffers[name] = torch.empty_like(each)
+
+
+def _ties(buffers: Mapping[str, Tensor | None]) -> dict[str, str]:
+    """By place, the first place of the same tensor, where that is another one."""
+    first, found = dict[int, str](), dict[str, str]()
+    for place, buffer in buffers.items():
+        if buffer is not None and first.setdefault(id(buffer), place) != place:
+            found[place] = first[id(buffer)]
+    return found
 
 
 def _form(buffer: Tensor | None) -> Form:

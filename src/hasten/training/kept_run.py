@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.run_lock import RunLock
+from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Finished, Receiver
 from hasten.facts.saving import Saving
 from hasten.training.asked import Asked
@@ -89,14 +90,18 @@ class KeptRun:
             run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
             yield None
             return
+        named = self.folder.store.folder
+        store = Store(named.absolute())  # the thread that writes must not follow where the job goes
+        damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
         saver = Saver(
-            self.folder.store,
+            store,
             self.saving,
             outward.log,
             before_write=log.force,
             before_removal=self.lock.check,
             shares_processor=run.device.type == "cpu",
-            damaged=self.found.damaged if self.found is not None else (),
+            damaged=[each for each in store.found() if each.path.name in damaged],
+            shown=named,
         )
 
         def left() -> str:

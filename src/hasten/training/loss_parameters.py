@@ -1,7 +1,7 @@
 """Parameters of modules that only the loss holds, such as a teacher that follows the model, as a checkpoint keeps them.
 
-No optimizer moves them, but the loss may. Most never move, and a teacher can be far larger than what learns from it:
-so those are kept that are not as they were when the run began.
+No optimizer of the job moves them, but the loss may. Most never move, and a teacher can be far larger than what learns
+from it: so those are kept that are not as they were when the run began.
 """
 
 from __future__ import annotations
@@ -20,31 +20,59 @@ class LossParameters:
     """modules: of the model and of the loss, by place. Made before the first step."""
 
     def __init__(self, modules: Mapping[str, nn.Module], model: nn.Module) -> None:
-        own = {id(each) for each in model.parameters()}
+        own = {id(module) for module in model.modules()}
+        self._model = model
         self._places = {
             f"{path}.{name}": (module, name)
             for path, module in modules.items()
+            if id(module) not in own
             for name, each in module._parameters.items()
-            if each is not None and id(each) not in own and not is_lazy(each) and not each.is_meta
+            if each is not None and not is_lazy(each)
         }
-        self._still = {place: seen(self._at(place)) for place in self._places}
+        present = {place: self._at(place) for place in self._places}
+        self._at_first = {place: seen(each) for place, each in present.items()}
+        self._shapes = {place: [*each.shape] for place, each in present.items() if each is not None}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Those that have moved, by place."""
-        self._still = {place: then for place, then in self._still.items() if then == seen(self._at(place))}
-        moved = {place: self._at(place) for place in self._places if place not in self._still}
-        return {place: each for place, each in moved.items() if each is not None}
+    def state_dict(self) -> dict[str, Any]:
+        """Those that have moved, by place, with their first shapes; those that the model has too are kept with it."""
+        own = self._of_model()
+        present = {place: self._at(place) for place in self._places}
+        moved = {place for place, each in present.items() if id(each) not in own and self._has_moved(place, each)}
+        return {place: {"value": present[place], "first": self._shapes[place]} for place in present if place in moved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError for a parameter that this job's loss does not have, or not in this shape."""
-        for place, saved in state.items():
-            present = self._at(place) if place in self._places else None
-            if present is None or not isinstance(saved, Tensor) or present.shape != saved.shape:
-                raise ValueError(f"it has a parameter {ascii(place)[:200]} of the loss, which here is another, or none")
-            with torch.no_grad():
-                present.copy_(saved)
+        """A parameter stays the same object, unless it has another form by now, or was one with another.
+
+        Raises ValueError for a parameter that this job's loss does not have, or not in the shape that it began with.
+        """
+        others = {id(self._at(place)) for place in self._places if place not in state}
+        taken = dict.fromkeys(self._of_model() | others, 0)  # which saved tensor a parameter has taken; 0: none may
+        for place, entry in state.items():
+            saved = entry["value"]
+            if self._shapes.get(place) != entry["first"] or not (saved is None or isinstance(saved, Tensor)):
+                raise ValueError(f"it has a parameter {ascii(place)[:200]} of the loss, which is another here, or none")
+            module, name = self._places[place]
+            present = module._parameters.get(name)
+            if saved is None or present is None:
+                module._parameters[name] = None if saved is None else nn.Parameter(saved.clone(), saved.requires_grad)
+            elif _alike(present, saved) and taken.setdefault(id(present), id(saved)) == id(saved):
+                with torch.inference_mode(present.is_inference()), torch.no_grad():
+                    present.copy_(saved)
+            else:
+                module._parameters[name] = nn.Parameter(saved.to(present.device, copy=True), present.requires_grad)
+
+    def _has_moved(self, place: str, present: Tensor | None) -> bool:
+        first = self._at_first[place]
+        return first.is_written(present) or first != seen(present)
+
+    def _of_model(self) -> set[int]:
+        return set(map(id, self._model.parameters()))
 
     def _at(self, place: str) -> Tensor | None:
         """A module may put another tensor there at any time."""
         module, name = self._places[place]
         return module._parameters.get(name)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Place, is_large
+from hasten.training.checksums import checksum
 
 TRIAL_WINDOWS = 2
 
@@ -93,11 +93,3 @@ def seen(tensor: Tensor | None) -> _Seen:
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version  # which does not count for those of inference_mode
-
-
-def checksum(tensor: Tensor) -> int:
-    """The sum of a tensor's bytes, eight at a time where there are so many. Waits for the device."""
-    if tensor.layout is not torch.strided:  # of a sparse one only its count of writes tells
-        return 0
-    content = tensor.detach().contiguous().view(-1).view(torch.uint8)
-    return int((content.view(torch.int64) if content.numel() % 8 == 0 else content).sum(dtype=torch.int64))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -54,6 +55,7 @@ class Saver:
     before_removal: called there before anything is removed: raises StorageFailed where the folder is not the run's own.
     shares_processor: whether the training computes on the processors that the thread works on.
     damaged: checkpoints that were found broken; they go when a whole one is on the disk.
+    shown: the store's folder as it is named in what is told; None names it as it is.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class Saver:
         before_removal: Callable[[], None] = lambda: None,
         shares_processor: bool,
         damaged: Sequence[Checkpoint] = (),
+        shown: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.saving = store, saving
         self._tell, self._before_write, self._before_removal = tell, before_write, before_removal
-        self._shares = shares_processor
+        self._shares, self._shown = shares_processor, shown or store.folder
         self._room, self._clock = Room(store, saving, damaged), clock
         self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
@@ -150,7 +153,7 @@ class Saver:
         self._tell(
             Saved(
                 step=state.step,
-                path=str(written.checkpoint.path),
+                path=str(self._shown / written.checkpoint.path.name),
                 bytes=written.bytes,
                 reason=state.reason,
                 stall_seconds=stall,

@@ -1,0 +1,56 @@
+"""A checksum is another one for every other content."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from hasten.training.checksums import checksum
+
+numbers = st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=9)
+
+
+@given(numbers, st.data())
+def test_numbers_that_change_places_or_value_change_it(values, data):
+    one = torch.tensor(values)
+    other = torch.tensor(data.draw(st.permutations(values) | numbers))
+    assert (checksum(one) == checksum(other)) is (values == other.tolist() and one.signbit().equal(other.signbit()))
+
+
+def test_one_and_minus_a_half_differ_although_their_bytes_have_one_sum():
+    assert checksum(torch.tensor(1.0)) != checksum(torch.tensor(-0.5))
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, (1 << 21) - 8, (1 << 21) + 3])
+def test_every_byte_counts_wherever_it_is(size):
+    content = torch.arange(size, dtype=torch.int64).to(torch.uint8)
+    before = checksum(content)
+    for place in {0, size // 2, size - 1}:
+        content[place] += 1
+        assert checksum(content) != before
+        content[place] -= 1
+    assert checksum(content) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float8_e4m3fn, torch.float64, torch.complex64])
+def test_it_is_of_the_content_not_of_its_order_in_memory(dtype):
+    rows = torch.arange(12).reshape(3, 4).to(torch.float32).to(dtype)
+    assert checksum(rows.t().contiguous().t()) == checksum(rows) == checksum(nn.Parameter(rows, requires_grad=False))
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.ones(3, device="meta"),
+    ],
+    ids=["sparse", "quantized", "nested", "meta"],
+)
+def test_what_has_no_dense_memory_has_none(make):
+    assert checksum(make()) == 0
