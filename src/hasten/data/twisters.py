@@ -1,7 +1,7 @@
 """The states of NumPy's and Python's global generators, read no more often than they change.
 
 They are asked for at every optimizer step, and few trainings draw from them. But each copies its 624 numbers one by one
-to be read, which takes longer than all else that a step costs beside its own work. So their memory is looked at first,
+to be read. So their memory is looked at first,
 and the state that was read last is given again where it is as it was then. A spare normal number lies elsewhere: a
 state that has one is always read, but one that somebody else has put behind the same words since is not seen in NumPy.
 

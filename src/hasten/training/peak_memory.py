@@ -37,8 +37,8 @@ def _by_usage() -> Callable[[], int]:
 
 
 class _LinuxPeak:
-    """Linux hands the figure of getrusage on from the process that started this one, so that of /proc, which takes some
-    hundred times as long to read, is asked until this process has held as much itself."""
+    """Linux hands the figure of getrusage on from the process that started this one, so that of /proc, a file to open
+    and to search, is asked until this process has held as much itself."""
 
     def __init__(self, of_usage: Callable[[], int]) -> None:
         self._of_usage, self._is_own = of_usage, False
