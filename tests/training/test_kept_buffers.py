@@ -93,20 +93,34 @@ def anew(module: Any, rows: Tensor) -> None:
     module.held = 0.9 * module.held + 0.1 * rows.mean(0)
 
 
+class Tied(nn.Module):
+    """Two buffers that are one tensor, until the first is replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("one", torch.zeros(6))
+        self.register_buffer("other", self.one)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            self.one = 0.9 * self.one + 0.1 * rows.mean(0)
+        return self.linear(rows - self.one + self.other)
+
+
 REPLACED = {
-    "anew": (anew, torch.zeros(6)),
-    "grown": (grow, torch.zeros(1, 6)),
-    "of another type": (widen, torch.zeros(6)),
+    "anew": lambda: Moving(anew, torch.zeros(6)),
+    "grown": lambda: Moving(grow, torch.zeros(1, 6)),
+    "of another type": lambda: Moving(widen, torch.zeros(6)),
+    "one of two that were one": Tied,
 }
 
 
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("form", REPLACED)
 def test_the_average_of_a_buffer_that_is_replaced_goes_on_exactly(form):
-    move, begins = REPLACED[form]
-
     def job() -> hasten.Job:
-        return small_job(model=lambda: Moving(move, begins), average=hasten.ExponentialAverage(0.9))
+        return small_job(model=REPLACED[form], average=hasten.ExponentialAverage(0.9))
 
     def averages(run: Any) -> dict[str, Tensor]:
         return {name: each.clone() for name, each in run.average.named(run.model).items()}
@@ -144,21 +158,6 @@ def closing(module: Centre) -> Any:
 @pytest.mark.parametrize("loss", [hasten.supervised, closing], ids=["supervised", "closed over"])
 def test_what_a_loss_keeps_in_buffers_goes_on_exactly(tmp_path, loss, centre):
     check_goes_on(lambda: small_job(loss=loss(Centre(centre))), tmp_path)
-
-
-class Tied(nn.Module):
-    """Two buffers that are one tensor, until the first is replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 3)
-        self.register_buffer("one", torch.zeros(6))
-        self.register_buffer("other", self.one)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        if self.training:
-            self.one = 0.9 * self.one + 0.1 * rows.mean(0)
-        return self.linear(rows - self.one + self.other)
 
 
 @pytest.mark.trap(36)

@@ -1,9 +1,9 @@
 """The states of NumPy's and Python's global generators, read no more often than they change.
 
 They are asked for at every optimizer step, and few trainings draw from them. But each copies its 624 numbers one by one
-to be read. So their memory is looked at first,
-and the state that was read last is given again where it is as it was then. A spare normal number lies elsewhere: a
-state that has one is always read, but one that somebody else has put behind the same words since is not seen in NumPy.
+to be read. So their memory is looked at first, and the state that was read last is given again where it is as it was
+then. A spare normal number lies elsewhere: a state that has one is always read, but one that somebody else has put
+behind the same words since is not seen in NumPy.
 
 NumPy tells where its memory lies. Python does not: it is the end of the object, the place and then the words, in
 CPython's Modules/_randommodule.c. Where that does not hold, which is tried once, the state is always read.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
-from hasten.training.buffer_copies import Place
+from hasten.training.averaged_buffers import AveragedBuffers
 from hasten.training.master_weights import MasterWeights
 
 
@@ -33,9 +33,8 @@ class WeightAverage:
         """total_steps: of the planned run, in applied updates; None counts an equal average from the first update."""
         self._parameters = list(model.parameters())
         self._trained = list(masters.replace(self._parameters))
-        self._buffers = _floating_buffers(model)
-        self._averages = [tensor.detach().clone() for tensor in [*self._trained, *_tensors(self._buffers)]]
-        self._seen: list[Any] | None = None  # the buffers, as the lists of those that move are made for them
+        self._of_parameters = [parameter.detach().clone() for parameter in self._trained]
+        self._buffers = AveragedBuffers(model)
         self._follow_buffers()
         self._moved = 0
         self._updates = 0
@@ -86,54 +85,21 @@ class WeightAverage:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"average": list(self._averages), "moved": self._moved, "updates": self._updates}
+        average = [*self._of_parameters, *self._buffers.by_place]
+        return {"average": average, "moved": self._moved, "updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for number, (mine, saved) in enumerate(zip(self._averages, state["average"], strict=True)):
-            if number < len(self._parameters) or _alike(mine, saved):
-                mine.copy_(saved)
-            else:  # of a buffer that was replaced since the run began
-                self._averages[number] = saved.to(mine.device, copy=True)
-        self._seen = None
+        count = len(self._of_parameters)
+        for mine, saved in zip(self._of_parameters, state["average"][:count], strict=True):
+            mine.copy_(saved)
+        self._buffers.load(state["average"][count:])
         self._moved, self._updates = state["moved"], state["updates"]
 
     def _follow_buffers(self) -> None:
-        """A module may put another tensor in a buffer's place at any time. One of another form than its average begins
-        a new one; while there is none that could be averaged, it has no part."""
-        present = [place.tensor for place in self._buffers]
-        forms = [None if tensor is None else (id(tensor), tensor.shape, tensor.dtype) for tensor in present]
-        if forms == self._seen:
-            return
-        self._seen, first = forms, len(self._parameters)
-        live, moving = dict[int, Tensor](), dict[int, Tensor]()  # by the tensor's number: it may be in several places
-        for number, tensor in enumerate(present, first):
-            if tensor is None or not tensor.is_floating_point():
-                continue
-            average = moving[id(tensor)] if id(tensor) in moving else self._averages[number]
-            if not _alike(tensor, average):
-                average = tensor.detach().clone()
-            elif id(tensor) not in moving and any(average is each for each in moving.values()):
-                average = average.clone()  # it was one with another until now
-            live[id(tensor)], moving[id(tensor)], self._averages[number] = tensor, average, average
-        self._live, self._source = [*self._parameters, *live.values()], [*self._trained, *live.values()]
-        self._average = [*self._averages[:first], *moving.values()]
-
-
-def _floating_buffers(model: nn.Module) -> list[Place]:
-    return [
-        Place(module._buffers, name)
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None and buffer.is_floating_point()
-    ]
-
-
-def _tensors(places: list[Place]) -> list[Tensor]:
-    return [place.tensor for place in places if place.tensor is not None]
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+        if self._buffers.follow():
+            self._live = [*self._parameters, *self._buffers.buffers]
+            self._source = [*self._trained, *self._buffers.buffers]
+            self._average = [*self._of_parameters, *self._buffers.averages]
 
 
 def _copy(source: list[Tensor], target: list[Tensor]) -> None:

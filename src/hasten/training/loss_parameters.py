@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hasten.training.moving_buffers import seen
+from hasten.training.same_form import have_same_form
 
 
 class LossParameters:
@@ -45,21 +46,18 @@ class LossParameters:
 
         Raises ValueError for a parameter that this job's loss does not have, or not in the shape that it began with.
         """
-        others = {id(self._at(place)) for place in self._places if place not in state}
-        taken = dict.fromkeys(self._of_model() | others, 0)  # which saved tensor a parameter has taken; 0: none may
+        spoken_for = self._of_model() | {id(self._at(place)) for place in self._places if place not in state}
+        restored: dict[int, nn.Parameter] = {}  # by the saved tensor: one that lies in several places stays one
         for place, entry in state.items():
             saved = entry["value"]
             if self._shapes.get(place) != entry["first"] or not (saved is None or isinstance(saved, Tensor)):
                 raise ValueError(f"it has a parameter {ascii(place)[:200]} of the loss, which is another here, or none")
             module, name = self._places[place]
             present = module._parameters.get(name)
-            if saved is None or present is None:
-                module._parameters[name] = None if saved is None else nn.Parameter(saved.clone(), saved.requires_grad)
-            elif _alike(present, saved) and taken.setdefault(id(present), id(saved)) == id(saved):
-                with torch.inference_mode(present.is_inference()), torch.no_grad():
-                    present.copy_(saved)
-            else:
-                module._parameters[name] = nn.Parameter(saved.to(present.device, copy=True), present.requires_grad)
+            if saved is not None and id(saved) not in restored:
+                restored[id(saved)] = _with_content(None if id(present) in spoken_for else present, saved, like=present)
+                spoken_for.add(id(restored[id(saved)]))
+            module._parameters[name] = None if saved is None else restored[id(saved)]
 
     def _has_moved(self, place: str, present: Tensor | None) -> bool:
         first = self._at_first[place]
@@ -74,5 +72,12 @@ class LossParameters:
         return module._parameters.get(name)
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+def _with_content(free: nn.Parameter | None, saved: Tensor, *, like: nn.Parameter | None) -> nn.Parameter:
+    """The parameter that is free to take the saved tensor in, where it has its form; else a new one."""
+    if free is not None and have_same_form(free, saved):
+        with torch.inference_mode(free.is_inference()), torch.no_grad():
+            free.copy_(saved)
+        return free
+    if like is None:
+        return nn.Parameter(saved.clone(), requires_grad=False)
+    return nn.Parameter(saved.to(like.device, copy=True), like.requires_grad)

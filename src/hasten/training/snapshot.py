@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hasten.facts.machine import free_memory
+from hasten.training.same_form import have_same_form
 
 _SPARE = 1.25  # of the copy's size, that must be free: what else the training needs is not known
 
@@ -40,7 +41,7 @@ class Snapshots:
 
     def _has(self, name: str, tensor: Tensor) -> bool:
         kept = self._buffers.get(name)
-        return kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype
+        return kept is not None and have_same_form(kept, tensor)
 
     def _buffer(self, name: str, tensor: Tensor) -> Tensor:
         if self._has(name, tensor):

@@ -1,0 +1,61 @@
+"""The averages of a model's floating-point buffers, such as batch norm's statistics.
+
+A module may put another tensor in a buffer's place at any time. One of another form than its average begins a new one;
+while there is none that could be averaged, it has no part. One that lies in several places has one average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from hasten.training.buffer_copies import Place
+from hasten.training.same_form import have_same_form
+
+
+class AveragedBuffers:
+    """buffers: present ones, each once. averages: of those, in their order. by_place: the average of every place."""
+
+    def __init__(self, model: nn.Module) -> None:
+        present = [
+            (Place(module._buffers, name), buffer)
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and buffer.is_floating_point()
+        ]
+        self._places = [place for place, _ in present]
+        self.by_place = [buffer.detach().clone() for _, buffer in present]
+        self.buffers, self.averages = list[Tensor](), list[Tensor]()
+        self._seen: list[Any] | None = None  # the buffers, as the two lists were made for them
+
+    def follow(self) -> bool:
+        """Whether there are other buffers than there were."""
+        present = [place.tensor for place in self._places]
+        forms = [None if buffer is None else (id(buffer), buffer.shape, buffer.dtype) for buffer in present]
+        if forms == self._seen:
+            return False
+        self._seen = forms
+        averages = dict[int, Tensor]()  # by the buffer's number
+        for number, buffer in enumerate(present):
+            if buffer is None or not buffer.is_floating_point():
+                continue
+            if id(buffer) not in averages:
+                averages[id(buffer)] = _average_for(buffer, self.by_place[number], averages.values())
+            self.by_place[number] = averages[id(buffer)]
+        numbered = {id(buffer): buffer for buffer in present if buffer is not None}
+        self.buffers, self.averages = [numbered[number] for number in averages], [*averages.values()]
+        return True
+
+    def load(self, saved: Sequence[Tensor]) -> None:
+        """saved: by_place, as it was then."""
+        self.by_place = [each.to(mine.device, copy=True) for mine, each in zip(self.by_place, saved, strict=True)]
+        self._seen = None
+
+
+def _average_for(buffer: Tensor, kept: Tensor, others: Iterable[Tensor]) -> Tensor:
+    """kept: at its place until now. others: that are in use, of which it was one while two buffers were one."""
+    if not have_same_form(buffer, kept):
+        return buffer.detach().clone()
+    return kept.clone() if any(kept is each for each in others) else kept
