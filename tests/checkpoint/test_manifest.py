@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forger import with_seal
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.manifest import LARGEST_BYTES, Manifest, from_json, to_json
 from hasten.errors import StorageFailed
@@ -30,12 +30,11 @@ MANIFEST = Manifest(
 
 def forged(**changes: Any) -> bytes:
     """A manifest with other fields, or without those that are None, and the right seal for them."""
-    fields = {name: value for name, value in json.loads(to_json(MANIFEST)).items() if name != "seal"} | changes
+    fields = json.loads(to_json(MANIFEST)) | changes
     fields = {name: value for name, value in fields.items() if value is not None}
-    seal = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    if "seal" not in changes:
-        fields["seal"] = seal
-    return (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
+    if "seal" in changes:
+        return (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
+    return with_seal(fields)
 
 
 numbers = st.integers(0, 1 << 62)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from complete_runs import sealed_again
+from forger import with_seal
 from hasten.checkpoint import manifest as manifests
 from hasten.data.cache_file import _digest_of
 
@@ -97,27 +98,23 @@ def _manifest(name: str, change: Callable[[dict[str, Any]], Any]) -> Payload:
     def put(sound: Path, marker: Path) -> Path:
         path = sound / MANIFEST
         changed = change(json.loads(path.read_bytes()))
-        path.write_bytes(as_bytes(changed) if isinstance(changed, str) else _sealed(changed))
+        path.write_bytes(as_bytes(changed) if isinstance(changed, str) else with_seal(changed))
         return sound
 
     return Payload(f"manifest.json: {name}", RUN, put, MANIFEST, MANIFEST)
 
 
-def _sealed(fields: dict[str, Any]) -> bytes:
-    import hashlib
-
-    plain = {key: value for key, value in fields.items() if key != "seal"}
-    seal = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(plain | {"seal": seal}, indent=1, sort_keys=True) + "\n").encode()
-
+_NO_FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no JSON": lambda fields: "{",
+    "deep": lambda fields: DEEP,
+    "a huge number": lambda fields: f'{{"schema": {HUGE}, "step": {HUGE}}}',
+    "a list": lambda fields: "[1]",
+    "larger than any": lambda fields: " " * (1 << 21),
+}
 
 _DIGEST = {"bytes": 3, "sha256": "0" * 64}
 MANIFESTS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "no JSON": lambda fields: "{",
-    "deep": lambda fields: DEEP,
-    "a huge number": lambda fields: f'{{"step": {HUGE}}}',
-    "a list": lambda fields: "[1]",
-    "larger than any": lambda fields: " " * (1 << 21),
+    **_NO_FIELDS,
     "no seal": lambda fields: json.dumps({key: value for key, value in fields.items() if key != "seal"}),
     "a seal with control codes": lambda fields: json.dumps(fields | {"seal": HOSTILE}),
     "an unknown field": lambda fields: fields | {HOSTILE: HOSTILE},
@@ -223,18 +220,14 @@ def _asked(name: str, change: Callable[[dict[str, Any]], Any]) -> Payload:
 
     def put(sound: Path, marker: Path) -> Path:
         changed = change(json.loads((sound / ASKED).read_bytes()))
-        (sound / ASKED).write_bytes(as_bytes(changed) if isinstance(changed, str) else _sealed(changed))
+        (sound / ASKED).write_bytes(as_bytes(changed) if isinstance(changed, str) else with_seal(changed))
         return sound
 
     return Payload(f"{ASKED}: {name}", RUN, put, "", ASKED)
 
 
 ASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "no JSON": lambda fields: "{",
-    "deep": lambda fields: DEEP,
-    "a huge number": lambda fields: f'{{"schema": {HUGE}}}',
-    "a list": lambda fields: "[1]",
-    "larger than any": lambda fields: " " * (1 << 21),
+    **_NO_FIELDS,
     "nothing": lambda fields: "",
     "a job with control codes": lambda fields: fields | {"name": HOSTILE},
     "a job that is an option": lambda fields: fields | {"name": "--help"},

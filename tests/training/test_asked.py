@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 import hasten
+from forger import with_seal
 from hasten.errors import Damaged, StorageFailed
 from hasten.training import given_weights
 from hasten.training.asked import Asked, asked_in
@@ -45,12 +45,6 @@ def test_every_bit_of_the_file_is_under_its_seal(tmp_path: Path):
         (tmp_path / ASKED).write_bytes(changed)
         with pytest.raises(Damaged):
             asked_in(tmp_path)
-
-
-def with_seal(told: dict[str, Any]) -> bytes:
-    """As a forger writes it."""
-    seal = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    return (json.dumps(told | {"seal": seal}, indent=1, sort_keys=True) + "\n").encode()
 
 
 def forged(field: str, value: Any, within: str | None = None) -> Callable[[dict[str, Any]], None]:
