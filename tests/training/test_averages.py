@@ -95,6 +95,28 @@ def test_the_weights_come_back_to_the_bit_after_the_average_was_looked_at():
 
 
 @pytest.mark.trap(32)
+def test_a_buffer_that_is_replaced_while_the_average_is_looked_at_comes_back_too():
+    model = network()
+    average = average_of(model, ExponentialAverage(0.5))
+    move = stepped(model, average)
+    move(0)
+    move(1)
+    own, content = model[1].running_var, model[1].running_var.clone()
+    with average.in_place():
+        model[1].running_var = model[1].running_var * 0.9
+    assert model[1].running_var is own
+    assert torch.equal(own, content)
+
+
+def test_the_average_of_a_part_of_a_buffer_is_not_taken_for_that_of_the_whole():
+    model = nn.Linear(2, 1)
+    model.register_buffer("table", torch.ones(4, 6))
+    model.register_buffer("first", model.table[:1])
+    named = average_of(model, ExponentialAverage(0.5)).named(model)
+    assert (named["table"].shape, named["first"].shape) == ((4, 6), (1, 6))
+
+
+@pytest.mark.trap(32)
 def test_an_average_that_waits_for_the_device_reads_the_buffers_of_its_own_update(monkeypatch):
     averages = []
     for late in (False, True):

@@ -24,6 +24,37 @@ def test_one_and_minus_a_half_differ_although_their_bytes_have_one_sum():
     assert checksum(torch.tensor(1.0)) != checksum(torch.tensor(-0.5))
 
 
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64, torch.float32, torch.float64])
+def test_a_content_and_its_opposite_differ(dtype):
+    size = 16
+    bits = torch.arange(size * dtype.itemsize, dtype=torch.uint8)
+    for content in (torch.zeros_like(bits), bits):
+        assert checksum(content.view(dtype)) != checksum(content.bitwise_not().view(dtype))
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("part", [slice(1, None), slice(1, 4), 1], ids=str)
+def test_a_part_of_a_tensor_has_the_checksum_of_its_own_content(part):
+    assert checksum(torch.arange(9.0)[part]) == checksum(torch.arange(9.0)[part].clone())
+
+
+@pytest.mark.trap(36)
+def test_what_is_only_marked_as_conjugated_or_negative_has_that_of_its_content():
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    assert checksum(numbers.conj()) == checksum(numbers.conj().resolve_conj()) != checksum(numbers)
+    assert checksum(numbers.conj().imag) == checksum(numbers.conj().imag.resolve_neg()) != checksum(numbers.imag)
+
+
+class Own(nn.Parameter):
+    pass
+
+
+@pytest.mark.trap(36)
+def test_a_class_of_ones_own_has_that_of_its_content():
+    assert checksum(Own(torch.ones(3))) == checksum(torch.ones(3)) != 0
+
+
 @pytest.mark.parametrize("size", [1, 7, 8, 9, (1 << 21) - 8, (1 << 21) + 3])
 def test_every_byte_counts_wherever_it_is(size):
     content = torch.arange(size, dtype=torch.int64).to(torch.uint8)

@@ -167,6 +167,36 @@ def test_buffers_that_were_one_and_are_two_go_on_exactly(tmp_path, average):
     assert not torch.equal(resumed.model.one, resumed.model.other)
 
 
+class Joined(nn.Module):
+    """Two buffers that become one tensor in the first forward pass, of any order in memory."""
+
+    def __init__(self, order: Any) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("one", order(torch.zeros(3, 6)))
+        self.register_buffer("other", order(torch.ones(3, 6)))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.training:
+            if self.calls == 0:
+                self.other = self.one
+            self.calls += 1
+            self.one.mul_(0.9).add_(rows.mean(0), alpha=0.1)
+        return self.linear(rows - self.one.mean(0) + self.other.sum(0))
+
+
+def turned(content: Tensor) -> Tensor:
+    return content.t().contiguous().t()
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("order", [torch.clone, turned])
+def test_buffers_that_were_two_and_are_one_go_on_exactly(tmp_path, order):
+    resumed = check_goes_on(lambda: small_job(model=lambda: Joined(order)), tmp_path)
+    assert resumed.model.one is resumed.model.other
+
+
 @pytest.mark.parametrize("average", [hasten.ExponentialAverage(0.9), hasten.EqualAverage(0.1)])
 def test_a_buffer_that_grows_in_its_place_begins_a_new_average(tmp_path, average):
     def grow_in_place(module: Any, rows: Tensor) -> None:

@@ -18,6 +18,7 @@ from hasten.training import moving_buffers
 from hasten.training.buffer_copies import SMALL_BYTES, Copies
 from hasten.training.generators import Generators
 from hasten.training.kept_buffers import Buffers
+from hasten.training.loss_parameters import LossParameters
 from hasten.training.moving_buffers import Moving, checksum
 from hasten.training.reachable import reached
 from hasten.training.window_start import WindowStart
@@ -58,7 +59,11 @@ def anew(module: Any) -> None:
 def start_of(model: nn.Module, windows: int = 1, loss: Any = None) -> WindowStart:
     device = torch.device("cpu")
     found = reached(model, loss, device)
-    built = SimpleNamespace(generators=Generators(found.generators), buffers=Buffers(found.modules))
+    built = SimpleNamespace(
+        generators=Generators(found.generators),
+        buffers=Buffers(found.modules),
+        loss_parameters=LossParameters(found.modules, model),
+    )
     run: Any = SimpleNamespace(built=built, device=device)
     return WindowStart(run, windows)
 
@@ -75,7 +80,7 @@ def test_a_buffer_that_moves_is_put_back_however_it_moves_and_in_whichever_windo
         before = model.held.clone()
         model()
     assert not torch.equal(model.held, before)
-    start.back(at)
+    assert start.back(at)
     assert torch.equal(model.held, before)
     assert model.held is dict(model.named_buffers())["held"]
 
@@ -131,9 +136,9 @@ def test_the_window_before_the_present_one_can_be_put_back_too():
         start.mark(step)
         seen.append(model.held.clone())
         model()
-    start.back(4)
+    assert not start.back(4)
     assert torch.equal(model.held, seen[-1] * 0.5 + 1)  # forgotten: nothing is moved
-    start.back(5)
+    assert start.back(5)
     assert torch.equal(model.held, seen[4])
 
 
@@ -158,15 +163,70 @@ def test_a_large_buffer_that_is_written_for_the_first_time_is_copied_from_the_ne
         start.mark(step)
         before = model.held.clone()
         model()
-    start.back(6)
+    assert start.back(6)
     assert torch.equal(model.held, before)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("move", [in_place, past_the_count, anew])
+@pytest.mark.parametrize("begins", [3, 5])
+def test_a_window_in_which_a_large_buffer_begins_to_move_is_not_called_put_back(move, begins):
+    model = Holder(torch.randn(LARGE), lambda module: move(module) if step >= begins else None)
+    start = start_of(model)
+    for step in range(1, begins + 1):
+        start.mark(step)
+        model()
+    assert not start.back(begins)
+
+
+def following(teacher: Any) -> None:
+    with torch.no_grad():
+        teacher.weight.mul_(0.5).add_(1)
+
+
+def following_past_the_count(teacher: Any) -> None:
+    teacher.weight.data.mul_(0.5).add_(1)
+
+
+def followed_by_another(teacher: Any) -> None:
+    teacher.weight = nn.Parameter(teacher.weight.detach() * 0.5 + 1)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("move", [following, following_past_the_count, followed_by_another])
+@pytest.mark.parametrize("size", [3, LARGE])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 9])
+def test_a_teacher_that_moves_is_put_back_or_said_not_to_be(move, size, at):
+    teacher = nn.Linear(size, 1)
+    start = start_of(nn.Linear(1, 1), loss=lambda: teacher)
+    for step in range(1, at + 1):
+        start.mark(step)
+        before = teacher.weight.clone()
+        move(teacher)
+    assert start.back(at) is torch.equal(teacher.weight, before)
+    assert size == LARGE or torch.equal(teacher.weight, before)
+    assert at < 3 or torch.equal(teacher.weight, before)
+
+
+def test_a_parameter_of_the_model_that_a_loss_holds_too_is_not_copied():
+    model, holder = nn.Linear(3, 3), nn.Module()
+    holder.tied, holder.own = model.weight, nn.Parameter(torch.ones(2))
+    start = start_of(model, loss=lambda: holder)
+    start.mark(1)
+    with torch.no_grad():
+        model.weight.add_(1)
+        holder.own.add_(1)
+    after = model.weight.clone()
+    assert start.back(1)
+    assert torch.equal(model.weight, after)
+    assert torch.equal(holder.own, torch.ones(2))
 
 
 def test_a_large_buffer_that_stands_still_is_copied_in_two_windows_and_looked_at_seldom(monkeypatch):
     looked = []
     monkeypatch.setattr(moving_buffers, "checksum", lambda tensor: looked.append(count) or checksum(tensor))
     model = nn.ModuleList([Holder(torch.full((1024, 1024), -torch.inf), None), nn.BatchNorm1d(4)])
-    moving, copies = Moving([*model.modules()]), Copies()
+    moving, copies = Moving([module._buffers for module in model.modules()]), Copies()
     copied = []
     for count in range(1, 101):  # noqa: B007  the lambda reads it
         moving.look()

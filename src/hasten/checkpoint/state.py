@@ -52,7 +52,7 @@ def rebuilt(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     Raises Damaged for a tree that makes no sense.
     """
     try:
-        return _built(tree, tensors, 0)
+        return _Rebuilding(tensors).built(tree, 0)
     except (KeyError, TypeError, ValueError, RuntimeError, IndexError, struct.error) as error:
         raise Damaged(f"the state makes no sense: {type(error).__name__}: {error}") from error
 
@@ -160,36 +160,52 @@ def _memory_order(value: Tensor) -> list[int] | None:
     return None if value.is_contiguous() else sorted(range(value.dim()), key=lambda each: -value.stride(each))
 
 
-def _built(tree: Any, tensors: Mapping[str, Tensor], depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    if isinstance(tree, list):
-        return [_built(each, tensors, depth + 1) for each in cast("list[Any]", tree)]
-    if isinstance(tree, float) and not math.isfinite(tree):
-        raise ValueError(f"{tree} stands where only numbers can")
-    if not isinstance(tree, dict):
-        return tree
-    tree = cast("dict[str, Any]", tree)
-    if _MARKS.isdisjoint(tree):
-        return {key: _built(each, tensors, depth + 1) for key, each in tree.items()}
-    match tree:  # a pattern lets other keys stand beside its own, so they are counted
-        case {"tuple": list(items)} if len(tree) == 1:
-            return tuple(_built(each, tensors, depth + 1) for each in items)
-        case {"pairs": list(pairs)} if len(tree) == 1:
-            return {
-                _built(key, tensors, depth + 1): _built(each, tensors, depth + 1) for key, each in map(_pair, pairs)
-            }
-        case {"float": str(bits)} if len(tree) == 1:
-            return _not_finite(bits)
-        case {"array": str(name)} if len(tree) == 1:
-            return tensors[name].numpy()
-        case {"array": str(name), "scalar": True} if len(tree) == 2 and tensors[name].dim() == 0:
-            return tensors[name].numpy()[()]
-        case {"tensor": str(name)} if len(tree) == 1:
-            return tensors[name]
-        case {"tensor": str(name), "order": list(order)} if len(tree) == 2:
-            return tensors[name].permute([order.index(dimension) for dimension in range(len(order))])
-    raise ValueError(f"there is no such object: {', '.join(tree)[:200]}")
+class _Rebuilding:
+    """Where one tensor was met several times, one comes back."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+        self._ordered: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+
+    def built(self, tree: Any, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+        if isinstance(tree, list):
+            return [self.built(each, depth + 1) for each in cast("list[Any]", tree)]
+        if isinstance(tree, float) and not math.isfinite(tree):
+            raise ValueError(f"{tree} stands where only numbers can")
+        if not isinstance(tree, dict):
+            return tree
+        tree = cast("dict[str, Any]", tree)
+        if _MARKS.isdisjoint(tree):
+            return {key: self.built(each, depth + 1) for key, each in tree.items()}
+        return self._named(tree, depth + 1)
+
+    def _named(self, tree: dict[str, Any], depth: int) -> Any:
+        """An object that names what JSON has not."""
+        match tree:  # a pattern lets other keys stand beside its own, so they are counted
+            case {"tuple": list(items)} if len(tree) == 1:
+                return tuple(self.built(each, depth) for each in items)
+            case {"pairs": list(pairs)} if len(tree) == 1:
+                return {self.built(key, depth): self.built(each, depth) for key, each in map(_pair, pairs)}
+            case {"float": str(bits)} if len(tree) == 1:
+                return _not_finite(bits)
+            case {"array": str(name)} if len(tree) == 1:
+                return self._tensors[name].numpy()
+            case {"array": str(name), "scalar": True} if len(tree) == 2 and self._tensors[name].dim() == 0:
+                return self._tensors[name].numpy()[()]
+            case {"tensor": str(name)} if len(tree) == 1:
+                return self._tensors[name]
+            case {"tensor": str(name), "order": list(order)} if len(tree) == 2:
+                return self._in_order(name, order)
+        raise ValueError(f"there is no such object: {', '.join(tree)[:200]}")
+
+    def _in_order(self, name: str, order: list[int]) -> Tensor:
+        key = name, tuple(order)
+        if key not in self._ordered:
+            dimensions = [order.index(dimension) for dimension in range(len(order))]
+            self._ordered[key] = self._tensors[name].permute(dimensions)
+        return self._ordered[key]
 
 
 def _pair(value: Any) -> tuple[Any, Any]:

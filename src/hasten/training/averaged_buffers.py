@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.training.buffer_copies import Place
+from hasten.training.buffer_copies import Copies, Place
 from hasten.training.same_form import have_same_form
 
 
@@ -47,6 +47,12 @@ class AveragedBuffers:
         numbered = {id(buffer): buffer for buffer in present if buffer is not None}
         self.buffers, self.averages = [numbered[number] for number in averages], [*averages.values()]
         return True
+
+    def copies(self) -> Copies:
+        """Of all buffers, as they are now."""
+        found = Copies()
+        found.take(self._places)
+        return found
 
     def load(self, saved: Sequence[Tensor]) -> None:
         """saved: by_place, as it was then."""

@@ -7,7 +7,7 @@ alike, so that the average is evaluated with statistics of its own weights' neig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,28 +60,28 @@ class WeightAverage:
     def in_place(self) -> Iterator[None]:
         """The model holds the average inside the block, and its own weights, to the bit, after it."""
         self._follow_buffers()
-        live = self._live
         with torch.no_grad():
-            own = [tensor.detach().clone() for tensor in live]
-            _copy(self._average, live)
+            parameters = [parameter.detach().clone() for parameter in self._parameters]
+            buffers = self._buffers.copies()  # which an evaluation may replace
+            _copy(self._average, self._live)
         try:
             yield
         finally:
             with torch.no_grad():
-                _copy(own, live)
+                _copy(parameters, self._parameters)
+            buffers.put_back()
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's state_dict() with the average in place of its weights, where both lie."""
         self._follow_buffers()
-        averages: dict[int, Tensor] = {
-            live.data_ptr(): mean.to(live.dtype)
+        averages = {
+            _lies(live): mean.to(live.dtype)
             for live, mean in zip(self._live, self._average, strict=True)
             if live.numel()
         }
         present: dict[str, Tensor] = model.state_dict()
         return {
-            key: averages.get(each.data_ptr(), each) if isinstance(each, Tensor) else each
-            for key, each in present.items()
+            key: averages.get(_lies(each), each) if isinstance(each, Tensor) else each for key, each in present.items()
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -102,5 +102,10 @@ class WeightAverage:
             self._average = [*self._of_parameters, *self._buffers.averages]
 
 
-def _copy(source: list[Tensor], target: list[Tensor]) -> None:
-    torch._foreach_copy_(target, source)  # pyright: ignore[reportPrivateImportUsage]
+def _lies(tensor: Tensor) -> tuple[Any, ...]:
+    """Where it lies in memory, and as what."""
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+    torch._foreach_copy_([*target], [*source])  # pyright: ignore[reportPrivateImportUsage]

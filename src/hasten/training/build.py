@@ -37,7 +37,7 @@ from hasten.training.apply_plan import Planned, apply_choices, in_order, with_cl
 from hasten.training.generators import Generators
 from hasten.training.kept_buffers import Buffers
 from hasten.training.loss_parameters import LossParameters
-from hasten.training.made_model import check_made
+from hasten.training.made_model import check_made, check_made_of_loss
 from hasten.training.reachable import reached
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -103,6 +103,7 @@ def build(
     draw.cache_clear()
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
     found = reached(setup.model, job.loss, setup.device)
+    check_made_of_loss(found.modules.values())
     if not found.whole:
         setup.notices.append(
             "so much hangs on the model and the loss that not all was looked through for what a checkpoint has to hold"

@@ -7,19 +7,18 @@ pseudorandom number generators", OOPSLA 2014), and added up: so also numbers tha
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-_PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 _AT_ONCE = 1 << 18  # words: what they are mixed in stays in a processor's cache
 _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def checksum(tensor: Tensor) -> int:
     """Waits for the device. 0 for what has no dense memory of its own, such as sparse, quantized and wrapped ones."""
-    plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
-    if not plain or tensor.is_quantized or tensor.is_meta:
+    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+    if not dense or not tensor.numel() or not tensor.data_ptr():  # of the device meta, or a class that wraps others
         return 0
-    content = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    content = _bytes_of(tensor)
     whole = content.numel() // 8 * 8
     rest = content[whole:].to(torch.int64)
     words = [*content[:whole].view(torch.int64).split(_AT_ONCE), *([rest] if len(rest) else [])]
@@ -31,8 +30,20 @@ def checksum(tensor: Tensor) -> int:
     return int(total)
 
 
+def _bytes_of(tensor: Tensor) -> Tensor:
+    plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg().contiguous()
+    if plain.storage_offset() * plain.element_size() % 8:  # where no words begin
+        plain = plain.clone()
+    return plain.view(-1).view(torch.uint8)
+
+
 def _mixed(words: Tensor, place: int) -> Tensor:
     found = torch.arange(place + 1, place + 1 + len(words), device=words.device).mul_(_STEP).bitwise_xor_(words)
-    found.bitwise_xor_(found >> 30).mul_(_FIRST)
-    found.bitwise_xor_(found >> 27).mul_(_SECOND)
-    return found.bitwise_xor_(found >> 31)
+    found.bitwise_xor_(_shifted(found, 30)).mul_(_FIRST)
+    found.bitwise_xor_(_shifted(found, 27)).mul_(_SECOND)
+    return found.bitwise_xor_(_shifted(found, 31))
+
+
+def _shifted(words: Tensor, bits: int) -> Tensor:
+    """To the right, filled with zeros: torch fills with the sign."""
+    return (words >> bits).bitwise_and_((1 << (64 - bits)) - 1)

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hasten.training.same_form import is_expanded
+
 Form = tuple[tuple[int, ...], torch.dtype] | None
 """Of a buffer; None of one that is None."""
 
@@ -28,7 +30,7 @@ class Buffers:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = dict(modules)
         self._first: dict[str, Form] = {place: _form(each) for place, _, _, each in self._all()}
-        self._one_with = _ties({place: each for place, _, _, each in self._all()})
+        self._first_together = self._together()
 
     @property
     def modules(self) -> list[nn.Module]:
@@ -37,9 +39,11 @@ class Buffers:
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
         """What the model's state_dict() leaves out, and what has another form than at first."""
         held = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
+        together = self._together()
         strays, changed = dict[str, Tensor](), dict[str, Any]()
         for place, module, name, each in self._all():
-            if place not in self._first or self._first[place] != _form(each) or self._is_apart(place, each):
+            as_at_first = place in self._first and self._first[place] == _form(each)
+            if not as_at_first or together.get(place) != self._first_together.get(place):
                 kept = name not in module._non_persistent_buffers_set
                 changed[place] = {"value": each, "persistent": kept, "first": self._shape_at_first(place)}
             elif each is not None and id(each) not in held:
@@ -55,7 +59,7 @@ class Buffers:
         if len(changed) > _MOST:
             raise ValueError(f"{len(changed):,} buffers have another form than the run began with")
         for _, module, name, each in self._all():
-            if each is not None and _is_expanded(each):  # nothing can be written into it
+            if each is not None and is_expanded(each):  # nothing can be written into it
                 module._buffers[name] = each.contiguous()
         for place, saved in state["same"].items():
             module, name = self._at(place)
@@ -64,14 +68,16 @@ class Buffers:
                 raise ValueError(f"its buffer {_shown(place)} has the shape {tuple(saved.shape)}, and here another")
             with torch.no_grad():
                 present.copy_(saved)
+        together = _together({place: entry["value"] for place, entry in changed.items()})
         made = dict[tuple[int, torch.device], Tensor]()  # what was one tensor becomes one
         for place, entry in changed.items():
             module, name = self._at(place)
             if self._shape_at_first(place) != entry["first"]:
                 raise ValueError(f"its buffer {_shown(place)} began in another form than here")
             if place not in self._first:
-                _check_new(module, name)
-            present = None if place in self._one_with else module._buffers.get(name)
+                check_new(module, name)
+            is_free = together.get(place) == self._first_together.get(place)
+            present = module._buffers.get(name) if is_free else None
             module._buffers[name] = _taken(present, entry["value"], made, _device_of(module, device))
             if place not in self._first:
                 (set.discard if entry["persistent"] is True else set.add)(module._non_persistent_buffers_set, name)
@@ -81,13 +87,8 @@ class Buffers:
             for name, each in module._buffers.items():
                 yield f"{path}.{name}", module, name, each
 
-    def _is_apart(self, place: str, buffer: Tensor | None) -> bool:
-        """Whether it was one with another, and is not any more."""
-        other = self._one_with.get(place)
-        if other is None:
-            return False
-        module, name = self._at(other)
-        return buffer is not module._buffers.get(name)
+    def _together(self) -> dict[str, set[str]]:
+        return _together({place: each for place, _, _, each in self._all()})
 
     def _at(self, place: str) -> tuple[nn.Module, str]:
         path, _, name = place.rpartition(".")
@@ -111,28 +112,31 @@ def make_buffers(model: nn.Module, weights: Mapping[str, Any]) -> None:
         if module is None or name in module._parameters or not isinstance(each, Tensor):
             continue
         present = module._buffers.get(name)
-        if present is None or _form(present) != _form(each) or _is_expanded(present):
+        if present is None or _form(present) != _form(each) or is_expanded(present):
             module._buffers[name] = torch.empty_like(each)
 
 
-def _ties(buffers: Mapping[str, Tensor | None]) -> dict[str, str]:
-    """By place, the first place of the same tensor, where that is another one."""
-    first, found = dict[int, str](), dict[str, str]()
+def _together(buffers: Mapping[str, Any]) -> dict[str, set[str]]:
+    """By place, all places of the same tensor."""
+    found = dict[int, set[str]]()
     for place, buffer in buffers.items():
-        if buffer is not None and first.setdefault(id(buffer), place) != place:
-            found[place] = first[id(buffer)]
-    return found
+        if buffer is not None:
+            found.setdefault(id(buffer), set()).add(place)
+    return {place: places for places in found.values() for place in places}
 
 
 def _form(buffer: Tensor | None) -> Form:
     return None if buffer is None else (tuple(buffer.shape), buffer.dtype)
 
 
-def _check_new(module: nn.Module, name: str) -> None:
-    """A name comes from a file, and must not stand for anything but a buffer. Asks no property, as hasattr would."""
+def check_new(module: nn.Module, name: str) -> None:
+    """A name comes from a file, and must not stand for what the module has. Asks no property, as hasattr would.
+
+    Raises ValueError.
+    """
     taken = name in module._parameters or name in module._modules or name in dir(nn.Module)
     if not name or taken or inspect.getattr_static(module, name, None) is not None:
-        raise ValueError(f"it has a buffer {name[:200]!r}, which cannot be one of a {type(module).__name__}")
+        raise ValueError(f"it has a tensor {name[:200]!r}, which cannot be one of a {type(module).__name__}")
 
 
 def _taken(
@@ -150,13 +154,6 @@ def _taken(
     if key not in made:
         made[key] = saved.detach().to(key[1], copy=True)
     return made[key]
-
-
-def _is_expanded(buffer: Tensor) -> bool:
-    """Whether several of its elements are one."""
-    if buffer.layout is not torch.strided:
-        return False
-    return any(stride == 0 and size > 1 for size, stride in zip(buffer.shape, buffer.stride(), strict=True))
 
 
 def _device_of(module: nn.Module, otherwise: torch.device) -> torch.device:

@@ -1,20 +1,37 @@
 """Parameters of modules that only the loss holds, such as a teacher that follows the model, as a checkpoint keeps them.
 
 No optimizer of the job moves them, but the loss may. Most never move, and a teacher can be far larger than what learns
-from it: so those are kept that are not as they were when the run began.
+from it: so those are kept that are not as they were when the run began. To see that, each save reads them all.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from hasten.training.moving_buffers import seen
-from hasten.training.same_form import have_same_form
+from hasten.training.buffer_copies import Place
+from hasten.training.kept_buffers import check_new
+from hasten.training.moving_buffers import Seen, seen
+from hasten.training.same_form import have_same_form, is_expanded
+
+_ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """What lay in a place when the run began. itself: None of nothing."""
+
+    itself: weakref.ref[Tensor] | None
+    seen: Seen
+    shape: list[int] | None
+
+    def is_it(self, present: Tensor | None) -> bool:
+        return present is not None and self.itself is not None and self.itself() is present
 
 
 class LossParameters:
@@ -23,61 +40,102 @@ class LossParameters:
     def __init__(self, modules: Mapping[str, nn.Module], model: nn.Module) -> None:
         own = {id(module) for module in model.modules()}
         self._model = model
-        self._places = {
-            f"{path}.{name}": (module, name)
-            for path, module in modules.items()
-            if id(module) not in own
-            for name, each in module._parameters.items()
-            if each is not None and not is_lazy(each)
-        }
-        present = {place: self._at(place) for place in self._places}
-        self._at_first = {place: seen(each) for place, each in present.items()}
-        self._shapes = {place: [*each.shape] for place, each in present.items() if each is not None}
+        self._modules = {path: module for path, module in modules.items() if id(module) not in own}
+        self._first = {place: _first(each.tensor) for place, each in self._present().items()}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Those that have moved, by place, with their first shapes; those that the model has too are kept with it."""
-        own = self._of_model()
-        present = {place: self._at(place) for place in self._places}
-        moved = {place for place, each in present.items() if id(each) not in own and self._has_moved(place, each)}
-        return {place: {"value": present[place], "first": self._shapes[place]} for place in present if place in moved}
+    @property
+    def holders(self) -> list[dict[str, Any]]:
+        """Where the modules keep their parameters, by name."""
+        return [module._parameters for module in self._modules.values()]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A parameter stays the same object, unless it has another form by now, or was one with another.
-
-        Raises ValueError for a parameter that this job's loss does not have, or not in the shape that it began with.
-        """
-        spoken_for = self._of_model() | {id(self._at(place)) for place in self._places if place not in state}
-        restored: dict[int, nn.Parameter] = {}  # by the saved tensor: one that lies in several places stays one
-        for place, entry in state.items():
-            saved = entry["value"]
-            if self._shapes.get(place) != entry["first"] or not (saved is None or isinstance(saved, Tensor)):
-                raise ValueError(f"it has a parameter {ascii(place)[:200]} of the loss, which is another here, or none")
-            module, name = self._places[place]
-            present = module._parameters.get(name)
-            if saved is not None and id(saved) not in restored:
-                restored[id(saved)] = _with_content(None if id(present) in spoken_for else present, saved, like=present)
-                spoken_for.add(id(restored[id(saved)]))
-            module._parameters[name] = None if saved is None else restored[id(saved)]
-
-    def _has_moved(self, place: str, present: Tensor | None) -> bool:
-        first = self._at_first[place]
-        return first.is_written(present) or first != seen(present)
-
-    def _of_model(self) -> set[int]:
+    def of_model(self) -> set[int]:
+        """The numbers of the model's own parameters, which a loss may hold too."""
         return set(map(id, self._model.parameters()))
 
-    def _at(self, place: str) -> Tensor | None:
-        """A module may put another tensor there at any time."""
-        module, name = self._places[place]
-        return module._parameters.get(name)
+    def state_dict(self) -> dict[str, Any]:
+        """Those that have moved or are new, by place; those that the model has too are kept with it.
+
+        first: the shape that one began with. itself: whether it is the parameter that it began with.
+        """
+        own, state = self.of_model(), dict[str, Any]()
+        for name, place in self._present().items():
+            first, present = self._first.get(name), place.tensor
+            if id(present) in own or (first is not None and not _has_moved(first.seen, present)):
+                continue
+            state[name] = {
+                "value": present,
+                "first": _ABSENT if first is None else first.shape,
+                "itself": first is not None and first.is_it(present),
+            }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """device: of a parameter that this job's loss begins without.
+
+        Raises ValueError for a parameter that this job's loss cannot have, or that began in another shape.
+        """
+        entries = {name: self._checked(name, entry) for name, entry in state.items()}
+        restored: dict[int, nn.Parameter] = {}  # by what was saved: one that lies in several places stays one
+        for name, entry in sorted(entries.items(), key=lambda each: not each[1]["itself"]):
+            module, key = self._at(name)
+            saved, present = entry["value"], module._parameters.get(key)
+            if saved is not None and id(saved) not in restored:
+                restored[id(saved)] = _with_content(present, saved, device, stays=entry["itself"])
+            module._parameters[key] = None if saved is None else restored[id(saved)]
+            if isinstance(module, nn.ParameterList):
+                module._size = len(module._parameters)
+
+    def _present(self) -> dict[str, Place]:
+        return {
+            f"{path}.{name}": Place(holder, name)
+            for path, holder in zip(self._modules, self.holders, strict=True)
+            for name in holder
+        }
+
+    def _checked(self, place: str, entry: Any) -> Mapping[str, Any]:
+        """It comes from a file."""
+        first = self._first.get(place)
+        known = isinstance(entry, Mapping) and {"value", "first", "itself"} <= entry.keys()
+        if not known or entry["first"] != (_ABSENT if first is None else first.shape):
+            raise ValueError(f"it has a parameter {_shown(place)} of the loss, which is another here, or none")
+        if not (entry["value"] is None or isinstance(entry["value"], Tensor)):
+            raise ValueError(f"its parameter {_shown(place)} of the loss is no tensor")
+        if first is None:
+            check_new(*self._at(place))
+        return entry
+
+    def _at(self, place: str) -> tuple[nn.Module, str]:
+        path, _, name = place.rpartition(".")
+        if path not in self._modules:
+            raise ValueError(f"it has a parameter {_shown(place)} of the loss, and there is no such module here")
+        return self._modules[path], name
 
 
-def _with_content(free: nn.Parameter | None, saved: Tensor, *, like: nn.Parameter | None) -> nn.Parameter:
-    """The parameter that is free to take the saved tensor in, where it has its form; else a new one."""
-    if free is not None and have_same_form(free, saved):
-        with torch.inference_mode(free.is_inference()), torch.no_grad():
-            free.copy_(saved)
-        return free
-    if like is None:
-        return nn.Parameter(saved.clone(), requires_grad=False)
-    return nn.Parameter(saved.to(like.device, copy=True), like.requires_grad)
+def _first(tensor: Tensor | None) -> _First:
+    if tensor is None:
+        return _First(None, seen(None), None)
+    return _First(weakref.ref(tensor), seen(tensor), [*tensor.shape])
+
+
+def _has_moved(first: Seen, present: Tensor | None) -> bool:
+    if present is None:
+        return first != seen(None)
+    return first.is_written(present) or first != seen(present)
+
+
+def _with_content(present: nn.Parameter | None, saved: Tensor, device: torch.device, *, stays: bool) -> nn.Parameter:
+    """A parameter with what was saved. stays: whether it is the present one, which others may hold too."""
+    if present is None or present.is_meta:
+        return nn.Parameter(saved.to(device, copy=True), present is not None and present.requires_grad)
+    if not stays:
+        return nn.Parameter(saved.to(present.device, copy=True), present.requires_grad)
+    with torch.inference_mode(present.is_inference()), torch.no_grad():
+        if have_same_form(present, saved) and not is_expanded(present):
+            present.copy_(saved)
+        else:
+            present.data = saved.to(present.device, copy=True)
+    return present
+
+
+def _shown(place: str) -> str:
+    return ascii(place)[:200]

@@ -1,10 +1,11 @@
-"""What Job.model has returned, looked at before anything is done with it."""
+"""What Job.model has returned and what Job.loss holds, looked at before anything is done with it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hasten.errors import JobError
@@ -15,7 +16,7 @@ def check_made(model: Any) -> nn.Module:
     """The same module. Raises JobError where it is none, or does not know its sizes yet."""
     if not isinstance(model, nn.Module):
         raise JobError("model", f"returned {describe(model)}", "return a torch.nn.Module")
-    lazy = next((name for name, each in (*model.named_parameters(), *model.named_buffers()) if is_lazy(each)), None)
+    lazy = _first_lazy((*model.named_parameters(), *model.named_buffers()))
     if lazy is not None:
         raise JobError(
             "model",
@@ -23,3 +24,20 @@ def check_made(model: Any) -> nn.Module:
             "run one forward in Job.model before it returns the model, such as model(torch.zeros(1, 8))",
         )
     return model
+
+
+def check_made_of_loss(modules: Iterable[nn.Module]) -> None:
+    """modules: that can be reached from the loss. Raises JobError where one does not know its sizes yet."""
+    for module in modules:
+        lazy = _first_lazy((*module._parameters.items(), *module._buffers.items()))
+        if lazy is not None:
+            raise JobError(
+                "loss",
+                f"holds a {type(module).__name__} whose {lazy} is not initialized, as its size shows in the first "
+                "forward only",
+                "run one forward of it before the job is returned, such as teacher(torch.zeros(1, 8))",
+            )
+
+
+def _first_lazy(tensors: Iterable[tuple[str, Tensor | None]]) -> str | None:
+    return next((name for name, each in tensors if each is not None and is_lazy(each)), None)

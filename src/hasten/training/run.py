@@ -353,14 +353,16 @@ class Run:
 
     def back_to_window_start(self) -> bool:
         """After an exception in a window: be as the last completed step left the run. False where that cannot be, as
-        the exception came while the parameters moved, or keep_window_starts was never called."""
+        the exception came while the parameters moved, as a large buffer or teacher began to move in this window, or as
+        keep_window_starts was never called."""
         if self._window_start is None or self._step.moving:
             return False
         self._step.abandon_window()
         if not self._between_windows:
-            self._window_start.back(self.steps + 1)
+            whole = self._window_start.back(self.steps + 1)
             self._between_windows = self._last = True
             self.samples_seen = self._seen_before
+            return whole
         return True
 
     @property

@@ -49,7 +49,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
     try:
         run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
         run.model.load_state_dict(state["model"])
-        run.built.loss_parameters.load_state_dict(state.get("loss_parameters", {}))  # an older checkpoint has none
+        run.built.loss_parameters.load_state_dict(state["loss_parameters"], run.device)
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             _load_optimizer(optimizer, saved)
     except (RuntimeError, ValueError, KeyError) as error:

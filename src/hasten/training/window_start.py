@@ -1,4 +1,4 @@
-"""What a forward pass moves without asking, as a window found it: random generators and buffers.
+"""What a forward pass moves without asking, as a window found it: random generators, buffers, and a loss's teacher.
 
 An exception in the middle of a window leaves the parameters as the last step left them, but dropout has drawn and batch
 norm has counted. back() makes that good, so that the state is again that of the last completed step. And where loss
@@ -26,6 +26,7 @@ class _Mark:
     random: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
     buffers: Copies = field(default_factory=Copies)
+    loss_parameters: Copies = field(default_factory=Copies)
 
 
 class WindowStart:
@@ -34,7 +35,10 @@ class WindowStart:
     def __init__(self, run: Run, windows: int) -> None:
         self._generators, self._device = run.built.generators, run.device
         self._marks = deque[_Mark](maxlen=windows)
-        self._moving = Moving(run.built.buffers.modules)
+        held = run.built.loss_parameters
+        self._moving = Moving([module._buffers for module in run.built.buffers.modules])
+        # A teacher may be as large as all else together: none of it is copied before it moves.
+        self._moving_parameters = Moving(held.holders, apart=held.of_model(), trial_windows=0)
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
@@ -45,18 +49,23 @@ class WindowStart:
             mark.own = self._generators.states()
         self._moving.look()
         mark.buffers.take(self._moving.places, large_on_host=self._moving.on_trial)
+        self._moving_parameters.look()
+        mark.loss_parameters.take(self._moving_parameters.places)
         self._marks.append(mark)
 
-    def back(self, step: int) -> None:
-        """Be as that optimizer step's window began; nothing where that is forgotten."""
+    def back(self, step: int) -> bool:
+        """Be as that optimizer step's window began. False where that is forgotten, or not all can be put back."""
         mark = self._of(step)
         if mark is None:
-            return
+            return False
+        whole = not (self._moving.has_moved_unseen or self._moving_parameters.has_moved_unseen)
         set_random_state(mark.random, self._device)
         if mark.own:
             self._generators.go_on_from(mark.own)
-        self._moving.drop_new()
-        mark.buffers.put_back()
+        for moving, copies in ((self._moving, mark.buffers), (self._moving_parameters, mark.loss_parameters)):
+            moving.drop_new()
+            copies.put_back()
+        return whole
 
     def heal(self, step: int) -> None:
         """Let buffers be as that optimizer step's window began, where one was finite then and is not any more."""
