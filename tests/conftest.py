@@ -80,11 +80,3 @@ def kept_nursery():
     kept = [nursery()]
     yield kept
     kept[0].close()
-
-
-@pytest.fixture
-def interruptible():
-    """Also where the shell that started the tests lets what runs behind it ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)

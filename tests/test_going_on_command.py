@@ -79,13 +79,14 @@ def test_a_job_that_works_in_its_own_folder_has_its_run_where_the_command_was_gi
     assert checkpoints_of(here / "runs" / "job-1")[0].step == 15
 
 
-def test_a_job_that_removes_the_folder_it_works_in_has_its_run_all_the_same(here: Path):
+def test_a_job_that_removes_the_folder_it_works_in_is_told_so(here: Path):
     lost = "import os\nfrom support import small_job\n\ndef job():\n    return small_job()\n\n"
     (here / "lost_job.py").write_text(lost + 'os.mkdir("gone")\nos.chdir("gone")\nos.rmdir(os.getcwd())\n')
-    code, _, _ = ran("train lost_job.py:job --epochs 1")
+    code, _, error = ran("train lost_job.py:job --epochs 1")
     os.chdir(here)
-    assert code == 0
-    assert checkpoints_of(here / "runs" / "job-1")[0].step == 5
+    assert code == 2
+    assert "the working directory is gone" in error
+    assert not list(here.glob("runs/*"))
 
 
 def broken_off(line: str) -> str:

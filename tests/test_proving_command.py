@@ -160,7 +160,7 @@ def test_what_cannot_be_asked_is_refused(here: Path, arguments: list[str], code:
 
 @pytest.mark.parametrize(("seed", "says"), [(1, "1 of 9 pairs were trained, too few"), (3, "after 3 of 9 pairs")])
 def test_an_interruption_tells_what_the_finished_pairs_said(
-    here: Path, interruptible, monkeypatch: pytest.MonkeyPatch, seed: int, says: str
+    here: Path, monkeypatch: pytest.MonkeyPatch, seed: int, says: str
 ):
     monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
     monkeypatch.setenv("HASTEN_TEST_SEED", str(seed))

@@ -57,7 +57,7 @@ def test_it_is_shut_until_the_last_of_those_who_shut_it_is_done():
         stack.enter_context(one_waits_outside(gate))
 
 
-def test_who_is_interrupted_while_waiting_leaves_it_open(interruptible):
+def test_who_is_interrupted_while_waiting_leaves_it_open():
     gate, main = Gate(), threading.main_thread().ident
 
     def interrupt():

@@ -292,7 +292,7 @@ def test_closing_ends_the_workers_of_an_epoch_that_is_held_in_its_middle(options
 
 
 @both_ways
-def test_an_interrupt_in_the_training_process_leaves_no_worker(options, interruptible):
+def test_an_interrupt_in_the_training_process_leaves_no_worker(options):
     before = worker_pids()
     loader = loader_of(Drawing(40), options=options)
     with pytest.raises(KeyboardInterrupt):

@@ -122,7 +122,7 @@ def test_one_that_is_not_as_it_was_written_goes_at_once_and_counts_for_nothing(t
     monkeypatch.setattr(Store, "save", flipped)
     for step in (2, 4, 6, 8):
         trees = {"run": {"weight": torch.ones(3)}}
-        saver.save(State(step=step, epoch=0, reason="tested", best=step == 6, trees=trees))
+        saver.save(State(step=step, epoch=0, reason="tested", best=step == 6, trees=trees, since=saver.now()))
         saver.settle()
         assert len(saver.store.found()) == (1 if step == 2 else 2)
     saver.close()

@@ -32,8 +32,8 @@ def saver_of(folder: Any, told: list[Event], clock: Clock, saving: hasten.Saving
     return Saver(Store(folder), saving, told.append, **(fields | options))
 
 
-def state_of(step: int, weight: Tensor, best: bool = False) -> State:
-    return State(step=step, epoch=0, reason="tested", best=best, trees={"run": {"weight": weight}})
+def state_of(step: int, weight: Tensor, since: float = 1000.0) -> State:
+    return State(step=step, epoch=0, reason="tested", best=False, trees={"run": {"weight": weight}}, since=since)
 
 
 @pytest.fixture
@@ -96,6 +96,19 @@ def test_the_next_save_is_so_far_away_that_saving_costs_one_percent(tmp_path):
     clock.seconds = 1000.0 + 49.9
     assert not saver.due(2)
     clock.seconds = 1000.0 + 50.1
+    assert saver.due(2)
+    saver.close()
+
+
+def test_the_time_in_which_the_state_was_taken_counts_too(tmp_path):
+    clock, told = Clock(), list[Event]()
+    saver = saver_of(tmp_path, told, clock, hasten.Saving(every_seconds=0.0))
+    saver.save(state_of(1, torch.ones(1), since=clock.seconds - 0.5))
+    saver.settle()
+    assert [event.stall_seconds for event in told if isinstance(event, Saved)] == [0.5]
+    clock.seconds = 1000.0 - 0.5 + 49.9
+    assert not saver.due(2)
+    clock.seconds += 0.2
     assert saver.due(2)
     saver.close()
 

@@ -73,12 +73,6 @@ def newest(folder: Path) -> int:
     return checkpoint.step
 
 
-@pytest.fixture
-def hearing(interruptible: None) -> None:
-    """Also where the shell that started the tests lets what runs behind it ignore interrupts."""
-
-
-@pytest.mark.usefixtures("hearing")
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
 @pytest.mark.fault("SIGTERM, preemption notice")
 @pytest.mark.fault("SIGINT once / twice")
@@ -95,7 +89,6 @@ def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number, raised):
     assert killed_jobs.weights(tmp_path / "run") == killed_jobs.weights(tmp_path / "whole")
 
 
-@pytest.mark.usefixtures("hearing")
 @pytest.mark.parametrize("evaluate_every", [None, 3])
 def test_a_signal_in_an_evaluation_gives_it_up_and_it_is_made_again(tmp_path, evaluate_every):
     valid = small_job().train

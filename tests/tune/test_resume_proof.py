@@ -181,7 +181,7 @@ def test_a_process_that_stands_still_is_ended_and_told_with_its_place(monkeypatc
         proven("standing_still")
 
 
-def test_an_interrupt_leaves_no_process_not_even_one_that_left_its_session(here: Path, interruptible):
+def test_an_interrupt_leaves_no_process_not_even_one_that_left_its_session(here: Path):
     with pytest.raises(KeyboardInterrupt):
         proven("interrupting")
     pids = [int(pid) for pid in (here / "kept" / "pids").read_text().split()]

@@ -26,7 +26,8 @@ from hasten.checkpoint.files import fill_lock_file, remove_file
 from hasten.errors import Misconfigured, StorageFailed
 
 NAME = ".lock"
-PATIENCE_SECONDS, BETWEEN_SECONDS = 10.0, 0.05
+PATIENCE_SECONDS = 10.0  # the kernel takes some to free the memory of a large process, and its locks after that
+BETWEEN_SECONDS = 0.05
 
 
 class RunLock:
@@ -92,8 +93,9 @@ def _taken(path: Path, folder: Path) -> Lock:
         if not owner or is_alive(owner):
             raise _held_by(folder, owner)
         if time.monotonic() >= until:
-            what = f"process {owner.get('pid')} that trained into this folder is gone, but one that it began holds it"
-            raise Misconfigured(what, where=str(folder), fix="end that one too, or name another folder with --run-dir")
+            what = f"a process holds this folder that is not the one it names, {_named(owner)}: that is not there"
+            fix = f"{shlex.join(['fuser', '-v', str(path)])} shows it; end it, or name another folder with --run-dir"
+            raise Misconfigured(what, where=str(folder), fix=fix)
         time.sleep(BETWEEN_SECONDS)
 
 
@@ -129,11 +131,14 @@ def _written(lock: Lock) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:
+def _named(owner: dict[str, Any]) -> str:
     pid, host = owner.get("pid"), owner.get("host")
-    who = f"process {pid} on {host}" if isinstance(pid, int) and isinstance(host, str) else "another process"
+    return f"process {pid} on {host}" if isinstance(pid, int) and isinstance(host, str) else "another process"
+
+
+def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:
     return Misconfigured(
-        f"{who} trains into this folder",
+        f"{_named(owner)} trains into this folder",
         where=str(folder),
         fix=f"wait for it or end it first, or name another folder with --run-dir{otherwise}",
     )

@@ -132,8 +132,9 @@ def _from(here: Path, path: Path) -> Path:
     """A path that was given in this working directory, as it can be followed in the present one."""
     try:
         return path if Path.cwd() == here else here / path
-    except FileNotFoundError:  # the present one was removed
-        return here / path
+    except FileNotFoundError:  # torch asks for it as well, and would fail later
+        what = "the working directory is gone, which the job was in when it was loaded"
+        raise Misconfigured(what, fix="let the job change into one that stays: os.chdir(…)") from None
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
@@ -158,7 +159,7 @@ def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
         with told_how_to_go_on(last, folder, way_on):
             entry.begin(loaded, plan, asked, **shared)
     finally:
-        remove_empty_folder(_from(here, folder))
+        remove_empty_folder(here / folder)
 
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
@@ -185,7 +186,7 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         with told_how_to_go_on(last, folder, way_on):
             entry.go_on(loaded, plan, asked, allow_change=allowed, told=told, **shared)
     finally:
-        remove_empty_folder(_from(here, folder))
+        remove_empty_folder(here / folder)
 
 
 def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:

@@ -3,7 +3,7 @@
 They are asked for at every optimizer step, and few trainings draw from them. But each copies its 624 numbers one by one
 to be read. So their memory is looked at first, and the state that was read last is given again where it is as it was
 then. A spare normal number lies elsewhere: a state that has one is always read, but one that somebody else has put
-behind the same words since is not seen in NumPy.
+behind the same words since is not seen in NumPy. What is given out or taken in stays here: it must not be changed.
 
 NumPy tells where its memory lies. Python does not: it is the end of the object, the place and then the words, in
 CPython's Modules/_randommodule.c. Where that does not hold, which is tried once, the state is always read.

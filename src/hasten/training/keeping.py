@@ -123,6 +123,7 @@ class Keeping:
         raise stop.interrupt()
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
+        since = self._saver.now()
         found = trees()  # which sends the lines that wait for their loss
         self._last = run.steps
         try:
@@ -131,7 +132,8 @@ class Keeping:
             self._saver.refused(run.steps, error)
             return
         found["configuration"] = dict(self._configuration)
-        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=self._is_best(run), trees=found))
+        best = self._is_best(run)
+        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

@@ -31,13 +31,18 @@ MOST_FAILURES = 3  # in a row
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What is to be saved. trees: by name, of plain values and tensors, which may be the run's own."""
+    """What is to be saved.
+
+    trees: by name, of plain values and tensors, which may be the run's own.
+    since: when the training began to stand still for it, by the saver's clock.
+    """
 
     step: int
     epoch: int
     reason: str
     best: bool
     trees: Mapping[str, Any]
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,10 @@ class Saver:
             return saving.keep_best
         return self._clock() >= self._start + seconds_between(replace(saving, every_seconds=0.0), self._cost_seconds)
 
+    def now(self) -> float:
+        """Seconds, for State.since."""
+        return self._clock()
+
     @property
     def has_news(self) -> bool:
         """Whether a checkpoint was written, or could not be, since it was last told."""
@@ -115,7 +124,7 @@ class Saver:
         self.settle()
 
     def _begin(self, state: State, threads: int) -> None:
-        self._start = start = self._clock()
+        self._start = start = state.since
         self.settle()
         tree, tensors = flattened(dict(state.trees))
         copies = self._snapshots.of(tensors)
