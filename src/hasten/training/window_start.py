@@ -39,6 +39,7 @@ class WindowStart:
         self._moving = Moving([module._buffers for module in run.built.buffers.modules])
         # A teacher may be as large as all else together: none of it is copied before it moves.
         self._moving_parameters = Moving(held.holders, apart=held.of_model(), trial_windows=0)
+        self._has_teacher = len(held.holders) > 0
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
@@ -49,8 +50,9 @@ class WindowStart:
             mark.own = self._generators.states()
         self._moving.look()
         mark.buffers.take(self._moving.places, large_on_host=self._moving.on_trial)
-        self._moving_parameters.look()
-        mark.loss_parameters.take(self._moving_parameters.places)
+        if self._has_teacher:
+            self._moving_parameters.look()
+            mark.loss_parameters.take(self._moving_parameters.places)
         self._marks.append(mark)
 
     def back(self, step: int) -> bool:
