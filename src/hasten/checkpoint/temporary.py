@@ -2,6 +2,8 @@
 
 A process holds the lock of its folder, and what it forks does not; the system frees it when the process ends, however
 that happens. So a folder that can be locked is nobody's any more.
+
+What the processes that are noted in a folder have left in shared memory goes with it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from hasten.checkpoint.file_lock import Lock, locked, taken
 from hasten.checkpoint.files import failure, names_in, remove_folder
+from hasten.checkpoint.segments import note_this_process, remove_segments_noted_in
 from hasten.errors import StorageFailed
 
 _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
@@ -64,6 +67,7 @@ def _made() -> tuple[Path, Lock]:
                 raise
             continue  # as below
         if lock.held:
+            note_this_process(folder)
             return folder, lock
         lock.let_go()  # another process took it for what a dead one left, before it was locked
 
@@ -98,6 +102,8 @@ def _remove_if_nobodys(folder: Path) -> None:
 def _remove(folder: Path) -> None:
     """The lock goes last: without it, nobody would try it again when a worker that outlives its training has put
     another socket there meanwhile."""
+    with suppress(StorageFailed):  # another user's
+        remove_segments_noted_in(folder)
     for name in names_in(folder):
         if name != _LOCK:
             remove_folder(folder / name)

@@ -41,12 +41,13 @@ from typing import Any
 import psutil
 import torch.multiprocessing
 
-from hasten.checkpoint.files import remove_file
+from hasten.checkpoint.segments import remove_segments
+from hasten.checkpoint.temporary import process_folder
 from hasten.data.threads import threads_resting
 from hasten.data.worker_faults import Worker, ended, hung
 from hasten.data.worker_stacks import Begin, ask, interrupts_held
 from hasten.errors import HastenError
-from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, killed_for_memory
+from hasten.facts.machine import free_shared_memory, killed_for_memory
 
 HANG_SECONDS, HANG_BATCHES = 60.0, 20
 LOOK_SECONDS, END_SECONDS = 1.0, 5.0
@@ -142,7 +143,7 @@ class Crew:
 
     def begin(self) -> Callable[[int], None]:
         """A worker_init_fn."""
-        return Begin(tuple(self._writers), self.users_init)
+        return Begin(tuple(self._writers), self.users_init, process_folder())
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +208,8 @@ class Crew:
             weakref.finalize(served, _CREWS.discard, self)
         for pipe in (*self._reports, *self._writers, self._stop_reader, self._stop_writer):
             pipe.close()
-        _remove_segments({process.pid for process in self.processes})
+        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names are in use
+            remove_segments({process.pid for process in self.processes})
 
     @staticmethod
     def _counted(now: _Round, requests: Iterable[Any]) -> Iterator[Any]:
@@ -388,13 +390,3 @@ def _put_before_torchs_handler() -> None:
     if _in_place or threading.current_thread() is not threading.main_thread():
         return
     _previous, _in_place = signal.signal(signal.SIGCHLD, _on_child_ended), True
-
-
-def _remove_segments(pids: set[int]) -> None:
-    """A worker that was killed, or found shared memory full, can have left a segment under its name."""
-    if torch.multiprocessing.get_sharing_strategy() != "file_descriptor" or not SHARED_MEMORY.is_dir():
-        return
-    starts = tuple(f"torch_{pid}_" for pid in pids)
-    for segment in SHARED_MEMORY.iterdir():
-        if segment.name.startswith(starts):
-            remove_file(segment)

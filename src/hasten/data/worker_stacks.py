@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import psutil
 
+from hasten.checkpoint.segments import note_this_process
 from hasten.data.own_positions import take_own_positions
 from hasten.data.worker_faults import Answer
 
@@ -34,16 +36,19 @@ class Begin:
     that it has open are read by the worker from positions of its own.
 
     reports: for each worker the pipe that it writes its stacks into. users: the user's own worker_init_fn.
+    noted_in: the training process's folder for what it needs only while it lives.
     """
 
     reports: tuple[Connection, ...]
     users: Callable[[int], None] | None
+    noted_in: Path
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        note_this_process(self.noted_in)
         asked_by = signal_to_ask_by()
         if asked_by is not None:
             faulthandler.register(asked_by, file=self.reports[worker].fileno(), all_threads=True)

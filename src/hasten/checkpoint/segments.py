@@ -1,0 +1,43 @@
+"""Shared memory that a killed process has left under a name.
+
+What a worker sends a batch by has a name for some microseconds, from its making until it is open. A worker that is
+killed then leaves it, and the memory with it. The name begins with the number of the process: so it is noted in a
+folder which processes there were, and what they have left can be found when they are gone.
+
+Source: NewProcessWideShmHandle and MapAllocator in torch's ATen/MapAllocator.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from hasten.checkpoint.files import make_private_folder, names_in, remove_file
+from hasten.errors import StorageFailed
+from hasten.facts.machine import SHARED_MEMORY
+
+_PROCESS = "process-"
+
+
+def note_this_process(folder: Path) -> None:
+    """For remove_segments_noted_in."""
+    with suppress(StorageFailed):  # it matters only if this process is killed
+        make_private_folder(folder / f"{_PROCESS}{os.getpid()}")
+
+
+def remove_segments_noted_in(folder: Path) -> None:
+    """Those of all processes that were noted there and are no more. Raises StorageFailed."""
+    numbers = [name.removeprefix(_PROCESS) for name in names_in(folder) if name.startswith(_PROCESS)]
+    remove_segments(number for number in map(int, filter(str.isdecimal, numbers)) if not psutil.pid_exists(number))
+
+
+def remove_segments(pids: Iterable[int]) -> None:
+    """Of processes that ended, or that are about to. Raises StorageFailed."""
+    starts = tuple(f"torch_{pid}_" for pid in pids)
+    for name in names_in(SHARED_MEMORY) if starts else ():
+        if name.startswith(starts):
+            remove_file(SHARED_MEMORY / name)

@@ -1,0 +1,46 @@
+"""Shared memory that killed processes have left goes; that of others stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hasten.checkpoint import segments
+from hasten.checkpoint.segments import note_this_process, remove_segments, remove_segments_noted_in
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    place = tmp_path / "shm"
+    place.mkdir()
+    monkeypatch.setattr(segments, "SHARED_MEMORY", place)
+    return place
+
+
+def dead() -> int:
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.mark.trap(36)
+def test_what_dead_processes_of_a_folder_left_goes_and_nothing_else(tmp_path, memory):
+    gone, folder = dead(), tmp_path / "folder"
+    folder.mkdir()
+    note_this_process(folder)
+    for name in (f"process-{gone}", "process-", "process-x", "process-²", "listener-1"):
+        (folder / name).mkdir()
+    names = {f"torch_{number}_1_0" for number in (os.getpid(), gone, f"{gone}0", 1)} | {f"torch_{gone}", f"x_{gone}_1"}
+    for name in names:
+        (memory / name).touch()
+    remove_segments_noted_in(folder)
+    assert {path.name for path in memory.iterdir()} == names - {f"torch_{gone}_1_0"}
+
+
+def test_without_named_shared_memory_there_is_nothing_to_remove(memory):
+    memory.rmdir()
+    remove_segments([1])
