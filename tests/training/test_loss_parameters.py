@@ -71,6 +71,17 @@ def turned(teacher: Any) -> None:
     teacher.rows.data = teacher.rows.data.roll(1, 0)
 
 
+def in_whole_numbers(teacher: Any) -> None:
+    if teacher.rows.is_floating_point():
+        teacher.rows = nn.Parameter((teacher.rows * 9).to(torch.int8), requires_grad=False)
+
+
+def no_longer_trained(teacher: Any) -> None:
+    for each in teacher.parameters():
+        each.mul_(0.7 if each.requires_grad else 0.9)
+    teacher.rows.requires_grad_(False)
+
+
 class Teacher(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +95,7 @@ class Teacher(nn.Module):
 
 
 @pytest.mark.trap(36)
-@pytest.mark.parametrize("change", [doubled, grown, emptied, untied, turned])
+@pytest.mark.parametrize("change", [doubled, grown, emptied, untied, turned, in_whole_numbers, no_longer_trained])
 def test_a_teacher_that_takes_another_form_goes_on_exactly(tmp_path, change):
     def loss() -> Any:
         teacher = Teacher()
@@ -287,17 +298,18 @@ def test_a_teacher_that_never_moves_is_in_no_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("place", "entry"),
     [
-        ("teacher.nowhere", {"value": torch.ones(3), "first": [3], "itself": True}),
-        ("teacher.nowhere", {"value": torch.ones(3), "first": None, "itself": True}),
-        ("teacher.forward", {"value": torch.ones(3), "first": "absent", "itself": False}),
-        ("teacher.training", {"value": torch.ones(3), "first": "absent", "itself": False}),
-        ("teacher.", {"value": torch.ones(3), "first": "absent", "itself": False}),
-        ("nowhere.bias", {"value": torch.ones(3), "first": "absent", "itself": False}),
-        ("teacher.bias", {"value": torch.ones(4), "first": [4], "itself": True}),
-        ("teacher.bias", {"value": "x", "first": [3], "itself": True}),
+        ("teacher.nowhere", {"value": torch.ones(3), "first": [3], "itself": True, "requires_grad": True}),
+        ("teacher.nowhere", {"value": torch.ones(3), "first": None, "itself": True, "requires_grad": True}),
+        ("teacher.forward", {"value": torch.ones(3), "first": "absent", "itself": False, "requires_grad": True}),
+        ("teacher.training", {"value": torch.ones(3), "first": "absent", "itself": False, "requires_grad": True}),
+        ("teacher.", {"value": torch.ones(3), "first": "absent", "itself": False, "requires_grad": True}),
+        ("nowhere.bias", {"value": torch.ones(3), "first": "absent", "itself": False, "requires_grad": True}),
+        ("teacher.bias", {"value": torch.ones(4), "first": [4], "itself": True, "requires_grad": True}),
+        ("teacher.bias", {"value": "x", "first": [3], "itself": True, "requires_grad": True}),
         ("teacher.bias", {"value": torch.ones(3), "first": [3]}),
+        ("teacher.bias", {"value": torch.ones(3), "first": [3], "itself": True, "requires_grad": True, "more": 1}),
         ("teacher.bias", torch.ones(3)),
-        ("model.bias", {"value": torch.ones(3), "first": [3], "itself": True}),
+        ("model.bias", {"value": torch.ones(3), "first": [3], "itself": True, "requires_grad": True}),
     ],
 )
 def test_a_parameter_that_the_loss_does_not_have_is_refused(place, entry):

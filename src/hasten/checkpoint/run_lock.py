@@ -24,6 +24,7 @@ import psutil
 from hasten.checkpoint.file_lock import Lock, taken
 from hasten.checkpoint.files import fill_lock_file, remove_file
 from hasten.errors import Misconfigured, StorageFailed
+from hasten.facts.texts import printable
 
 NAME = ".lock"
 PATIENCE_SECONDS = 10.0  # the kernel takes some to free the memory of a large process, and its locks after that
@@ -93,7 +94,7 @@ def _taken(path: Path, folder: Path) -> Lock:
         if not owner or is_alive(owner):
             raise _held_by(folder, owner)
         if time.monotonic() >= until:
-            what = f"a process holds this folder that is not the one it names, {_named(owner)}: that is not there"
+            what = f"{_named(owner)}, which the folder's lock names, is not there, but something holds the lock"
             fix = f"{shlex.join(['fuser', '-v', str(path)])} shows it; end it, or name another folder with --run-dir"
             raise Misconfigured(what, where=str(folder), fix=fix)
         time.sleep(BETWEEN_SECONDS)
@@ -133,7 +134,9 @@ def _written(lock: Lock) -> dict[str, Any]:
 
 def _named(owner: dict[str, Any]) -> str:
     pid, host = owner.get("pid"), owner.get("host")
-    return f"process {pid} on {host}" if isinstance(pid, int) and isinstance(host, str) else "another process"
+    return (
+        f"process {pid} on {printable(host)}" if isinstance(pid, int) and isinstance(host, str) else "another process"
+    )
 
 
 def _held_by(folder: Path, owner: dict[str, Any], otherwise: str = "") -> Misconfigured:

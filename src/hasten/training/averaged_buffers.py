@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Copies, Place
-from hasten.training.same_form import have_same_form
+from hasten.training.same_form import have_same_form, is_expanded
 
 
 class AveragedBuffers:
@@ -31,7 +31,7 @@ class AveragedBuffers:
         self._seen: list[Any] | None = None  # the buffers, as the two lists were made for them
 
     def follow(self) -> bool:
-        """Whether there are other buffers than there were."""
+        """Let the lists be of the buffers that are there now. Whether they are others than before."""
         present = [place.tensor for place in self._places]
         forms = [None if buffer is None else (id(buffer), buffer.shape, buffer.dtype) for buffer in present]
         if forms == self._seen:
@@ -39,7 +39,7 @@ class AveragedBuffers:
         self._seen = forms
         averages = dict[int, Tensor]()  # by the buffer's number
         for number, buffer in enumerate(present):
-            if buffer is None or not buffer.is_floating_point():
+            if buffer is None or not buffer.is_floating_point() or is_expanded(buffer):
                 continue
             if id(buffer) not in averages:
                 averages[id(buffer)] = _average_for(buffer, self.by_place[number], averages.values())

@@ -1,4 +1,4 @@
-"""Copies of a model's buffers: what was in them can be put back."""
+"""Copies of tensors that modules hold, such as buffers: what was in them can be put back."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from operator import is_not
 import torch
 from torch import Tensor
 
+from hasten.training.checksums import has_memory
 from hasten.training.non_finite import non_finite_weights
+from hasten.training.same_form import have_same_form, put_into
 
 SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Where a module keeps a buffer. It may put another tensor there at any time."""
+    """Where a module keeps a tensor. It may put another there at any time."""
 
     holder: dict[str, Tensor | None]
     name: str
@@ -27,7 +29,7 @@ class Place:
 
 
 class Copies:
-    """The buffers of some places, and what was in them."""
+    """The tensors of some places, and what was in them. Those without memory of their own are put back as objects."""
 
     def __init__(self) -> None:
         self.places: Sequence[Place] = ()
@@ -45,12 +47,16 @@ class Copies:
             for buffers, copies in self._pairs:
                 torch._foreach_copy_(copies, buffers)  # pyright: ignore[reportPrivateImportUsage]
 
-    def put_back(self) -> None:
+    def put_back(self) -> bool:
+        """Only what has changed is written. Whether anything had. Waits for the device."""
+        moved = any(map(is_not, (place.tensor for place in self.places), self._tensors))
         for place, tensor in zip(self.places, self._tensors, strict=True):
             place.holder[place.name] = tensor
-        with torch.no_grad():
-            for buffers, copies in self._pairs:
-                torch._foreach_copy_(buffers, copies)  # pyright: ignore[reportPrivateImportUsage]
+        for tensor, copy in (pair for pairs in self._pairs for pair in zip(*pairs, strict=True)):
+            if not _are_equal(tensor, copy):
+                put_into(tensor, copy)
+                moved = True
+        return moved
 
     def are_poisoned(self) -> bool:
         """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
@@ -69,10 +75,17 @@ def is_large(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.layout is not torch.strided or tensor.nbytes > SMALL_BYTES)
 
 
+def _are_equal(tensor: Tensor, copy: Tensor) -> bool:
+    """False of what is not known, and of a NaN."""
+    if tensor.layout is not torch.strided or not have_same_form(tensor, copy):
+        return False
+    return torch.equal(tensor, copy.to(tensor.device))
+
+
 def _paired(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[tuple[list[Tensor], list[Tensor]]]:
     alike: dict[tuple[torch.device, torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
     for tensor in tensors:
-        if tensor is None:
+        if tensor is None or not has_memory(tensor):
             continue
         aside = large_on_host and is_large(tensor)
         buffers, copies = alike.setdefault((tensor.device, tensor.dtype, aside), ([], []))

@@ -16,7 +16,7 @@ _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 
 def checksum(tensor: Tensor) -> int:
     """Waits for the device. 0 for what has no dense memory of its own, such as sparse, quantized and wrapped ones."""
     dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-    if not dense or not tensor.numel() or not tensor.data_ptr():  # of the device meta, or a class that wraps others
+    if not dense or not tensor.numel() or not has_memory(tensor):
         return 0
     content = _bytes_of(tensor)
     whole = content.numel() // 8 * 8
@@ -28,6 +28,11 @@ def checksum(tensor: Tensor) -> int:
         total += _mixed(each, place).sum()
         place += len(each)
     return int(total)
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """False on the device meta, and of a class that wraps other tensors."""
+    return tensor.layout is not torch.strided or not tensor.numel() or bool(tensor.data_ptr())
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

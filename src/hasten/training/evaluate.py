@@ -1,7 +1,8 @@
 """Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
 
 Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
-all random states as they were, so how often one evaluates cannot change what is learned.
+all random states as they were, and a run brings back what its loss moves of its own (WindowStart.undisturbed), so how
+often one evaluates cannot change what is learned.
 """
 
 from __future__ import annotations

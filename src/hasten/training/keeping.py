@@ -102,7 +102,10 @@ class Keeping:
             return
         try:
             self._saver.settle()
-            if isinstance(error, NonFinite | StorageFailed) or not run.back_to_window_start():
+            if isinstance(error, NonFinite | StorageFailed):
+                return
+            if not run.back_to_window_start():
+                error.add_note(f"step {run.steps} is not saved: not all that the failed step has moved can be put back")
                 return
             if self._stop is not None and self._stop.number is not None:
                 self._save_and_end(self._stop, run, trees)

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.training.same_form import is_expanded
+from hasten.training.same_form import is_expanded, put_into
 
 Form = tuple[tuple[int, ...], torch.dtype] | None
 """Of a buffer; None of one that is None."""
 
 _MOST = 10_000  # buffers of another form: a state that has more was made to exhaust the memory
-_ABSENT = "absent"
+ABSENT = "absent"
 
 
 class Buffers:
@@ -65,15 +65,14 @@ class Buffers:
             module, name = self._at(place)
             present = module._buffers.get(name)
             if present is None or present.shape != saved.shape:
-                raise ValueError(f"its buffer {_shown(place)} has the shape {tuple(saved.shape)}, and here another")
-            with torch.no_grad():
-                present.copy_(saved)
+                raise ValueError(f"its buffer {shown(place)} has the shape {tuple(saved.shape)}, and here another")
+            put_into(present, saved.to(present.dtype))
         together = _together({place: entry["value"] for place, entry in changed.items()})
         made = dict[tuple[int, torch.device], Tensor]()  # what was one tensor becomes one
         for place, entry in changed.items():
             module, name = self._at(place)
             if self._shape_at_first(place) != entry["first"]:
-                raise ValueError(f"its buffer {_shown(place)} began in another form than here")
+                raise ValueError(f"its buffer {shown(place)} began in another form than here")
             if place not in self._first:
                 check_new(module, name)
             is_free = together.get(place) == self._first_together.get(place)
@@ -94,11 +93,11 @@ class Buffers:
         path, _, name = place.rpartition(".")
         module = self._modules.get(path)
         if module is None:
-            raise ValueError(f"it has a buffer {_shown(place)}, and there is no such module here")
+            raise ValueError(f"it has a buffer {shown(place)}, and there is no such module here")
         return module, name
 
     def _shape_at_first(self, place: str) -> Any:
-        form = self._first.get(place, _ABSENT)
+        form = self._first.get(place, ABSENT)
         return list(form[0]) if isinstance(form, tuple) else form
 
 
@@ -148,8 +147,8 @@ def _taken(
     if not isinstance(saved, Tensor):
         raise TypeError(f"a {type(saved).__name__} is no buffer")
     if present is not None and _form(present) == _form(saved):
-        with torch.no_grad():
-            return present.copy_(saved)
+        put_into(present, saved)
+        return present
     key = id(saved), device if present is None else present.device
     if key not in made:
         made[key] = saved.detach().to(key[1], copy=True)
@@ -160,5 +159,5 @@ def _device_of(module: nn.Module, otherwise: torch.device) -> torch.device:
     return next((each.device for each in (*module.parameters(), *module.buffers())), otherwise)
 
 
-def _shown(place: str) -> str:
+def shown(place: str) -> str:
     return ascii(place)[:200]

@@ -7,7 +7,7 @@ from it: so those are kept that are not as they were when the run began. To see 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Place
-from hasten.training.kept_buffers import check_new
-from hasten.training.moving_buffers import Seen, seen
-from hasten.training.same_form import have_same_form, is_expanded
+from hasten.training.kept_buffers import ABSENT, check_new, shown
+from hasten.training.moving_buffers import Seen, has_moved, seen
+from hasten.training.same_form import put_into
 
-_ABSENT = "absent"
+_FIELDS = {"value", "first", "itself", "requires_grad"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,24 @@ class LossParameters:
         self._first = {place: _first(each.tensor) for place, each in self._present().items()}
 
     @property
+    def modules(self) -> list[nn.Module]:
+        """Those that only the loss holds."""
+        return [*self._modules.values()]
+
+    @property
     def holders(self) -> list[dict[str, Any]]:
-        """Where the modules keep their parameters, by name."""
-        return [module._parameters for module in self._modules.values()]
+        """Where they keep their parameters, by name."""
+        return [module._parameters for module in self.modules]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.tensor.nbytes for each in self._present().values() if each.tensor is not None)
+
+    def fit_lists(self) -> None:
+        """A list of parameters counts them itself."""
+        for module in self.modules:
+            if isinstance(module, nn.ParameterList):
+                module._size = len(module._parameters)
 
     def of_model(self) -> set[int]:
         """The numbers of the model's own parameters, which a loss may hold too."""
@@ -60,30 +75,32 @@ class LossParameters:
         own, state = self.of_model(), dict[str, Any]()
         for name, place in self._present().items():
             first, present = self._first.get(name), place.tensor
-            if id(present) in own or (first is not None and not _has_moved(first.seen, present)):
+            if id(present) in own or (first is not None and not has_moved(first.seen, present)):
                 continue
             state[name] = {
                 "value": present,
-                "first": _ABSENT if first is None else first.shape,
+                "first": ABSENT if first is None else first.shape,
                 "itself": first is not None and first.is_it(present),
+                "requires_grad": present is not None and present.requires_grad,
             }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         """device: of a parameter that this job's loss begins without.
 
-        Raises ValueError for a parameter that this job's loss cannot have, or that began in another shape.
+        Raises ValueError for a parameter that this job's loss cannot have, or that began in another shape, and for one
+        that has moved since and had not when the state was taken: what it was is not known any more.
         """
         entries = {name: self._checked(name, entry) for name, entry in state.items()}
+        self._check_unmoved(self._first.keys() - state.keys())
         restored: dict[int, nn.Parameter] = {}  # by what was saved: one that lies in several places stays one
         for name, entry in sorted(entries.items(), key=lambda each: not each[1]["itself"]):
             module, key = self._at(name)
             saved, present = entry["value"], module._parameters.get(key)
             if saved is not None and id(saved) not in restored:
-                restored[id(saved)] = _with_content(present, saved, device, stays=entry["itself"])
+                restored[id(saved)] = _with_content(present, entry, device)
             module._parameters[key] = None if saved is None else restored[id(saved)]
-            if isinstance(module, nn.ParameterList):
-                module._size = len(module._parameters)
+        self.fit_lists()
 
     def _present(self) -> dict[str, Place]:
         return {
@@ -92,14 +109,21 @@ class LossParameters:
             for name in holder
         }
 
+    def _check_unmoved(self, places: Collection[str]) -> None:
+        own, present = self.of_model(), self._present()
+        for name in places:
+            tensor = present[name].tensor if name in present else None
+            if id(tensor) not in own and has_moved(self._first[name].seen, tensor):
+                raise ValueError(f"the parameter {shown(name)} of the loss has moved since; load it into a new run")
+
     def _checked(self, place: str, entry: Any) -> Mapping[str, Any]:
         """It comes from a file."""
         first = self._first.get(place)
-        known = isinstance(entry, Mapping) and {"value", "first", "itself"} <= entry.keys()
-        if not known or entry["first"] != (_ABSENT if first is None else first.shape):
-            raise ValueError(f"it has a parameter {_shown(place)} of the loss, which is another here, or none")
+        known = isinstance(entry, Mapping) and entry.keys() == _FIELDS
+        if not known or entry["first"] != (ABSENT if first is None else first.shape):
+            raise ValueError(f"it has a parameter {shown(place)} of the loss, which is another here, or none")
         if not (entry["value"] is None or isinstance(entry["value"], Tensor)):
-            raise ValueError(f"its parameter {_shown(place)} of the loss is no tensor")
+            raise ValueError(f"its parameter {shown(place)} of the loss is no tensor")
         if first is None:
             check_new(*self._at(place))
         return entry
@@ -107,7 +131,7 @@ class LossParameters:
     def _at(self, place: str) -> tuple[nn.Module, str]:
         path, _, name = place.rpartition(".")
         if path not in self._modules:
-            raise ValueError(f"it has a parameter {_shown(place)} of the loss, and there is no such module here")
+            raise ValueError(f"it has a parameter {shown(place)} of the loss, and there is no such module here")
         return self._modules[path], name
 
 
@@ -117,25 +141,15 @@ def _first(tensor: Tensor | None) -> _First:
     return _First(weakref.ref(tensor), seen(tensor), [*tensor.shape])
 
 
-def _has_moved(first: Seen, present: Tensor | None) -> bool:
-    if present is None:
-        return first != seen(None)
-    return first.is_written(present) or first != seen(present)
-
-
-def _with_content(present: nn.Parameter | None, saved: Tensor, device: torch.device, *, stays: bool) -> nn.Parameter:
-    """A parameter with what was saved. stays: whether it is the present one, which others may hold too."""
-    if present is None or present.is_meta:
-        return nn.Parameter(saved.to(device, copy=True), present is not None and present.requires_grad)
-    if not stays:
-        return nn.Parameter(saved.to(present.device, copy=True), present.requires_grad)
-    with torch.inference_mode(present.is_inference()), torch.no_grad():
-        if have_same_form(present, saved) and not is_expanded(present):
-            present.copy_(saved)
-        else:
-            present.data = saved.to(present.device, copy=True)
+def _with_content(present: nn.Parameter | None, entry: Mapping[str, Any], device: torch.device) -> nn.Parameter:
+    """A parameter with what was saved: the present one, which others may hold too, where it was that one then."""
+    saved, trains = entry["value"], entry["requires_grad"] is True
+    if present is None or present.is_meta or not entry["itself"]:
+        where = device if present is None or present.is_meta else present.device
+        return nn.Parameter(saved.to(where, copy=True), trains)
+    if present.requires_grad and not trains:  # whole numbers could not be put into one that has a gradient
+        present.requires_grad_(False)
+    put_into(present, saved)
+    if trains and not present.requires_grad:
+        present.requires_grad_()
     return present
-
-
-def _shown(place: str) -> str:
-    return ascii(place)[:200]

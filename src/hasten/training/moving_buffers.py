@@ -1,7 +1,7 @@
 """Which tensors a forward pass moves, so that those can be copied at the start of each window: a model's buffers, and
 parameters of a teacher that only the loss holds.
 
-Small ones are copied each time; a large one, such as a causal mask or a table of positions, only if it moves. torch
+Small buffers are copied each time; a large one, such as a causal mask or a table of positions, only if it moves. torch
 counts how often a tensor is written, but its batch norm writes past the count, and so does all that goes through
 `.data`. So contents are compared too, by a checksum: after the first windows, in which everything may be copied, and
 then after each doubling of their number. What has moved once is copied from then on.
@@ -12,9 +12,9 @@ which it began, or in which that was noticed. That this is so can be asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -25,9 +25,12 @@ TRIAL_WINDOWS = 2
 
 
 class Moving:
-    """holders: where modules keep them by name. apart: numbers of tensors that others look after.
+    """holders: where modules keep tensors by name.
 
-    trial_windows: at first, in which all are copied; 0 where large ones may be too many for that.
+    apart: numbers of tensors that others look after.
+    may_stand: which are not copied any more once they have stood still; the others are, in each window.
+    trial_windows: at first, in which all are copied.
+    each_window: whether counts are looked at in every window, or only where contents are.
     places: of those to copy; the same object, as long as they are the same.
     """
 
@@ -36,14 +39,17 @@ class Moving:
         holders: Sequence[dict[str, Tensor | None]],
         *,
         apart: Collection[int] = (),
+        may_stand: Callable[[Tensor | None], bool] = is_large,
         trial_windows: int = TRIAL_WINDOWS,
+        each_window: bool = True,
     ) -> None:
-        self._holders, self._trial_windows, self._windows = holders, trial_windows, 0
+        self._holders, self._may_stand = holders, may_stand
+        self._trial_windows, self._each_window, self._windows = trial_windows, each_window, 0
         self._sizes = [len(holder) for holder in holders]
         self.places: Sequence[Place] = [
             Place(holder, name) for holder in holders for name, each in holder.items() if id(each) not in apart
         ]
-        self._still: list[tuple[Place, Seen]] = []  # large ones; they are in places too while the trial lasts
+        self._still: list[tuple[Place, Seen]] = []  # they are in places too while the trial lasts
 
     @property
     def on_trial(self) -> bool:
@@ -52,7 +58,7 @@ class Moving:
     @property
     def has_moved_unseen(self) -> bool:
         """Whether one has moved in this window that was not copied at its start."""
-        return not self.on_trial and any(_has_moved(place, then) for place, then in self._still)
+        return not self.on_trial and any(has_moved(then, place.tensor) for place, then in self._still)
 
     def look(self) -> None:
         """A window begins."""
@@ -61,13 +67,15 @@ class Moving:
         if sizes != self._sizes:
             self._take_new(sizes)
         if self._windows == 1:
-            self._still = [(place, seen(place.tensor)) for place in self.places if is_large(place.tensor)]
-        first = self._windows == self._trial_windows + 1  # in which not all are copied
-        if first:
-            large = {id(place) for place, _ in self._still}
-            self.places = [place for place in self.places if id(place) not in large]
+            self._still = [(place, seen(place.tensor)) for place in self.places if self._may_stand(place.tensor)]
+        ends_trial = self._windows == self._trial_windows + 1
+        if ends_trial:
+            still = {id(place) for place, _ in self._still}
+            self.places = [place for place in self.places if id(place) not in still]
         if self._still and not self.on_trial and self._windows > 1:
-            self._copy_what_moved(compare=first or self._windows & (self._windows - 1) == 0)
+            compare = ends_trial or self._windows & (self._windows - 1) == 0
+            if compare or self._each_window:
+                self._copy_what_moved(compare)
 
     def drop_new(self) -> None:
         """Let there be none that the window has registered: it begins without."""
@@ -85,7 +93,7 @@ class Moving:
         """compare: look at what is in them, too."""
         still = list[tuple[Place, Seen]]()
         for place, then in self._still:
-            if _has_moved(place, then) if compare else then.is_written(place.tensor):
+            if has_moved(then, place.tensor) if compare else then.is_written(place.tensor):
                 self.places = [*self.places, place]
             else:
                 still.append((place, then))
@@ -97,6 +105,7 @@ class Seen(NamedTuple):
 
     tensor: int
     version: int
+    form: tuple[Any, ...]
     checksum: int
 
     def is_written(self, tensor: Tensor | None) -> bool:
@@ -105,11 +114,15 @@ class Seen(NamedTuple):
 
 
 def seen(tensor: Tensor | None) -> Seen:
-    return Seen(0, 0, 0) if tensor is None else Seen(id(tensor), _version(tensor), checksum(tensor))
+    if tensor is None:
+        return Seen(0, 0, (), 0)
+    return Seen(id(tensor), _version(tensor), (tensor.dtype, tensor.shape), checksum(tensor))
 
 
-def _has_moved(place: Place, then: Seen) -> bool:
-    return then.is_written(place.tensor) or then != seen(place.tensor)
+def has_moved(then: Seen, tensor: Tensor | None) -> bool:
+    if tensor is None:
+        return then != seen(None)
+    return then.is_written(tensor) or then != seen(tensor)
 
 
 def _version(tensor: Tensor) -> int:

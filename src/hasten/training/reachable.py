@@ -29,6 +29,7 @@ from hasten.training.supervised import OnItsDevice
 from hasten.training.user_code import is_users
 
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_CONTAINERS = (dict, list, tuple, deque)
 _WRAPPERS = (staticmethod, classmethod)
 _CALLABLES = (
     *(types.FunctionType, types.MethodType, types.BuiltinMethodType, functools.partial),
@@ -162,8 +163,8 @@ def _below(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _has_parts(value: Any, kind: type) -> bool:
     """Whether something of the user's can hang on it."""
-    if issubclass(kind, (dict, list, tuple)):
-        base = next(each for each in (dict, list, tuple) if issubclass(kind, each))
+    if issubclass(kind, _CONTAINERS):
+        base = next(each for each in _CONTAINERS if issubclass(kind, each))
         return base.__len__(value) > 0
     if issubclass(kind, (*_CALLABLES, *_WRAPPERS, property, OnItsDevice)):
         return True
@@ -180,8 +181,8 @@ def _parts(value: Any, device: torch.device) -> Iterator[Part]:
         for number, (key, each) in enumerate(islice(dict.items(value), _LONGEST)):
             # To look for a key of the user's own kind would be to call its code.
             yield (key, value, key) if type(key) is str else (str(number), (each,), 0)
-    elif issubclass(kind, (list, tuple)):
-        base = list if issubclass(kind, list) else tuple
+    elif issubclass(kind, (list, tuple, deque)):
+        base = next(each for each in (list, tuple, deque) if issubclass(kind, each))
         for number, each in enumerate(islice(base.__iter__(value), _LONGEST)):
             yield (str(number), value, number) if base is list else (str(number), (each,), 0)
     elif issubclass(kind, functools.partial):

@@ -215,8 +215,10 @@ class Run:
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
+        undisturbed = nullcontext() if self._window_start is None else self._window_start.undisturbed()
         with self.averaged():
-            evaluation = self.evaluator()
+            with undisturbed:
+                evaluation = self.evaluator()
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps

@@ -1,7 +1,8 @@
 """A window that did not fit into memory is taken again, in smaller parts.
 
 The global batch stays what it is: the same samples make the same update, up to rounding, as only the sums are grouped
-differently. Batch norm in training mode would see other batches, so there the run ends as before.
+differently. Batch norm in training mode would see other batches, and a loss that moves a teacher would move it more
+often, so there the run ends as before.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ def halve_microbatches(run: Run, error: Exception) -> str:
             where=where,
             fix="take that upon you with a plan: hasten explain microbatch",
         ) from error
+    if _loss_moves_parameters(run):
+        raise OutOfMemory(
+            f"{what}. The batch is not taken in smaller parts by itself: the loss moves parameters of its own, and "
+            "would move them once for each part",
+            where=where,
+            fix="take that upon you with a plan: hasten explain microbatch",
+        ) from error
     if run.ranks.many:
         raise OutOfMemory(what, where=where, fix="make the microbatch smaller: hasten explain microbatch") from error
     smaller = (size + 1) // 2
@@ -40,3 +48,9 @@ def halve_microbatches(run: Run, error: Exception) -> str:
         f"{where}: microbatches of {size} did not fit into memory ({what}); from here on every batch is taken in "
         f"microbatches of {smaller}, with the same updates up to rounding"
     )
+
+
+def _loss_moves_parameters(run: Run) -> bool:
+    """As far as it has been seen: since the run began, or in the window that is taken again."""
+    start = run._window_start
+    return bool(run.built.loss_parameters.state_dict()) or (start is not None and start.teacher_moves)

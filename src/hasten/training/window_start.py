@@ -9,15 +9,20 @@ them for ever; heal() takes them out again.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
+from hasten.facts.machine import free_memory
 from hasten.training.buffer_copies import Copies
-from hasten.training.moving_buffers import Moving
+from hasten.training.moving_buffers import TRIAL_WINDOWS, Moving
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
+
+_SPARE = 2.0  # of a teacher's size, that must be free: two windows may be remembered
 
 
 @dataclass(slots=True)
@@ -35,11 +40,18 @@ class WindowStart:
     def __init__(self, run: Run, windows: int) -> None:
         self._generators, self._device = run.built.generators, run.device
         self._marks = deque[_Mark](maxlen=windows)
-        held = run.built.loss_parameters
+        self._held = run.built.loss_parameters
         self._moving = Moving([module._buffers for module in run.built.buffers.modules])
-        # A teacher may be as large as all else together: none of it is copied before it moves.
-        self._moving_parameters = Moving(held.holders, apart=held.of_model(), trial_windows=0)
-        self._has_teacher = len(held.holders) > 0
+        # Most teachers stand still, and one can be as large as all else together.
+        self._moving_parameters = Moving(
+            self._held.holders,
+            apart=self._held.of_model(),
+            may_stand=lambda tensor: True,
+            trial_windows=TRIAL_WINDOWS if self._held.nbytes * _SPARE < free_memory() else 0,
+            each_window=False,
+        )
+        self._has_teacher = len(self._held.holders) > 0
+        self.teacher_moves = False  # as far as that was seen when something was put back
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
@@ -52,7 +64,8 @@ class WindowStart:
         mark.buffers.take(self._moving.places, large_on_host=self._moving.on_trial)
         if self._has_teacher:
             self._moving_parameters.look()
-            mark.loss_parameters.take(self._moving_parameters.places)
+            aside = self._moving_parameters.on_trial
+            mark.loss_parameters.take(self._moving_parameters.places, large_on_host=aside)
         self._marks.append(mark)
 
     def back(self, step: int) -> bool:
@@ -64,10 +77,26 @@ class WindowStart:
         set_random_state(mark.random, self._device)
         if mark.own:
             self._generators.go_on_from(mark.own)
-        for moving, copies in ((self._moving, mark.buffers), (self._moving_parameters, mark.loss_parameters)):
-            moving.drop_new()
-            copies.put_back()
+        self._moving.drop_new()
+        mark.buffers.put_back()
+        self._moving_parameters.drop_new()
+        self._held.fit_lists()
+        self.teacher_moves |= mark.loss_parameters.put_back() or not whole
         return whole
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Around an evaluation, which computes the same loss, and that has no mode: what it moves of its own comes back
+        after it, as far as a window has moved it before."""
+        of_loss = {id(module._buffers) for module in self._held.modules}
+        buffers, parameters = Copies(), Copies()
+        buffers.take([place for place in self._moving.places if id(place.holder) in of_loss])
+        parameters.take(self._moving_parameters.places, large_on_host=self._moving_parameters.on_trial)
+        try:
+            yield
+        finally:
+            buffers.put_back()
+            parameters.put_back()
 
     def heal(self, step: int) -> None:
         """Let buffers be as that optimizer step's window began, where one was finite then and is not any more."""

@@ -1,0 +1,22 @@
+"""Modules that a loss has come to hold since the run began, such as a teacher that it makes when it is first called.
+
+What a checkpoint has to hold is looked for before the first step (reachable), so it has none of these.
+"""
+
+from __future__ import annotations
+
+from hasten.training.reachable import reached
+from hasten.training.run import Run
+
+
+def late_modules(run: Run) -> list[str]:
+    """What a person is to know of them."""
+    known = {id(module) for module in run.built.buffers.modules}
+    found = reached(run.model, run.job.loss, run.device).modules
+    late = [place for place, module in found.items() if id(module) not in known and place.startswith("loss")]
+    roots = [place for place in late if not any(place.startswith(f"{other}.") for other in late)]
+    return [
+        f"the loss holds {place} now, a {type(found[place]).__name__}, and did not when the run began: no checkpoint "
+        "has it. Where it moves or is drawn at random, make it before the job is returned"
+        for place in roots
+    ]
