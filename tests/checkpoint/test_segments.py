@@ -9,7 +9,12 @@ import sys
 import pytest
 
 from hasten.checkpoint import segments
-from hasten.checkpoint.segments import note_this_process, remove_segments, remove_segments_noted_in
+from hasten.checkpoint.segments import (
+    forget_processes,
+    note_this_process,
+    remove_segments,
+    remove_segments_noted_in,
+)
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def test_what_dead_processes_of_a_folder_left_goes_and_nothing_else(tmp_path, me
     gone, folder = dead(), tmp_path / "folder"
     folder.mkdir()
     note_this_process(folder)
-    for name in (f"process-{gone}", "process-", "process-x", "process-²", "listener-1"):
+    for name in (f"process-{gone}", "process-", "process-x", "process-²", f"process-{10**12}", "listener-1"):
         (folder / name).mkdir()
     names = {f"torch_{number}_1_0" for number in (os.getpid(), gone, f"{gone}0", 1)} | {f"torch_{gone}", f"x_{gone}_1"}
     for name in names:
@@ -44,3 +49,14 @@ def test_what_dead_processes_of_a_folder_left_goes_and_nothing_else(tmp_path, me
 def test_without_named_shared_memory_there_is_nothing_to_remove(memory):
     memory.rmdir()
     remove_segments([1])
+
+
+def test_a_process_that_ended_well_is_forgotten(tmp_path):
+    note_this_process(tmp_path)
+    forget_processes(tmp_path, [os.getpid(), 1])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_is_gone_is_not_made_anew(tmp_path):
+    note_this_process(tmp_path / "gone")
+    assert not [*tmp_path.iterdir()]

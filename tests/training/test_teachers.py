@@ -109,6 +109,18 @@ def test_a_loss_that_would_move_its_teacher_for_each_part_is_not_split(step, wid
         hasten.train(job(loss), receivers=[])
 
 
+@pytest.mark.fault("out of device memory mid-run")
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_teacher_with_a_nan_in_it_stands_still_all_the_same(step):
+    held = teacher(4)
+    with torch.no_grad():
+        held.weight[3] = torch.nan
+    events = Collected()
+    loss = loss_with(held, stand, fails_at=step, error=torch.OutOfMemoryError)
+    hasten.train(job(loss), receivers=[events])
+    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
+
+
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("move", [stand, follow])
 def test_a_teacher_with_buffers_that_was_made_for_inference_goes_on_exactly(tmp_path, move):
@@ -194,6 +206,28 @@ def test_a_teacher_that_the_loss_makes_when_it_is_first_called_is_told_of(tmp_pa
         if isinstance(event, Noticed) and "did not when the run began" in event.text
     ]
     assert [text.partition(",")[0] for text in told] == (["the loss holds loss.held.0 now"] if kept else [])
+
+
+def test_what_a_loss_makes_late_and_that_holds_nothing_is_not_told_of(tmp_path):
+    held = list[nn.Module]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not held:
+            held.extend([nn.CrossEntropyLoss(), nn.Sequential(model)])
+        return held[0](held[1](batch[0]), batch[1])
+
+    events = Collected()
+    hasten.train(job(loss), run_dir=tmp_path / "run", receivers=[events])
+    assert not [event for event in events.events if isinstance(event, Noticed)]
+
+
+def test_a_teacher_that_there_is_no_room_to_copy_is_not_copied_for_an_evaluation(monkeypatch):
+    monkeypatch.setattr("hasten.training.window_start.free_memory", lambda: 0)
+    plain = job(loss_with(teacher(), stand))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        run.keep_window_starts()
+        monkeypatch.setattr("hasten.training.buffer_copies.torch.empty_like", None)
+        run.evaluate()
 
 
 def test_a_state_of_before_the_teacher_moved_does_not_fit_into_the_same_run():

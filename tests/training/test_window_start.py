@@ -85,6 +85,28 @@ def test_a_buffer_that_moves_is_put_back_however_it_moves_and_in_whichever_windo
     assert model.held is dict(model.named_buffers())["held"]
 
 
+def negated(module: Any) -> None:
+    module.held.neg_()
+
+
+def grown_in_its_place(module: Any) -> None:
+    module.held.data = torch.cat([module.held, module.held[:1]])
+
+
+@pytest.mark.parametrize("move", [negated, grown_in_its_place])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 9])
+def test_a_buffer_is_put_back_to_the_last_bit_and_in_its_form(move, at):
+    model = Holder(torch.zeros(3), move)
+    start = start_of(model)
+    for step in range(1, at + 1):
+        start.mark(step)
+        before = model.held.clone()
+        model()
+    assert start.back(at)
+    assert model.held.shape == before.shape
+    assert model.held.view(torch.int32).equal(before.view(torch.int32))
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_a_buffer_that_a_window_registers_is_gone_when_it_is_put_back_and_is_kept_from_the_next_on(persistent):
     def register(module: Any) -> None:

@@ -16,23 +16,31 @@ from pathlib import Path
 
 import psutil
 
-from hasten.checkpoint.files import make_private_folder, names_in, remove_file
+from hasten.checkpoint.files import make_building_folder, names_in, remove_file, remove_folder
 from hasten.errors import StorageFailed
 from hasten.facts.machine import SHARED_MEMORY
 
 _PROCESS = "process-"
+_LONGEST = 10  # digits; the kernel counts processes to 2^22
 
 
 def note_this_process(folder: Path) -> None:
-    """For remove_segments_noted_in."""
+    """For remove_segments_noted_in. Not for one that shares memory by names that last."""
     with suppress(StorageFailed):  # it matters only if this process is killed
-        make_private_folder(folder / f"{_PROCESS}{os.getpid()}")
+        make_building_folder(folder / f"{_PROCESS}{os.getpid()}")
+
+
+def forget_processes(folder: Path, pids: Iterable[int]) -> None:
+    """Those that ended and have left nothing. Raises StorageFailed."""
+    for pid in pids:
+        remove_folder(folder / f"{_PROCESS}{pid}")
 
 
 def remove_segments_noted_in(folder: Path) -> None:
     """Those of all processes that were noted there and are no more. Raises StorageFailed."""
     numbers = [name.removeprefix(_PROCESS) for name in names_in(folder) if name.startswith(_PROCESS)]
-    remove_segments(number for number in map(int, filter(str.isdecimal, numbers)) if not psutil.pid_exists(number))
+    noted = [int(number) for number in numbers if number.isdecimal() and len(number) < _LONGEST]
+    remove_segments(number for number in noted if not psutil.pid_exists(number))
 
 
 def remove_segments(pids: Iterable[int]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hasten.checkpoint.file_lock import Lock, locked, taken
 from hasten.checkpoint.files import failure, names_in, remove_folder
-from hasten.checkpoint.segments import note_this_process, remove_segments_noted_in
+from hasten.checkpoint.segments import remove_segments_noted_in
 from hasten.errors import StorageFailed
 
 _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
@@ -67,7 +67,6 @@ def _made() -> tuple[Path, Lock]:
                 raise
             continue  # as below
         if lock.held:
-            note_this_process(folder)
             return folder, lock
         lock.let_go()  # another process took it for what a dead one left, before it was locked
 

@@ -34,6 +34,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from operator import sub
+from pathlib import Path
 from statistics import median
 from types import FrameType, GeneratorType
 from typing import Any
@@ -41,7 +42,7 @@ from typing import Any
 import psutil
 import torch.multiprocessing
 
-from hasten.checkpoint.segments import remove_segments
+from hasten.checkpoint.segments import forget_processes, remove_segments
 from hasten.checkpoint.temporary import process_folder
 from hasten.data.threads import threads_resting
 from hasten.data.worker_faults import Worker, ended, hung
@@ -125,6 +126,7 @@ class Crew:
         self._served: weakref.ref[Any] | None = None  # the DataLoader's iterator
         self._hang: HastenError | None = None
         self._lost = False
+        self._noted_in: Path | None = None  # where workers are noted that may leave shared memory behind
 
     # ── what the DataLoader is given ────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +145,9 @@ class Crew:
 
     def begin(self) -> Callable[[int], None]:
         """A worker_init_fn."""
-        return Begin(tuple(self._writers), self.users_init, process_folder())
+        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names last, and others use them
+            self._noted_in = process_folder()
+        return Begin(tuple(self._writers), self.users_init, self._noted_in)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,8 +212,10 @@ class Crew:
             weakref.finalize(served, _CREWS.discard, self)
         for pipe in (*self._reports, *self._writers, self._stop_reader, self._stop_writer):
             pipe.close()
-        if torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # else names are in use
-            remove_segments({process.pid for process in self.processes})
+        if self._noted_in is not None:
+            pids = {process.pid for process in self.processes}
+            remove_segments(pids)
+            forget_processes(self._noted_in, pids)
 
     @staticmethod
     def _counted(now: _Round, requests: Iterable[Any]) -> Iterator[Any]:

@@ -36,19 +36,20 @@ class Begin:
     that it has open are read by the worker from positions of its own.
 
     reports: for each worker the pipe that it writes its stacks into. users: the user's own worker_init_fn.
-    noted_in: the training process's folder for what it needs only while it lives.
+    noted_in: the training process's folder for what it needs only while it lives; None where no worker is to be noted.
     """
 
     reports: tuple[Connection, ...]
     users: Callable[[int], None] | None
-    noted_in: Path
+    noted_in: Path | None
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        note_this_process(self.noted_in)
+        if self.noted_in is not None:
+            note_this_process(self.noted_in)
         asked_by = signal_to_ask_by()
         if asked_by is not None:
             faulthandler.register(asked_by, file=self.reports[worker].fileno(), all_threads=True)

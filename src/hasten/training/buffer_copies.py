@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_not
 
 import torch
 from torch import Tensor
 
-from hasten.training.checksums import has_memory
+from hasten.training.checksums import checksum, has_memory
 from hasten.training.non_finite import non_finite_weights
-from hasten.training.same_form import have_same_form, put_into
+from hasten.training.same_form import have_same_form, is_expanded, put_into
 
 SMALL_BYTES = 64 << 10
 
@@ -43,20 +43,40 @@ class Copies:
         tensors = [place.holder.get(place.name) for place in places]
         if places is not self.places or any(map(is_not, tensors, self._tensors)):
             self.places, self._tensors, self._pairs = places, tensors, _paired(tensors, large_on_host)
+        try:
+            self._copy()
+        except RuntimeError:  # one has grown in its place
+            self._pairs = _paired(tensors, large_on_host)
+            self._copy()
+
+    def _copy(self) -> None:
         with torch.no_grad():
             for buffers, copies in self._pairs:
                 torch._foreach_copy_(copies, buffers)  # pyright: ignore[reportPrivateImportUsage]
 
-    def put_back(self) -> bool:
-        """Only what has changed is written. Whether anything had. Waits for the device."""
-        moved = any(map(is_not, (place.tensor for place in self.places), self._tensors))
+    def put_back(self) -> None:
+        self._put_objects_back()
+        for tensor, copy in self._each():
+            # What nothing can be written into has most likely stood still.
+            if not (tensor.is_inference() or is_expanded(tensor)) or _differ(tensor, copy):
+                put_into(tensor, copy)
+
+    def put_back_what_changed(self) -> bool:
+        """So that what stands still does not look written. Whether anything had changed. Waits for the device."""
+        changed = any(map(is_not, (place.tensor for place in self.places), self._tensors))
+        self._put_objects_back()
+        for tensor, copy in self._each():
+            if _differ(tensor, copy):
+                put_into(tensor, copy)
+                changed = True
+        return changed
+
+    def _put_objects_back(self) -> None:
         for place, tensor in zip(self.places, self._tensors, strict=True):
             place.holder[place.name] = tensor
-        for tensor, copy in (pair for pairs in self._pairs for pair in zip(*pairs, strict=True)):
-            if not _are_equal(tensor, copy):
-                put_into(tensor, copy)
-                moved = True
-        return moved
+
+    def _each(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return (pair for pairs in self._pairs for pair in zip(*pairs, strict=True))
 
     def are_poisoned(self) -> bool:
         """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
@@ -75,11 +95,9 @@ def is_large(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.layout is not torch.strided or tensor.nbytes > SMALL_BYTES)
 
 
-def _are_equal(tensor: Tensor, copy: Tensor) -> bool:
-    """False of what is not known, and of a NaN."""
-    if tensor.layout is not torch.strided or not have_same_form(tensor, copy):
-        return False
-    return torch.equal(tensor, copy.to(tensor.device))
+def _differ(tensor: Tensor, copy: Tensor) -> bool:
+    """In any bit; without memory for another copy."""
+    return not have_same_form(tensor, copy) or checksum(tensor) != checksum(copy)
 
 
 def _paired(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[tuple[list[Tensor], list[Tensor]]]:

@@ -13,7 +13,12 @@ def late_modules(run: Run) -> list[str]:
     """What a person is to know of them."""
     known = {id(module) for module in run.built.buffers.modules}
     found = reached(run.model, run.job.loss, run.device).modules
-    late = [place for place, module in found.items() if id(module) not in known and place.startswith("loss")]
+    saved = {id(each) for each in (*run.model.parameters(), *run.model.buffers())}
+    late = [
+        place
+        for place, module in found.items()
+        if id(module) not in known and any(id(each) not in saved for each in (*module.parameters(), *module.buffers()))
+    ]
     roots = [place for place in late if not any(place.startswith(f"{other}.") for other in late)]
     return [
         f"the loss holds {place} now, a {type(found[place]).__name__}, and did not when the run began: no checkpoint "

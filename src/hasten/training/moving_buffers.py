@@ -56,6 +56,11 @@ class Moving:
         return self._windows <= self._trial_windows
 
     @property
+    def affordable(self) -> Sequence[Place]:
+        """Those to copy; before the first window all, or none where there is no trial."""
+        return self.places if self._windows or self._trial_windows else ()
+
+    @property
     def has_moved_unseen(self) -> bool:
         """Whether one has moved in this window that was not copied at its start."""
         return not self.on_trial and any(has_moved(then, place.tensor) for place, then in self._still)

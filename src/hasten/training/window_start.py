@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
-from hasten.facts.machine import free_memory
+from hasten.facts.machine import free_memory, ranks_here
 from hasten.training.buffer_copies import Copies
 from hasten.training.moving_buffers import TRIAL_WINDOWS, Moving
 
@@ -47,7 +47,7 @@ class WindowStart:
             self._held.holders,
             apart=self._held.of_model(),
             may_stand=lambda tensor: True,
-            trial_windows=TRIAL_WINDOWS if self._held.nbytes * _SPARE < free_memory() else 0,
+            trial_windows=TRIAL_WINDOWS if self._held.nbytes * _SPARE < free_memory() / ranks_here() else 0,
             each_window=False,
         )
         self._has_teacher = len(self._held.holders) > 0
@@ -73,7 +73,8 @@ class WindowStart:
         mark = self._of(step)
         if mark is None:
             return False
-        whole = not (self._moving.has_moved_unseen or self._moving_parameters.has_moved_unseen)
+        unseen = self._moving_parameters.has_moved_unseen
+        whole = not (unseen or self._moving.has_moved_unseen)
         set_random_state(mark.random, self._device)
         if mark.own:
             self._generators.go_on_from(mark.own)
@@ -81,7 +82,7 @@ class WindowStart:
         mark.buffers.put_back()
         self._moving_parameters.drop_new()
         self._held.fit_lists()
-        self.teacher_moves |= mark.loss_parameters.put_back() or not whole
+        self.teacher_moves |= mark.loss_parameters.put_back_what_changed() or unseen
         return whole
 
     @contextmanager
@@ -90,13 +91,13 @@ class WindowStart:
         after it, as far as a window has moved it before."""
         of_loss = {id(module._buffers) for module in self._held.modules}
         buffers, parameters = Copies(), Copies()
-        buffers.take([place for place in self._moving.places if id(place.holder) in of_loss])
-        parameters.take(self._moving_parameters.places, large_on_host=self._moving_parameters.on_trial)
+        buffers.take([place for place in self._moving.places if id(place.holder) in of_loss], large_on_host=True)
+        parameters.take(self._moving_parameters.affordable, large_on_host=True)
         try:
             yield
         finally:
             buffers.put_back()
-            parameters.put_back()
+            parameters.put_back_what_changed()
 
     def heal(self, step: int) -> None:
         """Let buffers be as that optimizer step's window began, where one was finite then and is not any more."""
