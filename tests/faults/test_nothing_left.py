@@ -142,7 +142,7 @@ def check_nothing_is_left(fault: Fault, folder: Path, chance: random.Random) -> 
         _, told = process.communicate()
     assert process.returncode == 0, told
     pids = {int(path.name) for path in (folder / "pids").iterdir()}
-    assert len(pids) >= 5
+    assert len(pids) >= 4  # of the second training none but itself, where the first got through its epochs
     wait_until_gone(pids)
     made = tuple(f"torch_{pid}_" for pid in pids)
     assert not [path.name for path in SHARED_MEMORY.iterdir() if path.name.startswith(made)]
