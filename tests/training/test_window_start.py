@@ -93,7 +93,18 @@ def grown_in_its_place(module: Any) -> None:
     module.held.data = torch.cat([module.held, module.held[:1]])
 
 
-@pytest.mark.parametrize("move", [negated, grown_in_its_place])
+def shrunk_to_what_would_be_repeated(module: Any) -> None:
+    module.held.data = module.held[:1].clone()
+
+
+def of_another_type_in_its_place(module: Any) -> None:
+    module.held.data = module.held.double() + 1e-12
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize(
+    "move", [negated, grown_in_its_place, shrunk_to_what_would_be_repeated, of_another_type_in_its_place]
+)
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 9])
 def test_a_buffer_is_put_back_to_the_last_bit_and_in_its_form(move, at):
     model = Holder(torch.zeros(3), move)
@@ -103,8 +114,8 @@ def test_a_buffer_is_put_back_to_the_last_bit_and_in_its_form(move, at):
         before = model.held.clone()
         model()
     assert start.back(at)
-    assert model.held.shape == before.shape
-    assert model.held.view(torch.int32).equal(before.view(torch.int32))
+    assert (model.held.shape, model.held.dtype) == (before.shape, before.dtype)
+    assert model.held.view(torch.uint8).equal(before.view(torch.uint8))
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -228,6 +239,31 @@ def test_a_teacher_that_moves_is_put_back_or_said_not_to_be(move, size, at):
     assert start.back(at) is torch.equal(teacher.weight, before)
     assert size == LARGE or torch.equal(teacher.weight, before)
     assert at < 3 or torch.equal(teacher.weight, before)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    "make",
+    [lambda number: (torch.eye(3) * number).to_sparse(), lambda number: quantized(torch.full((3,), number))],
+    ids=["sparse", "quantized"],
+)
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 9])
+def test_a_teacher_that_has_no_checksum_is_put_back_when_it_moves(make, at):
+    teacher = nn.Module()
+    teacher.weight = nn.Parameter(make(0.0), requires_grad=False)
+    start = start_of(nn.Linear(1, 1), loss=lambda: teacher)
+    for step in range(1, at + 1):
+        start.mark(step)
+        teacher.weight.copy_(make(float(step)))
+    assert start.back(at)
+    weight = teacher.weight.detach()
+    dense = weight.dequantize() if weight.is_quantized else weight.to_dense()
+    assert dense.max() == at - 1
+
+
+def quantized(tensor: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(tensor, 1.0, 0, torch.qint8)
 
 
 def test_a_parameter_of_the_model_that_a_loss_holds_too_is_not_copied():

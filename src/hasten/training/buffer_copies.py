@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_not
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hasten.training.checksums import checksum, has_memory
 from hasten.training.non_finite import non_finite_weights
-from hasten.training.same_form import have_same_form, is_expanded, put_into
+from hasten.training.same_form import form_of, have_same_form, is_expanded, put_into
 
 SMALL_BYTES = 64 << 10
 
@@ -34,6 +35,9 @@ class Copies:
     def __init__(self) -> None:
         self.places: Sequence[Place] = ()
         self._tensors: list[Tensor | None] = []
+        self._forms: list[
+            Any
+        ] = []  # of those: into a copy of another form, torch would cast or repeat what it is given
         self._pairs: list[tuple[list[Tensor], list[Tensor]]] = []  # each of one type and device: buffers, copies
 
     def take(self, places: Sequence[Place], *, large_on_host: bool = False) -> None:
@@ -41,15 +45,10 @@ class Copies:
         if not places and places is self.places:
             return
         tensors = [place.holder.get(place.name) for place in places]
-        if places is not self.places or any(map(is_not, tensors, self._tensors)):
-            self.places, self._tensors, self._pairs = places, tensors, _paired(tensors, large_on_host)
-        try:
-            self._copy()
-        except RuntimeError:  # one has grown in its place
+        forms = [None if tensor is None else form_of(tensor) for tensor in tensors]
+        if places is not self.places or forms != self._forms or any(map(is_not, tensors, self._tensors)):
+            self.places, self._tensors, self._forms = places, tensors, forms
             self._pairs = _paired(tensors, large_on_host)
-            self._copy()
-
-    def _copy(self) -> None:
         with torch.no_grad():
             for buffers, copies in self._pairs:
                 torch._foreach_copy_(copies, buffers)  # pyright: ignore[reportPrivateImportUsage]
@@ -96,8 +95,11 @@ def is_large(tensor: Tensor | None) -> bool:
 
 
 def _differ(tensor: Tensor, copy: Tensor) -> bool:
-    """In any bit; without memory for another copy."""
-    return not have_same_form(tensor, copy) or checksum(tensor) != checksum(copy)
+    """In any bit, or perhaps: not all have a checksum."""
+    if not have_same_form(tensor, copy):
+        return True
+    present = checksum(tensor)
+    return present is None or present != checksum(copy)
 
 
 def _paired(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[tuple[list[Tensor], list[Tensor]]]:

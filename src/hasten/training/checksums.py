@@ -13,11 +13,11 @@ _AT_ONCE = 1 << 18  # words: what they are mixed in stays in a processor's cache
 _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-def checksum(tensor: Tensor) -> int:
-    """Waits for the device. 0 for what has no dense memory of its own, such as sparse, quantized and wrapped ones."""
+def checksum(tensor: Tensor) -> int | None:
+    """Waits for the device. None for what has no dense memory of its own: sparse, quantized, nested, wrapped, meta."""
     dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-    if not dense or not tensor.numel() or not has_memory(tensor):
-        return 0
+    if not dense or not has_memory(tensor):
+        return None
     content = _bytes_of(tensor)
     whole = content.numel() // 8 * 8
     rest = content[whole:].to(torch.int64)

@@ -55,7 +55,9 @@ class LossParameters:
 
     @property
     def nbytes(self) -> int:
-        return sum(each.tensor.nbytes for each in self._present().values() if each.tensor is not None)
+        """Those of a sparse one as if it were dense."""
+        tensors = [place.tensor for place in self._present().values()]
+        return sum(each.numel() * each.element_size() for each in tensors if each is not None)
 
     def fit_lists(self) -> None:
         """A list of parameters counts them itself."""

@@ -111,7 +111,7 @@ class Seen(NamedTuple):
     tensor: int
     version: int
     form: tuple[Any, ...]
-    checksum: int
+    checksum: int | None
 
     def is_written(self, tensor: Tensor | None) -> bool:
         """Whether that is known without looking at its content."""

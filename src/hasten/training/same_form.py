@@ -6,8 +6,12 @@ import torch
 from torch import Tensor
 
 
+def form_of(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
 def have_same_form(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+    return form_of(one) == form_of(other)
 
 
 def is_expanded(tensor: Tensor) -> bool:
