@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from hasten.training.checksums import checksum
 
@@ -72,16 +72,34 @@ def test_it_is_of_the_content_not_of_its_order_in_memory(dtype):
     assert checksum(rows.t().contiguous().t()) == checksum(rows) == checksum(nn.Parameter(rows, requires_grad=False))
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:Sparse")
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.eye(3).to_sparse(),
-        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        Tensor.to_sparse,
+        Tensor.to_sparse_csr,
+        Tensor.to_sparse_csc,
+        lambda tensor: tensor.to_sparse_bsr((1, 1)),
+        lambda tensor: tensor.to_sparse_bsc((1, 1)),
+        lambda tensor: torch.quantize_per_tensor(tensor, 0.5, 0, torch.qint8),
+    ],
+    ids=["coo", "csr", "csc", "bsr", "bsc", "quantized"],
+)
+def test_what_is_sparse_or_quantized_has_one_of_its_places_and_its_values(make):
+    first = torch.eye(4)
+    others = [first * 2, first.flip(0), -first]
+    assert checksum(make(first)) == checksum(make(first.clone()))
+    assert len({checksum(make(each)) for each in (first, *others)}) == 4
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "make",
+    [
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
         lambda: torch.ones(3, device="meta"),
     ],
-    ids=["sparse", "quantized", "nested", "meta"],
+    ids=["nested", "meta"],
 )
 def test_what_has_no_dense_memory_has_none(make):
     assert checksum(make()) is None

@@ -105,7 +105,7 @@ def test_a_loss_that_would_move_its_teacher_for_each_part_is_not_split(step, wid
             held.weight.lerp_(model.weight.mean(0), 0.3)
 
     loss = loss_with(teacher(width), move, fails_at=step, error=torch.OutOfMemoryError)
-    with pytest.raises(OutOfMemory, match="the loss moves parameters of its own"):
+    with pytest.raises(OutOfMemory, match=r"a forward pass moves '(loss.held.)?weight'"):
         hasten.train(job(loss), receivers=[])
 
 
@@ -222,12 +222,25 @@ def test_what_a_loss_makes_late_and_that_holds_nothing_is_not_told_of(tmp_path):
 
 
 def test_a_teacher_that_there_is_no_room_to_copy_is_not_copied_for_an_evaluation(monkeypatch):
-    monkeypatch.setattr("hasten.training.window_start.free_memory", lambda: 0)
-    plain = job(loss_with(teacher(), stand))
-    with hasten.prepare(replace(plain, valid=plain.train)) as run:
-        run.keep_window_starts()
-        monkeypatch.setattr("hasten.training.buffer_copies.torch.empty_like", None)
-        run.evaluate()
+    taken = list[Any]()
+    monkeypatch.setattr("hasten.training.unmoved_loss.free_memory", lambda: 0)
+    monkeypatch.setattr(
+        "hasten.training.unmoved_loss.Copies.take", lambda self, holders, places, **_: taken.extend(places)
+    )
+    for move, left in (stand, ()), (follow, ("weight", "bias")):
+        plain = job(loss_with(teacher(), move))
+        with hasten.prepare(replace(plain, valid=plain.train)) as run:
+            assert run.evaluate().left_moved == left
+    assert not taken
+
+
+@pytest.mark.trap(36)
+def test_a_teacher_that_an_evaluation_moves_and_that_cannot_be_put_back_is_told_of(monkeypatch):
+    monkeypatch.setattr("hasten.training.unmoved_loss.free_memory", lambda: 0)
+    plain, events = job(loss_with(teacher(), follow)), Collected()
+    hasten.train(replace(plain, valid=plain.train), receivers=[events])
+    told = [event.text for event in events.events if isinstance(event, Noticed)]
+    assert "the evaluation moved what the loss holds (weight, bias); there was no memory to put it back from" in told
 
 
 def test_a_state_of_before_the_teacher_moved_does_not_fit_into_the_same_run():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,57 +14,10 @@ from torch.nn import functional
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.training import moving_buffers
-from hasten.training.buffer_copies import SMALL_BYTES, Copies
-from hasten.training.generators import Generators
-from hasten.training.kept_buffers import Buffers
-from hasten.training.loss_parameters import LossParameters
+from hasten.training.buffer_copies import Copies
 from hasten.training.moving_buffers import Moving, checksum
-from hasten.training.reachable import reached
-from hasten.training.window_start import WindowStart
 from support import small_job
-
-LARGE = SMALL_BYTES // 4 + 1  # float32 numbers
-
-
-class Holder(nn.Module):
-    """One buffer, and a forward pass that moves it in some way."""
-
-    def __init__(self, buffer: Tensor, move: Any) -> None:
-        super().__init__()
-        self.register_buffer("held", buffer)
-        self._move = move
-
-    def forward(self) -> None:
-        self._move(self)
-
-
-def in_place(module: Any) -> None:
-    module.held.mul_(0.5).add_(1)
-
-
-def past_the_count(module: Any) -> None:
-    module.held.data.mul_(0.5).add_(1)
-
-
-def by_batch_norm(module: Any) -> None:
-    features = torch.randn(4, module.held.numel())
-    functional.batch_norm(features, module.held, torch.ones_like(module.held), training=True)
-
-
-def anew(module: Any) -> None:
-    module.held = module.held * 0.5 + 1
-
-
-def start_of(model: nn.Module, windows: int = 1, loss: Any = None) -> WindowStart:
-    device = torch.device("cpu")
-    found = reached(model, loss, device)
-    built = SimpleNamespace(
-        generators=Generators(found.generators),
-        buffers=Buffers(found.modules),
-        loss_parameters=LossParameters(found.modules, model),
-    )
-    run: Any = SimpleNamespace(built=built, device=device)
-    return WindowStart(run, windows)
+from window_starts import LARGE, Holder, anew, by_batch_norm, in_place, past_the_count, start_of
 
 
 @pytest.mark.parametrize("move", [in_place, past_the_count, by_batch_norm, anew])
@@ -288,11 +240,11 @@ def test_a_large_buffer_that_stands_still_is_copied_in_two_windows_and_looked_at
     copied = []
     for count in range(1, 101):  # noqa: B007  the lambda reads it
         moving.look()
-        copies.take(moving.places)
-        copied.append(sum(each.nbytes for _, kept in copies._pairs for each in kept))
+        copies.take(moving.holders, moving.places)
+        copied.append(sum(copy.nbytes for _, _, copy in copies._each()))
     assert copied[:2] == [(4 << 20) + 40] * 2
     assert copied[2:] == [40] * 98
-    assert looked == [1, 3, 4, 8, 16, 32, 64]
+    assert looked == [1, 1, 1, 1, 3, 4, 8, 16, 32, 64]
 
 
 def test_what_lies_in_a_sparse_buffer_is_put_back():

@@ -64,7 +64,8 @@ def make_folder(path: Path) -> None:
 
 
 def make_building_folder(path: Path) -> None:
-    """Make a folder in which something is built before rename_folder gives it its name, and forces it to the disk."""
+    """Make a folder that need not outlive a power loss: something is built in it before rename_folder gives it its name
+    and forces it to the disk, or it is no more than a mark."""
     with failing("the folder could not be made", path):
         path.mkdir()
 

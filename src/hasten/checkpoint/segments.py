@@ -21,7 +21,7 @@ from hasten.errors import StorageFailed
 from hasten.facts.machine import SHARED_MEMORY
 
 _PROCESS = "process-"
-_LONGEST = 10  # digits; the kernel counts processes to 2^22
+_LONGEST = 9  # digits; the kernel counts processes to 2^22
 
 
 def note_this_process(folder: Path) -> None:
@@ -39,7 +39,7 @@ def forget_processes(folder: Path, pids: Iterable[int]) -> None:
 def remove_segments_noted_in(folder: Path) -> None:
     """Those of all processes that were noted there and are no more. Raises StorageFailed."""
     numbers = [name.removeprefix(_PROCESS) for name in names_in(folder) if name.startswith(_PROCESS)]
-    noted = [int(number) for number in numbers if number.isdecimal() and len(number) < _LONGEST]
+    noted = [int(number) for number in numbers if number.isdecimal() and len(number) <= _LONGEST]
     remove_segments(number for number in noted if not psutil.pid_exists(number))
 
 

@@ -213,7 +213,7 @@ class Crew:
         for pipe in (*self._reports, *self._writers, self._stop_reader, self._stop_writer):
             pipe.close()
         if self._noted_in is not None:
-            pids = {process.pid for process in self.processes}
+            pids = {process.pid for process in self.processes if process.pid is not None}
             remove_segments(pids)
             forget_processes(self._noted_in, pids)
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Copies, Place
-from hasten.training.same_form import have_same_form, is_expanded
+from hasten.training.forms import form_of, have_same_form, is_expanded
 
 
 class AveragedBuffers:
@@ -33,7 +33,7 @@ class AveragedBuffers:
     def follow(self) -> bool:
         """Let the lists be of the buffers that are there now. Whether they are others than before."""
         present = [place.tensor for place in self._places]
-        forms = [None if buffer is None else (id(buffer), buffer.shape, buffer.dtype) for buffer in present]
+        forms = [None if buffer is None else (id(buffer), *form_of(buffer)) for buffer in present]
         if forms == self._seen:
             return False
         self._seen = forms
@@ -51,7 +51,7 @@ class AveragedBuffers:
     def copies(self) -> Copies:
         """Of all buffers, as they are now."""
         found = Copies()
-        found.take(self._places)
+        found.take([], self._places)
         return found
 
     def load(self, saved: Sequence[Tensor]) -> None:

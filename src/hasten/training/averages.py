@@ -17,6 +17,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
 from hasten.training.averaged_buffers import AveragedBuffers
+from hasten.training.forms import lies
 from hasten.training.master_weights import MasterWeights
 
 
@@ -75,13 +76,14 @@ class WeightAverage:
         """The model's state_dict() with the average in place of its weights, where both lie."""
         self._follow_buffers()
         averages = {
-            _lies(live): mean.to(live.dtype)
+            where: mean.to(live.dtype)
             for live, mean in zip(self._live, self._average, strict=True)
-            if live.numel()
+            if live.numel() and (where := lies(live)) is not None
         }
         present: dict[str, Tensor] = model.state_dict()
         return {
-            key: averages.get(_lies(each), each) if isinstance(each, Tensor) else each for key, each in present.items()
+            key: averages.get(lies(each) or (), each) if isinstance(each, Tensor) else each
+            for key, each in present.items()
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,11 +102,6 @@ class WeightAverage:
             self._live = [*self._parameters, *self._buffers.buffers]
             self._source = [*self._trained, *self._buffers.buffers]
             self._average = [*self._of_parameters, *self._buffers.averages]
-
-
-def _lies(tensor: Tensor) -> tuple[Any, ...]:
-    """Where it lies in memory, and as what."""
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:

@@ -1,27 +1,33 @@
-"""Copies of tensors that modules hold, such as buffers: what was in them can be put back."""
+"""What modules hold by name at an instant, such as buffers, and copies of what is in it: all can be put back.
+
+So is where a tensor lies. A module may let one lie elsewhere, as `.data = …` does, and what is elsewhere can be another
+tensor's: what was copied is never written there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import is_not
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hasten.training.checksums import checksum, has_memory
+from hasten.training.forms import is_sparse, lies, put_into
 from hasten.training.non_finite import non_finite_weights
-from hasten.training.same_form import form_of, have_same_form, is_expanded, put_into
 
 SMALL_BYTES = 64 << 10
+
+Holder = dict[str, Tensor | None]
+"""Where a module keeps tensors by name: its `_buffers`, or its `_parameters`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """Where a module keeps a tensor. It may put another there at any time."""
 
-    holder: dict[str, Tensor | None]
+    holder: Holder
     name: str
 
     @property
@@ -29,57 +35,67 @@ class Place:
         return self.holder.get(self.name)
 
 
+class _Alike(NamedTuple):
+    """Dense tensors of one type and device, views of where they lay, and copies of what was there."""
+
+    tensors: list[Tensor]
+    memory: list[Tensor]
+    copies: list[Tensor]
+
+
 class Copies:
-    """The tensors of some places, and what was in them. Those without memory of their own are put back as objects."""
+    """Those of some places. What can_be_copied is not true of is put back as an object, whatever is in it by then."""
 
     def __init__(self) -> None:
         self.places: Sequence[Place] = ()
-        self._tensors: list[Tensor | None] = []
-        self._forms: list[
-            Any
-        ] = []  # of those: into a copy of another form, torch would cast or repeat what it is given
-        self._pairs: list[tuple[list[Tensor], list[Tensor]]] = []  # each of one type and device: buffers, copies
+        self._held: list[tuple[Holder, Holder]] = []  # a holder, and what it held
+        self._tensors: list[Tensor | None] = []  # of the places
+        self._lie: list[Any] = []
+        self._dense: list[_Alike] = []
+        self._sparse: list[tuple[Tensor, Tensor]] = []
 
-    def take(self, places: Sequence[Place], *, large_on_host: bool = False) -> None:
-        """large_on_host: an accelerator's memory may have no room for all of them."""
-        if not places and places is self.places:
-            return
+    def take(self, holders: Sequence[Holder], places: Sequence[Place], *, large_on_host: bool = False) -> None:
+        """holders: what has come into one since does not stay when all is put back.
+
+        places: in those, of which the content is copied.
+        large_on_host: an accelerator's memory may have no room for all of them.
+        """
+        self._held = [(holder, dict(holder)) for holder in holders]
         tensors = [place.holder.get(place.name) for place in places]
-        forms = [None if tensor is None else form_of(tensor) for tensor in tensors]
-        if places is not self.places or forms != self._forms or any(map(is_not, tensors, self._tensors)):
-            self.places, self._tensors, self._forms = places, tensors, forms
-            self._pairs = _paired(tensors, large_on_host)
+        lie = [None if tensor is None else lies(tensor) for tensor in tensors]
+        if places is not self.places or lie != self._lie or any(map(is_not, tensors, self._tensors)):
+            self.places, self._tensors, self._lie = places, tensors, lie
+            self._dense = _grouped(tensors, lie, large_on_host)
+        self._sparse = [(each, each.detach().clone()) for each in tensors if each is not None and is_sparse(each)]
         with torch.no_grad():
-            for buffers, copies in self._pairs:
-                torch._foreach_copy_(copies, buffers)  # pyright: ignore[reportPrivateImportUsage]
+            for _, memory, copies in self._dense:
+                torch._foreach_copy_(copies, memory)  # pyright: ignore[reportPrivateImportUsage]
 
     def put_back(self) -> None:
-        self._put_objects_back()
-        for tensor, copy in self._each():
-            # What nothing can be written into has most likely stood still.
-            if not (tensor.is_inference() or is_expanded(tensor)) or _differ(tensor, copy):
-                put_into(tensor, copy)
-
-    def put_back_what_changed(self) -> bool:
-        """So that what stands still does not look written. Whether anything had changed. Waits for the device."""
-        changed = any(map(is_not, (place.tensor for place in self.places), self._tensors))
-        self._put_objects_back()
-        for tensor, copy in self._each():
-            if _differ(tensor, copy):
-                put_into(tensor, copy)
-                changed = True
-        return changed
-
-    def _put_objects_back(self) -> None:
+        """So that it does not look written to who counts that: to torch's, what stood still stands still."""
         for place, tensor in zip(self.places, self._tensors, strict=True):
             place.holder[place.name] = tensor
+        for holder, then in self._held:
+            holder.clear()
+            holder.update(then)
+        for tensor, memory, copy in self._each():
+            if tensor.device != memory.device:  # a model may be moved in its first forward pass, and knows that it was
+                put_into(tensor, copy)
+                continue
+            with torch.inference_mode(memory.is_inference()), torch.no_grad():
+                if lies(tensor) != lies(memory):
+                    tensor.data = memory
+                _each_element_once(memory, memory).copy_(_each_element_once(copy, memory))
+        for tensor, copy in self._sparse:
+            tensor.data = copy.to(tensor.device, copy=True)
 
-    def _each(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return (pair for pairs in self._pairs for pair in zip(*pairs, strict=True))
+    def _each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        return (each for alike in self._dense for each in zip(*alike, strict=True))
 
     def are_poisoned(self) -> bool:
         """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
-        copies = {id(each): copy for pair in self._pairs for each, copy in zip(*pair, strict=True)}
+        copies = {id(tensor): copy for tensor, _, copy in self._each()}
+        copies |= {id(tensor): copy for tensor, copy in self._sparse}
         now = {str(number): place.tensor for number, place in enumerate(self.places)}
         for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
             tensor, then = now[number], copies.get(id(self._tensors[int(number)]))
@@ -94,21 +110,20 @@ def is_large(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.layout is not torch.strided or tensor.nbytes > SMALL_BYTES)
 
 
-def _differ(tensor: Tensor, copy: Tensor) -> bool:
-    """In any bit, or perhaps: not all have a checksum."""
-    if not have_same_form(tensor, copy):
-        return True
-    present = checksum(tensor)
-    return present is None or present != checksum(copy)
-
-
-def _paired(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[tuple[list[Tensor], list[Tensor]]]:
-    alike: dict[tuple[torch.device, torch.dtype, bool], tuple[list[Tensor], list[Tensor]]] = {}
-    for tensor in tensors:
-        if tensor is None or not has_memory(tensor):
+def _grouped(tensors: Sequence[Tensor | None], lie: Sequence[Any], large_on_host: bool) -> list[_Alike]:
+    groups: dict[tuple[torch.device, torch.dtype, bool], _Alike] = {}
+    for tensor, where in zip(tensors, lie, strict=True):
+        if tensor is None or where is None:
             continue
         aside = large_on_host and is_large(tensor)
-        buffers, copies = alike.setdefault((tensor.device, tensor.dtype, aside), ([], []))
-        buffers.append(tensor)
-        copies.append(torch.empty_like(tensor, device="cpu" if aside else None))
-    return [*alike.values()]
+        alike = groups.setdefault((tensor.device, tensor.dtype, aside), _Alike([], [], []))
+        alike.tensors.append(tensor)
+        alike.memory.append(tensor.data)
+        alike.copies.append(torch.empty_like(tensor, device="cpu" if aside else None))
+    return [*groups.values()]
+
+
+def _each_element_once(tensor: Tensor, as_in: Tensor) -> Tensor:
+    """Of an expanded tensor several elements are one, and cannot be written."""
+    strides = as_in.stride()
+    return tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)] if 0 in strides else tensor

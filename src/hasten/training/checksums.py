@@ -9,14 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hasten.training.forms import is_sparse, lies
+
 _AT_ONCE = 1 << 18  # words: what they are mixed in stays in a processor's cache
 _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def checksum(tensor: Tensor) -> int | None:
-    """Waits for the device. None for what has no dense memory of its own: sparse, quantized, nested, wrapped, meta."""
-    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
-    if not dense or not has_memory(tensor):
+    """Waits for the device. Of a quantized tensor that of its whole numbers; None where can_be_copied is not true."""
+    if is_sparse(tensor):
+        return hash(tuple(map(checksum, _parts_of_sparse(tensor.detach()))))
+    if lies(tensor) is None:
         return None
     content = _bytes_of(tensor)
     whole = content.numel() // 8 * 8
@@ -30,13 +33,17 @@ def checksum(tensor: Tensor) -> int | None:
     return int(total)
 
 
-def has_memory(tensor: Tensor) -> bool:
-    """False on the device meta, and of a class that wraps other tensors."""
-    return tensor.layout is not torch.strided or not tensor.numel() or bool(tensor.data_ptr())
+def _parts_of_sparse(tensor: Tensor) -> tuple[Tensor, ...]:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:
-    plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach().as_subclass(Tensor)
+    plain = (plain.int_repr() if plain.is_quantized else plain.resolve_conj().resolve_neg()).contiguous()
     if plain.storage_offset() * plain.element_size() % 8:  # where no words begin
         plain = plain.clone()
     return plain.view(-1).view(torch.uint8)

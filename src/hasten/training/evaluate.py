@@ -1,8 +1,8 @@
 """Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
 
 Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
-all random states as they were, and a run brings back what its loss moves of its own (WindowStart.undisturbed), so how
-often one evaluates cannot change what is learned.
+all random states as they were, and a run brings back what its loss moves of its own (unmoved_loss), so how often one
+evaluates cannot change what is learned.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Evaluation:
     results: Mapping[str, float]  # "loss" and the job's metrics
     seconds: float
     batch_size: int  # the one that fitted
+    left_moved: tuple[str, ...] = ()  # names of what the loss holds and has moved, and there was no room to copy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
+from hasten.training.late_modules import late_modules
 from hasten.training.saver import Saver, State
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Keeping:
         self.origin = origin
         self._saver, self._stop, self._configuration = saver, stop, configuration
         self._log_bytes, self._tell = log_bytes, tell
+        self._lacking = set[str]()  # from the checkpoints, and told
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
@@ -137,6 +139,10 @@ class Keeping:
         found["configuration"] = dict(self._configuration)
         best = self._is_best(run)
         save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
+        for lacking in late_modules(run):
+            if lacking not in self._lacking:
+                self._lacking.add(lacking)
+                self._tell(Noticed(text=lacking))
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.training.same_form import is_expanded, put_into
+from hasten.training.forms import form_of, is_expanded, put_into
 
-Form = tuple[tuple[int, ...], torch.dtype] | None
+Form = tuple[torch.Size, torch.dtype] | None
 """Of a buffer; None of one that is None."""
 
 _MOST = 10_000  # buffers of another form: a state that has more was made to exhaust the memory
@@ -125,7 +125,7 @@ def _together(buffers: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _form(buffer: Tensor | None) -> Form:
-    return None if buffer is None else (tuple(buffer.shape), buffer.dtype)
+    return None if buffer is None else form_of(buffer)
 
 
 def check_new(module: nn.Module, name: str) -> None:

@@ -21,7 +21,6 @@ from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.aftermath import check_weights
 from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
-from hasten.training.late_modules import late_modules
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.recovered import of_known_form
@@ -160,8 +159,6 @@ class _Loop:
                 continue
             steps_left -= 1
             if not steps_left:
-                if run.steps == 1 and keeping is not None:
-                    self._tell(late_modules(run))
                 if run.steps % job.log_every == 0:
                     self._log(self._epoch)
                 if job.evaluate_every is not None and run.steps % job.evaluate_every == 0:
@@ -175,8 +172,6 @@ class _Loop:
     def _steps_until_due(self) -> int:
         """How many steps lie before anything but training is to be done: until then the loop only counts."""
         steps, job = self._run.steps, self._run.job
-        if steps == 0:
-            return 1
         marks = [steps - steps % every + every for every in (job.log_every, job.evaluate_every) if every is not None]
         if job.max_steps is not None:
             marks.append(max(job.max_steps, steps + 1))  # updates that were skipped make a run longer
@@ -316,6 +311,9 @@ class _Loop:
         if evaluation.batch_size != size_before:
             text = f"evaluation batches of {size_before} did not fit into memory; {evaluation.batch_size} do"
             self._receiver.log(Noticed(text=text))
+        if evaluation.left_moved:
+            names = ", ".join(evaluation.left_moved[:5])
+            self._tell([f"the evaluation moved what the loss holds ({names}); there was no memory to put it back from"])
         self._receiver.log(
             Evaluated(
                 step=run.steps,

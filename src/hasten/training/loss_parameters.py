@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Place
+from hasten.training.forms import dense_bytes, put_into
 from hasten.training.kept_buffers import ABSENT, check_new, shown
 from hasten.training.moving_buffers import Seen, has_moved, seen
-from hasten.training.same_form import put_into
 
 _FIELDS = {"value", "first", "itself", "requires_grad"}
 
@@ -55,15 +55,17 @@ class LossParameters:
 
     @property
     def nbytes(self) -> int:
-        """Those of a sparse one as if it were dense."""
-        tensors = [place.tensor for place in self._present().values()]
-        return sum(each.numel() * each.element_size() for each in tensors if each is not None)
+        return sum(dense_bytes(place.tensor) for place in self._present().values())
 
-    def fit_lists(self) -> None:
-        """A list of parameters counts them itself."""
-        for module in self.modules:
+    def fit_containers(self) -> None:
+        """A list of parameters counts them itself, and a dictionary of them has its own keys."""
+        for path, module in self._modules.items():
             if isinstance(module, nn.ParameterList):
                 module._size = len(module._parameters)
+            if isinstance(module, nn.ParameterDict):
+                new = (name for name in module._parameters if f"{path}.{name}" not in self._first)
+                keys = dict.fromkeys((*module._keys, *new))
+                module._keys = {key: None for key in keys if key in module._parameters or key in vars(module)}
 
     def of_model(self) -> set[int]:
         """The numbers of the model's own parameters, which a loss may hold too."""
@@ -102,7 +104,7 @@ class LossParameters:
             if saved is not None and id(saved) not in restored:
                 restored[id(saved)] = _with_content(present, entry, device)
             module._parameters[key] = None if saved is None else restored[id(saved)]
-        self.fit_lists()
+        self.fit_containers()
 
     def _present(self) -> dict[str, Place]:
         return {

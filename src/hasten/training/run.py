@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -45,6 +46,7 @@ from hasten.training.run_state import load_state, state_of
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
+from hasten.training.unmoved_loss import unmoved_loss
 from hasten.training.user_code import AT_A_STEP
 from hasten.training.window_start import WindowStart
 
@@ -215,15 +217,14 @@ class Run:
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
-        undisturbed = nullcontext() if self._window_start is None else self._window_start.undisturbed()
         with self.averaged():
-            with undisturbed:
+            with unmoved_loss(self.built.loss_parameters) as moved:
                 evaluation = self.evaluator()
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps
         self.schedule.after_evaluation(evaluation.results)
-        return evaluation
+        return replace(evaluation, left_moved=tuple(moved))
 
     def _on_device(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
         if self._stays_on_host:
@@ -355,7 +356,7 @@ class Run:
 
     def back_to_window_start(self) -> bool:
         """After an exception in a window: be as the last completed step left the run. False where that cannot be, as
-        the exception came while the parameters moved, as a large buffer or teacher began to move in this window, or as
+        the exception came while the parameters moved, as a large buffer or teacher had stood still and moves, or as
         keep_window_starts was never called."""
         if self._window_start is None or self._step.moving:
             return False

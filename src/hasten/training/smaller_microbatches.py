@@ -1,8 +1,8 @@
 """A window that did not fit into memory is taken again, in smaller parts.
 
 The global batch stays what it is: the same samples make the same update, up to rounding, as only the sums are grouped
-differently. Batch norm in training mode would see other batches, and a loss that moves a teacher would move it more
-often, so there the run ends as before.
+differently. Batch norm in training mode would see other batches, and what else a forward pass moves, such as a teacher
+or a running mean, would move more often, so there the run ends as before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import torch
 
 from hasten.errors import OutOfMemory
 from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.training.kept_buffers import shown
 from hasten.training.run import Run
 
 
@@ -31,10 +32,11 @@ def halve_microbatches(run: Run, error: Exception) -> str:
             where=where,
             fix="take that upon you with a plan: hasten explain microbatch",
         ) from error
-    if _loss_moves_parameters(run):
+    moves = _moved_by_forward(run)
+    if moves is not None:
         raise OutOfMemory(
-            f"{what}. The batch is not taken in smaller parts by itself: the loss moves parameters of its own, and "
-            "would move them once for each part",
+            f"{what}. The batch is not taken in smaller parts by itself: a forward pass moves {shown(moves)}, and "
+            "would move it once for each part",
             where=where,
             fix="take that upon you with a plan: hasten explain microbatch",
         ) from error
@@ -50,7 +52,8 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     )
 
 
-def _loss_moves_parameters(run: Run) -> bool:
-    """As far as it has been seen: since the run began, or in the window that is taken again."""
+def _moved_by_forward(run: Run) -> str | None:
+    """The name of a tensor, as far as one has been seen to move: since the run began, or in the window that is taken
+    again."""
     start = run._window_start
-    return bool(run.built.loss_parameters.state_dict()) or (start is not None and start.teacher_moves)
+    return next(iter(run.built.loss_parameters.state_dict()), None if start is None else start.moves)

@@ -9,9 +9,8 @@ them for ever; heal() takes them out again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
@@ -27,11 +26,13 @@ _SPARE = 2.0  # of a teacher's size, that must be free: two windows may be remem
 
 @dataclass(slots=True)
 class _Mark:
+    """copies: of buffers, and of parameters that only the loss holds. whole: as far as is known."""
+
+    copies: tuple[Copies, Copies] = field(default_factory=lambda: (Copies(), Copies()))
     step: int = 0
     random: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
-    buffers: Copies = field(default_factory=Copies)
-    loss_parameters: Copies = field(default_factory=Copies)
+    whole: bool = True
 
 
 class WindowStart:
@@ -41,31 +42,30 @@ class WindowStart:
         self._generators, self._device = run.built.generators, run.device
         self._marks = deque[_Mark](maxlen=windows)
         self._held = run.built.loss_parameters
-        self._moving = Moving([module._buffers for module in run.built.buffers.modules])
         # Most teachers stand still, and one can be as large as all else together.
-        self._moving_parameters = Moving(
+        teacher = Moving(
             self._held.holders,
             apart=self._held.of_model(),
             may_stand=lambda tensor: True,
             trial_windows=TRIAL_WINDOWS if self._held.nbytes * _SPARE < free_memory() / ranks_here() else 0,
-            each_window=False,
         )
-        self._has_teacher = len(self._held.holders) > 0
-        self.teacher_moves = False  # as far as that was seen when something was put back
+        self._moving = (Moving([module._buffers for module in run.built.buffers.modules]), teacher)
+        self.moves: str | None = None  # the name of one that has moved, as far as was seen when a window was put back
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
         full = len(self._marks) == self._marks.maxlen
         mark = self._marks.popleft() if full else _Mark()
-        mark.step, mark.random = step, random_state(self._device)
+        mark.step, mark.random, mark.whole = step, random_state(self._device), True
         if self._generators:
             mark.own = self._generators.states()
-        self._moving.look()
-        mark.buffers.take(self._moving.places, large_on_host=self._moving.on_trial)
-        if self._has_teacher:
-            self._moving_parameters.look()
-            aside = self._moving_parameters.on_trial
-            mark.loss_parameters.take(self._moving_parameters.places, large_on_host=aside)
+        for moving, copies in zip(self._moving, mark.copies, strict=True):
+            if not moving.holders:
+                continue
+            if moving.look():
+                for earlier in self._marks:
+                    earlier.whole = False
+            copies.take(moving.holders, moving.places, large_on_host=moving.on_trial)
         self._marks.append(mark)
 
     def back(self, step: int) -> bool:
@@ -73,41 +73,27 @@ class WindowStart:
         mark = self._of(step)
         if mark is None:
             return False
-        unseen = self._moving_parameters.has_moved_unseen
-        whole = not (unseen or self._moving.has_moved_unseen)
+        whole = mark.whole and not any(moving.has_moved_unseen() for moving in self._moving)
+        self.moves = self.moves or next(chain.from_iterable(moving.moved() for moving in self._moving), None)
         set_random_state(mark.random, self._device)
         if mark.own:
             self._generators.go_on_from(mark.own)
-        self._moving.drop_new()
-        mark.buffers.put_back()
-        self._moving_parameters.drop_new()
-        self._held.fit_lists()
-        self.teacher_moves |= mark.loss_parameters.put_back_what_changed() or unseen
+        for copies in mark.copies:
+            copies.put_back()
+        self._held.fit_containers()
         return whole
-
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """Around an evaluation, which computes the same loss, and that has no mode: what it moves of its own comes back
-        after it, as far as a window has moved it before."""
-        of_loss = {id(module._buffers) for module in self._held.modules}
-        buffers, parameters = Copies(), Copies()
-        buffers.take([place for place in self._moving.places if id(place.holder) in of_loss], large_on_host=True)
-        parameters.take(self._moving_parameters.affordable, large_on_host=True)
-        try:
-            yield
-        finally:
-            buffers.put_back()
-            parameters.put_back_what_changed()
 
     def heal(self, step: int) -> None:
         """Let buffers be as that optimizer step's window began, where one was finite then and is not any more."""
         mark = self._of(step)
-        if mark is None or not mark.buffers.are_poisoned():
+        if mark is None:
             return
-        mark.buffers.put_back()
-        for later in self._marks:
-            if later.step > step:
-                later.buffers.take(mark.buffers.places)
+        buffers, _ = mark.copies
+        if buffers.are_poisoned():
+            buffers.put_back()
+            for later in self._marks:
+                if later.step > step:
+                    later.copies[0].take(self._moving[0].holders, buffers.places)
 
     def _of(self, step: int) -> _Mark | None:
         return next((mark for mark in self._marks if mark.step == step), None)

@@ -1,0 +1,56 @@
+"""What form a tensor has and where it lies; and taking the content of another in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def form_of(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
+def have_same_form(one: Tensor, other: Tensor) -> bool:
+    return form_of(one) == form_of(other)
+
+
+def lies(tensor: Tensor) -> tuple[Any, ...] | None:
+    """Where in memory, and as what. None for what has no dense memory of its own: sparse and nested ones, those of the
+    device meta, and of a class that wraps other tensors."""
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return None
+    begin = tensor.data_ptr()
+    return (begin, tensor.dtype, tensor.shape, tensor.stride()) if begin or not tensor.numel() else None
+
+
+def is_sparse(tensor: Tensor) -> bool:
+    """In any of the layouts whose content is dense tensors of places and of values."""
+    return tensor.layout in {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+
+
+def dense_bytes(tensor: Tensor | None) -> int:
+    """Those of a sparse one as if it were dense."""
+    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+
+
+def can_be_copied(tensor: Tensor) -> bool:
+    return lies(tensor) is not None or is_sparse(tensor)
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether several of its elements are one: nothing can be written into it."""
+    if tensor.layout is not torch.strided:
+        return False
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def put_into(tensor: Tensor, content: Tensor) -> None:
+    """Write the content where the tensor lies, and so into what shares its memory; where it has another form, it lies
+    elsewhere from now on, and is the same object."""
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        if have_same_form(tensor, content) and not is_expanded(tensor):
+            tensor.copy_(content)
+        else:
+            tensor.data = content.to(tensor.device, copy=True)

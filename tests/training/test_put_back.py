@@ -1,0 +1,349 @@
+"""A window that fails, or an evaluation, leaves nothing that it moved, grew, made or let lie elsewhere; or says so."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.testing._internal.two_tensor import TwoTensor
+
+import hasten
+from going_on import check_goes_on, losses
+from hasten.errors import OutOfMemory
+from hasten.facts.events import Noticed
+from hasten.training.logs import Collected
+from support import small_job
+from window_starts import LARGE, Holder, in_place, start_of
+
+
+class Centred(nn.Module):
+    """A loss with a running centre of its own, as DINO's: a buffer that another takes the place of in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3))
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        self.centre = self.centre * 0.5 + prediction.detach().mean(0) * 0.5
+        return functional.cross_entropy(prediction - self.centre, target)
+
+
+class Averaging(nn.Module):
+    """A model with a running mean that no class of torch's keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.mean.lerp_(rows.mean(0), 0.5)
+        return self.linear(rows - self.mean)
+
+
+def job(loss: Any, **changes: Any) -> hasten.Job:
+    return small_job(**{"model": lambda: nn.Linear(6, 3), "loss": loss, "log_every": 1} | changes)
+
+
+def failing(call: int, loss: Any) -> Any:
+    """A loss that runs out of memory in one of its calls, when it has computed."""
+    calls = count(1)
+
+    def counted(model: nn.Module, batch: Any) -> Tensor:
+        found = loss(model, batch)
+        if next(calls) == call:
+            raise torch.OutOfMemoryError("planted")
+        return found
+
+    return counted
+
+
+@pytest.mark.fault("out of device memory mid-run")
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_window_whose_loss_moves_a_buffer_is_not_taken_in_smaller_parts(step):
+    with pytest.raises(OutOfMemory, match="moves 'centre', and would move it once for each part"):
+        hasten.train(job(failing(step, hasten.supervised(Centred()))), receivers=[])
+
+
+@pytest.mark.fault("out of device memory mid-run")
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_window_whose_model_moves_a_buffer_is_not_taken_in_smaller_parts(step):
+    loss = failing(step, lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]))
+    with pytest.raises(OutOfMemory, match="moves 'mean', and would move it once for each part"):
+        hasten.train(job(loss, model=Averaging), receivers=[])
+
+
+@pytest.mark.fault("out of device memory mid-run")
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_window_whose_loss_makes_parameters_is_not_taken_in_smaller_parts(step):
+    bank = nn.ParameterList([torch.ones(3)])
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        bank.append(nn.Parameter(bank[-1].detach() * 0.9))
+        return functional.cross_entropy(model(batch[0]) * bank[-1], batch[1])
+
+    with pytest.raises(OutOfMemory, match="would move it once for each part"):
+        hasten.train(job(failing(step, loss)), receivers=[])
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_a_buffer_that_comes_to_lie_where_a_weight_does_is_put_back_and_the_weight_stays(at):
+    model = Holder(torch.zeros(3), lambda module: setattr(module.held, "data", module.weight.data))
+    model.weight = nn.Parameter(torch.ones(3))
+    start = start_of(model)
+    for step in range(1, at + 1):
+        start.mark(step)
+    model()
+    assert start.back(at)
+    assert model.weight.tolist() == [1, 1, 1]
+    model.weight.data.add_(1)
+    assert model.held.tolist() == [0, 0, 0]
+
+
+@pytest.mark.trap(36)
+def test_views_among_buffers_are_still_views_when_one_that_grew_is_put_back():
+    model = nn.Module()
+    model.register_buffer("whole", torch.zeros(4))
+    model.register_buffer("part", model.whole[:2])
+    start = start_of(model)
+    start.mark(1)
+    model.whole.data = torch.cat([model.whole, model.whole])
+    assert start.back(1)
+    model.whole.fill_(5)
+    assert model.part.tolist() == [5, 5]
+
+
+@pytest.mark.trap(36)
+def test_an_expanded_buffer_whose_memory_is_written_is_put_back():
+    memory = torch.zeros(1)
+    model = Holder(memory.expand(3), lambda module: memory.add_(1))
+    start = start_of(model)
+    start.mark(1)
+    model()
+    assert start.back(1)
+    assert model.held.tolist() == [0, 0, 0]
+    assert memory.tolist() == [0]
+
+
+@pytest.mark.trap(36)
+def test_names_that_are_deleted_and_made_in_a_window_are_as_they_were():
+    model = nn.Module()
+    model.register_buffer("first", torch.zeros(2))
+    model.register_buffer("second", torch.zeros(2))
+    start = start_of(model)
+    start.mark(1)
+    del model.first
+    model.register_buffer("third", torch.ones(2))
+    model.register_buffer("first", torch.ones(2))
+    assert start.back(1)
+    assert {name: each.tolist() for name, each in model.named_buffers()} == {"first": [0, 0], "second": [0, 0]}
+    assert [*model._buffers] == ["first", "second"]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 6])
+def test_a_large_buffer_that_stands_still_is_not_copied_for_having_been_put_back(at):
+    model = Holder(torch.zeros(LARGE), lambda module: None)
+    start = start_of(model)
+    for step in range(1, 10):
+        start.mark(step)
+        if step == at:
+            assert start.back(step)
+            start.mark(step)
+    assert not start._moving[0].places
+
+
+@pytest.mark.parametrize("windows", [1, 2])
+def test_a_large_buffer_that_stands_still_is_not_copied_for_having_been_beside_one_that_was_healed(windows):
+    model = nn.ModuleList([Holder(torch.zeros(LARGE), None), Holder(torch.zeros(2), None)])
+    start = start_of(model, windows)
+    start.mark(1)
+    model[1].held.fill_(torch.inf)
+    start.heal(1)
+    assert not model[1].held.any()
+    for step in range(2, 7):
+        start.mark(step)
+    assert len(start._moving[0].places) == 1
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("at", [6, 7, 8, 9])
+def test_a_teacher_that_began_late_is_put_back_into_every_window_after_that(at):
+    teacher = nn.Linear(3, 3)
+    start = start_of(nn.Linear(1, 1), loss=lambda: teacher)
+    for step in range(1, at + 1):
+        start.mark(step)
+        before = teacher.weight.detach().clone()
+        if step >= 5:
+            with torch.no_grad():
+                teacher.weight.add_(1)
+    assert start.back(at)
+    assert teacher.weight.equal(before)
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_parameter_of_the_loss_that_stands_still_is_not_taken_for_moved(layout, tmp_path):
+    held = nn.Module()
+    held.laplacian = nn.Parameter(getattr(torch.eye(3), layout)(), requires_grad=False)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy((held.laplacian @ model(batch[0]).T).T, batch[1])
+
+    events = Collected()
+    plain = job(failing(1, loss))
+    told = replace(plain, valid=plain.train, evaluate_every=1)
+    hasten.train(told, run_dir=tmp_path / "run", receivers=[events])
+    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("at", [1, 4])
+def test_what_wraps_other_tensors_and_moves_is_not_called_put_back(at):
+    model = Holder(TwoTensor(torch.zeros(2), torch.zeros(2)), in_place)
+    start = start_of(model)
+    for step in range(1, at + 1):
+        start.mark(step)
+    assert start.back(at)
+    start.mark(at + 1)
+    model()
+    assert not start.back(at + 1)
+
+
+@pytest.mark.trap(36)
+def test_a_buffer_that_the_window_before_registered_is_gone_when_that_one_is_put_back():
+    model = nn.Module()
+    model.register_buffer("first", torch.zeros(2))
+    start = start_of(model, windows=2)
+    start.mark(1)
+    model.register_buffer("second", torch.ones(2))
+    start.mark(2)
+    assert start.back(1)
+    assert [*model._buffers] == ["first"]
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("begins", [4, 5, 7])
+def test_a_window_is_not_called_put_back_when_the_next_one_has_found_that_a_large_buffer_moved_in_it(begins):
+    model = Holder(torch.zeros(LARGE), in_place)
+    start = start_of(model, windows=2)
+    for step in range(1, begins + 2):
+        start.mark(step)
+        if step == begins:
+            model()
+    assert not start.back(begins)
+    assert start.back(begins + 1)
+
+
+@pytest.mark.trap(36)
+def test_a_parameter_that_a_teacher_does_not_have_has_not_moved():
+    teacher = nn.Linear(3, 3, bias=False)
+    start = start_of(nn.Linear(1, 1), windows=2, loss=lambda: teacher)
+    for step in range(1, 6):
+        start.mark(step)
+        assert step == 1 or start.back(step - 1)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_dictionary_of_parameters_that_grows_goes_on_exactly(tmp_path, grown):
+    """grown: it does when the run goes on, too."""
+
+    def made() -> hasten.Job:
+        bank, calls = nn.ParameterDict({"0": torch.ones(3)}), count(1)
+
+        def loss(model: nn.Module, batch: Any) -> Tensor:
+            name = str(next(calls) // 2 if grown else 1)
+            if name not in bank:
+                bank[name] = nn.Parameter(model(batch[0]).detach().mean(0))
+            weight = torch.stack([each.detach() for _, each in bank.items()]).mean(0)
+            return functional.cross_entropy(model(batch[0]) * weight, batch[1])
+
+        return job(loss)
+
+    if not grown:
+        check_goes_on(made, tmp_path)
+        return
+    with hasten.prepare(made()) as run:
+        run.keep_window_starts()
+        losses(run)
+        bank = next(module for module in run.built.loss_parameters.modules if isinstance(module, nn.ParameterDict))
+        kept = [*bank]
+        bank["new"] = nn.Parameter(torch.ones(3))
+        assert run._window_start is not None
+        assert run._window_start.back(run.steps)
+        assert [*bank] == [name for name, _ in bank.items()] == [*bank._parameters]
+        assert "new" not in bank
+        assert {*bank} <= {*kept}
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_evaluation_in_a_loop_of_ones_own_moves_nothing_of_the_loss(after):
+    """Also what had stood still until then, and what it would make."""
+    held, bank = nn.Linear(6, 3), nn.ParameterList([torch.ones(3)])
+    trains = [True]
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not trains[0]:
+            held.weight.data = held.weight.data * 0.5 + model.weight.data * 0.5
+            held.bias.data = model.bias.data
+            bank.append(torch.ones(3))
+        return functional.mse_loss(model(batch[0]), held(batch[0]).detach())
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for batch in run.batches():
+            if run.steps == after:
+                break
+            run.step(batch)
+        before = deepcopy((held.state_dict(), run.weights()))
+        trains[0] = False
+        run.evaluate()
+        after_it = (held.state_dict(), run.weights())
+    assert len(bank) == len([*bank.parameters()]) == 1
+    for one, other in zip(before, after_it, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    run.model.weight.data.add_(1)
+    assert held.bias.data_ptr() != run.model.bias.data_ptr()
+
+
+def test_a_teacher_that_another_takes_the_place_of_is_told_of_once_when_a_checkpoint_lacks_it(tmp_path):
+    class Loss:
+        def __init__(self) -> None:
+            self.teacher = nn.Linear(6, 3)
+            self.calls = count(1)
+
+        def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+            if next(self.calls) == 3:
+                self.teacher = deepcopy(model)
+            return functional.mse_loss(model(batch[0]), self.teacher(batch[0]).detach() + 1)
+
+    events = Collected()
+    hasten.train(job(Loss()), run_dir=tmp_path / "run", receivers=[events], saving=hasten.Saving(every_steps=1))
+    told = [event.text for event in events.events if isinstance(event, Noticed) and "did not when" in event.text]
+    assert [text.partition(",")[0] for text in told] == ["the loss holds loss.teacher now"]
+
+
+def test_a_module_that_the_model_makes_late_is_told_of_as_the_models(tmp_path):
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.extra = nn.Linear(6, 3), list[nn.Module]()
+
+        def forward(self, rows: Tensor) -> Tensor:
+            if not self.extra:
+                self.extra.append(nn.Linear(6, 3))
+            return self.linear(rows) + self.extra[0](rows)
+
+    events = Collected()
+    loss = hasten.supervised(functional.cross_entropy)
+    hasten.train(job(loss, model=Growing), run_dir=tmp_path / "run", receivers=[events])
+    told = [event.text for event in events.events if isinstance(event, Noticed)]
+    assert [text.partition(",")[0] for text in told] == ["the model holds model.extra.0 now"]
