@@ -1,4 +1,4 @@
-"""A window that fails, or an evaluation, leaves nothing that it moved, grew, made or let lie elsewhere; or says so."""
+"""A window that fails leaves nothing that it moved, grew, made or let lie elsewhere; or it is said that it does."""
 
 from __future__ import annotations
 
@@ -284,37 +284,6 @@ def test_a_dictionary_of_parameters_that_grows_goes_on_exactly(tmp_path, grown):
         assert {*bank} <= {*kept}
 
 
-@pytest.mark.trap(36)
-@pytest.mark.parametrize("after", [0, 3])
-def test_an_evaluation_in_a_loop_of_ones_own_moves_nothing_of_the_loss(after):
-    """Also what had stood still until then, and what it would make."""
-    held, bank = nn.Linear(6, 3), nn.ParameterList([torch.ones(3)])
-    trains = [True]
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        if not trains[0]:
-            held.weight.data = held.weight.data * 0.5 + model.weight.data * 0.5
-            held.bias.data = model.bias.data
-            bank.append(torch.ones(3))
-        return functional.mse_loss(model(batch[0]), held(batch[0]).detach())
-
-    plain = job(loss)
-    with hasten.prepare(replace(plain, valid=plain.train)) as run:
-        for batch in run.batches():
-            if run.steps == after:
-                break
-            run.step(batch)
-        before = deepcopy((held.state_dict(), run.weights()))
-        trains[0] = False
-        run.evaluate()
-        after_it = (held.state_dict(), run.weights())
-    assert len(bank) == len([*bank.parameters()]) == 1
-    for one, other in zip(before, after_it, strict=True):
-        assert all(torch.equal(one[name], other[name]) for name in one)
-    run.model.weight.data.add_(1)
-    assert held.bias.data_ptr() != run.model.bias.data_ptr()
-
-
 def test_a_teacher_that_another_takes_the_place_of_is_told_of_once_when_a_checkpoint_lacks_it(tmp_path):
     class Loss:
         def __init__(self) -> None:
@@ -348,3 +317,60 @@ def test_a_module_that_the_model_makes_late_is_told_of_as_the_models(tmp_path):
     hasten.train(job(loss, model=Growing), run_dir=tmp_path / "run", receivers=[events])
     told = [event.text for event in events.events if isinstance(event, Noticed)]
     assert [text.partition(",")[0] for text in told] == ["the model holds model.extra.0 now"]
+
+
+@pytest.mark.fault("out of device memory mid-run")
+def test_an_evaluation_of_an_average_does_not_make_a_buffer_look_moved():
+    class Placed(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 3)
+            self.register_buffer("positions", torch.ones(6))
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return super().forward(rows + self.positions)
+
+    events = Collected()
+    loss = failing(8, hasten.supervised(functional.cross_entropy))
+    plain = job(loss, model=Placed, average=hasten.ExponentialAverage(decay=0.9))
+    rows, targets = plain.train
+    hasten.train(replace(plain, valid=(rows[:4], targets[:4]), evaluate_every=2), receivers=[events])
+    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
+
+
+def test_what_a_skipped_window_has_made_or_grown_stays_when_buffers_are_healed():
+    model = nn.ModuleList([nn.BatchNorm1d(2), Holder(torch.full((2,), -torch.inf), None)])
+    start = start_of(model, windows=2)
+    start.mark(1)
+    model[0].running_mean.fill_(torch.inf)
+    model[1].held = torch.full((4,), -torch.inf)
+    model[1].register_buffer("table", torch.ones(3))
+    start.heal(1)
+    assert model[0].running_mean.tolist() == [0, 0]
+    assert model[1].held.shape == (4,)
+    assert model[1].table.tolist() == [1, 1, 1]
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("holder", ["_buffers", "_parameters"])
+def test_what_takes_the_name_of_another_is_put_back_in_later_windows(holder):
+    held = nn.Linear(2, 2)
+    held.register_buffer("first", torch.zeros(2))
+    start = start_of(nn.Linear(1, 1), loss=lambda: held)
+    for step in range(1, 6):
+        start.mark(step)
+        if step == 1:
+            del getattr(held, holder)["first" if holder == "_buffers" else "bias"]
+            getattr(held, holder)["second"] = nn.Parameter(torch.zeros(2), requires_grad=False)
+    held.second.data.add_(1)
+    assert start.back(5)
+    assert held.second.tolist() == [0, 0]
+
+
+@pytest.mark.trap(36)
+def test_a_buffer_whose_memory_was_given_back_gets_its_content_again():
+    model = Holder(torch.arange(3.0), lambda module: module.held.untyped_storage().resize_(0))
+    start = start_of(model)
+    start.mark(1)
+    model()
+    assert start.back(1)
+    assert model.held.tolist() == [0, 1, 2]

@@ -221,26 +221,31 @@ def test_what_a_loss_makes_late_and_that_holds_nothing_is_not_told_of(tmp_path):
     assert not [event for event in events.events if isinstance(event, Noticed)]
 
 
-def test_a_teacher_that_there_is_no_room_to_copy_is_not_copied_for_an_evaluation(monkeypatch):
-    taken = list[Any]()
+@pytest.mark.trap(36)
+def test_a_teacher_that_an_evaluation_moves_and_that_there_was_no_room_to_copy_is_told_of(monkeypatch):
     monkeypatch.setattr("hasten.training.unmoved_loss.free_memory", lambda: 0)
-    monkeypatch.setattr(
-        "hasten.training.unmoved_loss.Copies.take", lambda self, holders, places, **_: taken.extend(places)
-    )
-    for move, left in (stand, ()), (follow, ("weight", "bias")):
-        plain = job(loss_with(teacher(), move))
-        with hasten.prepare(replace(plain, valid=plain.train)) as run:
-            assert run.evaluate().left_moved == left
-    assert not taken
+    plain, events = job(loss_with(teacher(width=4000), move_wide)), Collected()
+    hasten.train(replace(plain, valid=plain.train, evaluate_every=2), receivers=[events])
+    told = [event.text for event in events.events if isinstance(event, Noticed)]
+    assert [text for text in told if "and it stays so: weight. Where that is no cache" in text] == told
+
+
+def move_wide(held: nn.Module, model: nn.Module) -> None:
+    with torch.no_grad():
+        held.weight.mul_(0.9)
 
 
 @pytest.mark.trap(36)
-def test_a_teacher_that_an_evaluation_moves_and_that_cannot_be_put_back_is_told_of(monkeypatch):
-    monkeypatch.setattr("hasten.training.unmoved_loss.free_memory", lambda: 0)
-    plain, events = job(loss_with(teacher(), follow)), Collected()
-    hasten.train(replace(plain, valid=plain.train), receivers=[events])
-    told = [event.text for event in events.events if isinstance(event, Noticed)]
-    assert "the evaluation moved what the loss holds (weight, bias); there was no memory to put it back from" in told
+@pytest.mark.parametrize("move", [stand, move_wide])
+def test_what_stands_still_in_evaluations_is_copied_in_the_first_two_alone(move):
+    plain = job(loss_with(teacher(width=4000), move))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        copied = list[int]()
+        for batch, _ in zip(run.batches(), range(4), strict=False):
+            run.step(batch)
+            assert run.evaluate().left_moved == ()
+            copied.append(len(run._unmoved_loss._copies._copied))
+    assert copied == ([2, 2, 1, 1] if move is stand else [2, 2, 2, 2])
 
 
 def test_a_state_of_before_the_teacher_moved_does_not_fit_into_the_same_run():

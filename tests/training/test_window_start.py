@@ -241,7 +241,7 @@ def test_a_large_buffer_that_stands_still_is_copied_in_two_windows_and_looked_at
     for count in range(1, 101):  # noqa: B007  the lambda reads it
         moving.look()
         copies.take(moving.holders, moving.places)
-        copied.append(sum(copy.nbytes for _, _, copy in copies._each()))
+        copied.append(sum(each.copy.nbytes for each in copies._copied))
     assert copied[:2] == [(4 << 20) + 40] * 2
     assert copied[2:] == [40] * 98
     assert looked == [1, 1, 1, 1, 3, 4, 8, 16, 32, 64]

@@ -17,7 +17,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
 from hasten.training.averaged_buffers import AveragedBuffers
-from hasten.training.forms import lies
+from hasten.training.forms import place_in_memory
 from hasten.training.master_weights import MasterWeights
 
 
@@ -64,12 +64,12 @@ class WeightAverage:
         with torch.no_grad():
             parameters = [parameter.detach().clone() for parameter in self._parameters]
             buffers = self._buffers.copies()  # which an evaluation may replace
-            _copy(self._average, self._live)
+            _copy(self._average, _uncounted(self._live))
         try:
             yield
         finally:
             with torch.no_grad():
-                _copy(parameters, self._parameters)
+                _copy(parameters, _uncounted(self._parameters))
             buffers.put_back()
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
@@ -78,11 +78,11 @@ class WeightAverage:
         averages = {
             where: mean.to(live.dtype)
             for live, mean in zip(self._live, self._average, strict=True)
-            if live.numel() and (where := lies(live)) is not None
+            if live.numel() and (where := place_in_memory(live)) is not None
         }
         present: dict[str, Tensor] = model.state_dict()
         return {
-            key: averages.get(lies(each) or (), each) if isinstance(each, Tensor) else each
+            key: averages.get(place_in_memory(each) or (), each) if isinstance(each, Tensor) else each
             for key, each in present.items()
         }
 
@@ -102,6 +102,12 @@ class WeightAverage:
             self._live = [*self._parameters, *self._buffers.buffers]
             self._source = [*self._trained, *self._buffers.buffers]
             self._average = [*self._of_parameters, *self._buffers.averages]
+
+
+def _uncounted(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same memory, but what is written into it does not look written to who asks torch for its count: it is put
+    back."""
+    return [each.data for each in tensors]
 
 
 def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:

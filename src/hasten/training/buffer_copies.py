@@ -6,7 +6,7 @@ tensor's: what was copied is never written there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_not
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hasten.training.forms import is_sparse, lies, put_into
+from hasten.training.forms import has_its_memory, have_same_form, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
 SMALL_BYTES = 64 << 10
@@ -35,72 +35,81 @@ class Place:
         return self.holder.get(self.name)
 
 
-class _Alike(NamedTuple):
-    """Dense tensors of one type and device, views of where they lay, and copies of what was there."""
+class _Copied(NamedTuple):
+    """view: of where a dense tensor lay; None of a sparse one."""
 
-    tensors: list[Tensor]
-    memory: list[Tensor]
-    copies: list[Tensor]
+    tensor: Tensor
+    view: Tensor | None
+    copy: Tensor
 
 
 class Copies:
-    """Those of some places. What can_be_copied is not true of is put back as an object, whatever is in it by then."""
+    """Those of some places. What can_be_copied is not true of is put back as an object, whatever is in it by then: who
+    chooses the places has to know of it (Moving.has_moved_unseen)."""
 
     def __init__(self) -> None:
         self.places: Sequence[Place] = ()
-        self._held: list[tuple[Holder, Holder]] = []  # a holder, and what it held
+        self._holders: Sequence[Holder] = ()
+        self._held: list[Holder] = []  # what each holder held
         self._tensors: list[Tensor | None] = []  # of the places
-        self._lie: list[Any] = []
-        self._dense: list[_Alike] = []
-        self._sparse: list[tuple[Tensor, Tensor]] = []
+        self._copied: list[_Copied] = []  # dense ones, of which those of one type and device are copied together
+        self._together: list[tuple[list[Tensor], list[Tensor]]] = []
+        self._where: list[Any] = []
+        self._sparse: list[_Copied] = []
 
     def take(self, holders: Sequence[Holder], places: Sequence[Place], *, large_on_host: bool = False) -> None:
         """holders: what has come into one since does not stay when all is put back.
 
-        places: in those, of which the content is copied.
+        places: in those, of which the content is copied; another sequence where a holder has other names than before.
         large_on_host: an accelerator's memory may have no room for all of them.
         """
-        self._held = [(holder, dict(holder)) for holder in holders]
         tensors = [place.holder.get(place.name) for place in places]
-        lie = [None if tensor is None else lies(tensor) for tensor in tensors]
-        if places is not self.places or lie != self._lie or any(map(is_not, tensors, self._tensors)):
-            self.places, self._tensors, self._lie = places, tensors, lie
-            self._dense = _grouped(tensors, lie, large_on_host)
-        self._sparse = [(each, each.detach().clone()) for each in tensors if each is not None and is_sparse(each)]
+        is_known = places is self.places and not any(map(is_not, tensors, self._tensors))
+        if not is_known or self._where != _where([each.tensor for each in self._copied]):
+            self.places, self._tensors, self._holders = places, tensors, holders
+            self._held = [dict(holder) for holder in holders]
+            self._copied = _rooms(tensors, large_on_host)
+            self._together = _together(self._copied)
+            self._where = _where([each.tensor for each in self._copied])
+        self._sparse = [
+            _Copied(each, None, each.detach().clone()) for each in tensors if each is not None and is_sparse(each)
+        ]
         with torch.no_grad():
-            for _, memory, copies in self._dense:
-                torch._foreach_copy_(copies, memory)  # pyright: ignore[reportPrivateImportUsage]
+            for copies, views in self._together:
+                torch._foreach_copy_(copies, views)  # pyright: ignore[reportPrivateImportUsage]
 
     def put_back(self) -> None:
-        """So that it does not look written to who counts that: to torch's, what stood still stands still."""
+        """All, names too. It does not look written to torch's count: what stood still stands still."""
         for place, tensor in zip(self.places, self._tensors, strict=True):
             place.holder[place.name] = tensor
-        for holder, then in self._held:
+        for holder, then in zip(self._holders, self._held, strict=True):
             holder.clear()
             holder.update(then)
-        for tensor, memory, copy in self._each():
-            if tensor.device != memory.device:  # a model may be moved in its first forward pass, and knows that it was
-                put_into(tensor, copy)
-                continue
-            with torch.inference_mode(memory.is_inference()), torch.no_grad():
-                if lies(tensor) != lies(memory):
-                    tensor.data = memory
-                _each_element_once(memory, memory).copy_(_each_element_once(copy, memory))
-        for tensor, copy in self._sparse:
-            tensor.data = copy.to(tensor.device, copy=True)
+        for copied in (*self._copied, *self._sparse):
+            _restore(*copied)
 
-    def _each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        return (each for alike in self._dense for each in zip(*alike, strict=True))
+    def put_contents_back(self) -> list[str]:
+        """What has another form by now stays, as it was made or filled, and its module knows that it was; so does what
+        is new. The names of those of the places that stay so."""
+        copied = {id(each.tensor): each for each in (*self._copied, *self._sparse)}
+        left = list[str]()
+        for place, then in zip(self.places, self._tensors, strict=True):
+            now, known = place.tensor, copied.get(id(then))
+            if now is not None and known is not None and have_same_form(now, known.copy):
+                place.holder[place.name] = then
+                _restore(*known)
+            elif now is not then or known is not None:
+                left.append(place.name)
+        return left
 
     def are_poisoned(self) -> bool:
         """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
-        copies = {id(tensor): copy for tensor, _, copy in self._each()}
-        copies |= {id(tensor): copy for tensor, copy in self._sparse}
+        copied = {id(each.tensor): each.copy for each in (*self._copied, *self._sparse)}
         now = {str(number): place.tensor for number, place in enumerate(self.places)}
         for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
-            tensor, then = now[number], copies.get(id(self._tensors[int(number)]))
+            tensor, then = now[number], copied.get(id(self._tensors[int(number)]))
             if tensor is None or then is None or tensor.shape != then.shape:
-                return True
+                continue
             if bool((then.isfinite().to(tensor.device) & ~tensor.isfinite()).any()):
                 return True
         return False
@@ -110,17 +119,43 @@ def is_large(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.layout is not torch.strided or tensor.nbytes > SMALL_BYTES)
 
 
-def _grouped(tensors: Sequence[Tensor | None], lie: Sequence[Any], large_on_host: bool) -> list[_Alike]:
-    groups: dict[tuple[torch.device, torch.dtype, bool], _Alike] = {}
-    for tensor, where in zip(tensors, lie, strict=True):
-        if tensor is None or where is None:
-            continue
-        aside = large_on_host and is_large(tensor)
-        alike = groups.setdefault((tensor.device, tensor.dtype, aside), _Alike([], [], []))
-        alike.tensors.append(tensor)
-        alike.memory.append(tensor.data)
-        alike.copies.append(torch.empty_like(tensor, device="cpu" if aside else None))
-    return [*groups.values()]
+def _rooms(tensors: Sequence[Tensor | None], large_on_host: bool) -> list[_Copied]:
+    """Where copies of the dense ones among them can be put, each once."""
+    dense = {id(each): each for each in tensors if each is not None and place_in_memory(each) is not None}
+    return [
+        _Copied(each, each.data, torch.empty_like(each, device="cpu" if large_on_host and is_large(each) else None))
+        for each in dense.values()
+    ]
+
+
+def _together(copied: Sequence[_Copied]) -> list[tuple[list[Tensor], list[Tensor]]]:
+    """Copies and views."""
+    found: dict[tuple[torch.device, torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+    for _, view, copy in copied:
+        if view is not None:
+            copies, views = found.setdefault((view.device, copy.device, view.dtype), ([], []))
+            copies.append(copy)
+            views.append(view)
+    return [*found.values()]
+
+
+def _where(tensors: Sequence[Tensor]) -> list[Any]:
+    """What changes when one lies elsewhere, or has grown: their former memory is held by the views, so no other can be
+    there."""
+    return [*map(Tensor.data_ptr, tensors), *map(Tensor.size, tensors)]
+
+
+def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
+    if view is not None and tensor.device != view.device:
+        put_into(tensor, copy)  # a model may be moved in its first forward pass, and knows that it was
+        return
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        if view is None or not has_its_memory(view):
+            tensor.data = copy.to(tensor.device, copy=True)
+            return
+        if place_in_memory(tensor) != place_in_memory(view):
+            tensor.data = view
+        _each_element_once(view, view).copy_(_each_element_once(copy, view))
 
 
 def _each_element_once(tensor: Tensor, as_in: Tensor) -> Tensor:

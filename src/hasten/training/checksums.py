@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hasten.training.forms import is_sparse, lies
+from hasten.training.forms import is_sparse, place_in_memory
 
 _AT_ONCE = 1 << 18  # words: what they are mixed in stays in a processor's cache
 _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -19,7 +19,7 @@ def checksum(tensor: Tensor) -> int | None:
     """Waits for the device. Of a quantized tensor that of its whole numbers; None where can_be_copied is not true."""
     if is_sparse(tensor):
         return hash(tuple(map(checksum, _parts_of_sparse(tensor.detach()))))
-    if lies(tensor) is None:
+    if place_in_memory(tensor) is None:
         return None
     content = _bytes_of(tensor)
     whole = content.numel() // 8 * 8

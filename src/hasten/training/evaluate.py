@@ -1,7 +1,7 @@
 """Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
 
 Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
-all random states as they were, and a run brings back what its loss moves of its own (unmoved_loss), so how often one
+all random states as they were, and a run brings back what its loss moves of its own (UnmovedLoss), so how often one
 evaluates cannot change what is learned.
 """
 
@@ -38,7 +38,7 @@ class Evaluation:
     results: Mapping[str, float]  # "loss" and the job's metrics
     seconds: float
     batch_size: int  # the one that fitted
-    left_moved: tuple[str, ...] = ()  # names of what the loss holds and has moved, and there was no room to copy
+    left_moved: tuple[str, ...] = ()  # names of what the loss holds and has moved or made, that stays so
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

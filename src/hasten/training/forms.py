@@ -16,13 +16,20 @@ def have_same_form(one: Tensor, other: Tensor) -> bool:
     return form_of(one) == form_of(other)
 
 
-def lies(tensor: Tensor) -> tuple[Any, ...] | None:
-    """Where in memory, and as what. None for what has no dense memory of its own: sparse and nested ones, those of the
-    device meta, and of a class that wraps other tensors."""
+def place_in_memory(tensor: Tensor) -> tuple[Any, ...] | None:
+    """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, and of a class
+    that wraps other tensors. Else where it lies, and as what."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
     begin = tensor.data_ptr()
     return (begin, tensor.dtype, tensor.shape, tensor.stride()) if begin or not tensor.numel() else None
+
+
+def has_its_memory(tensor: Tensor) -> bool:
+    """False where the storage that a dense tensor lies in was made smaller since."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return not tensor.numel() or tensor.untyped_storage().nbytes() >= end
 
 
 def is_sparse(tensor: Tensor) -> bool:
@@ -36,7 +43,7 @@ def dense_bytes(tensor: Tensor | None) -> int:
 
 
 def can_be_copied(tensor: Tensor) -> bool:
-    return lies(tensor) is not None or is_sparse(tensor)
+    return place_in_memory(tensor) is not None or is_sparse(tensor)
 
 
 def is_expanded(tensor: Tensor) -> bool:

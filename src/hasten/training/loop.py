@@ -75,6 +75,7 @@ class _Loop:
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
+        self._left_moved = set[str]()  # by evaluations, and told
         origin = keeping.origin if keeping is not None else None
         if origin is not None and origin.states is not None:
             with of_known_form(origin.checkpoint):
@@ -311,9 +312,7 @@ class _Loop:
         if evaluation.batch_size != size_before:
             text = f"evaluation batches of {size_before} did not fit into memory; {evaluation.batch_size} do"
             self._receiver.log(Noticed(text=text))
-        if evaluation.left_moved:
-            names = ", ".join(evaluation.left_moved[:5])
-            self._tell([f"the evaluation moved what the loss holds ({names}); there was no memory to put it back from"])
+        self._tell_left_moved(evaluation.left_moved)
         self._receiver.log(
             Evaluated(
                 step=run.steps,
@@ -327,6 +326,17 @@ class _Loop:
         self._line.restart()
         if self._keeping is not None:
             self._keeping.after_evaluation(run, self._state)
+
+    def _tell_left_moved(self, names: Iterable[str]) -> None:
+        new = [name for name in names if name not in self._left_moved]
+        self._left_moved.update(new)
+        if new:
+            self._tell(
+                [
+                    f"an evaluation has moved or made what the loss holds, and it stays so: {', '.join(new[:5])}. "
+                    "Where that is no cache, how often is evaluated changes what is learned"
+                ]
+            )
 
     def _finish(self) -> Result:
         run = self._run

@@ -13,7 +13,7 @@ began before that was noticed. That this is so can be asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from operator import attrgetter, is_not
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -23,6 +23,13 @@ from hasten.training.checksums import checksum
 from hasten.training.forms import can_be_copied, form_of
 
 TRIAL_WINDOWS = 2
+_SPARE = 2.0  # of what the trial copies, that must be free: two windows may be remembered
+_COUNT = attrgetter("_version")
+
+
+def affordable_trial(copied_bytes: int, free_bytes: float) -> int:
+    """In how many windows all can be copied, though much of it may never move."""
+    return TRIAL_WINDOWS if copied_bytes * _SPARE < free_bytes else 0
 
 
 class Moving:
@@ -44,13 +51,12 @@ class Moving:
     ) -> None:
         self.holders, self._may_stand = holders, may_stand
         self._trial_windows, self._windows = trial_windows, 0
-        self._begun_with = [frozenset(holder) for holder in holders]
-        self._sizes = [len(holder) for holder in holders]
+        self._names = self._begun_with = [*map(tuple, holders)]
         self.places: Sequence[Place] = [
             Place(holder, name) for holder in holders for name, each in holder.items() if id(each) not in apart
         ]
         self._first: list[tuple[Place, Seen]] = []
-        self._still: list[tuple[Place, Seen]] = []  # they are in places too while the trial lasts
+        self._still = _Watched([])  # they are in places too while the trial lasts
 
     @property
     def on_trial(self) -> bool:
@@ -60,7 +66,7 @@ class Moving:
         """Whether one has moved, in this window or before it, that was not copied then."""
         return any(
             has_moved(then, place.tensor)
-            for place, then in self._still
+            for place, then in self._still.each
             if not (self.on_trial and _can_be_copied(place.tensor))
         )
 
@@ -73,40 +79,63 @@ class Moving:
     def look(self) -> bool:
         """A window begins. Whether what is copied from now on should have been before."""
         self._windows += 1
-        sizes = [*map(len, self.holders)]
-        if sizes != self._sizes:
-            self._take_new(sizes)
+        names = [*map(tuple, self.holders)]
+        if names != self._names:
+            self._take_new(names)
         if self._windows == 1:
             self._first = [(place, seen(place.tensor)) for place in self.places]
-            self._still = [each for each in self._first if self._may_not_be_copied(each[0].tensor)]
+            self._still = _Watched([each for each in self._first if self._may_not_be_copied(each[0].tensor)])
         ends_trial = self._windows == self._trial_windows + 1
         if ends_trial:
-            still = {id(place) for place, _ in self._still}
+            still = {id(place) for place, _ in self._still.each}
             self.places = [place for place in self.places if id(place) not in still]
-        if not self._still or self.on_trial or self._windows == 1:
+        if self.on_trial or self._windows == 1:
             return False
-        return self._copy_what_moved(ends_trial or self._windows & (self._windows - 1) == 0) and not ends_trial
+        if ends_trial or self._windows & (self._windows - 1) == 0:
+            return bool(self.copy_what_moved()) and not ends_trial
+        return self._still.any_written() and bool(self.copy_what_moved())
+
+    def copy_what_moved(self) -> list[str]:
+        """From the next window on. The names, of what had stood still until now; none on trial, when all is copied."""
+        if self.on_trial:
+            return []
+        moved = [
+            place for place, then in self._still.each if has_moved(then, place.tensor) and _can_be_copied(place.tensor)
+        ]
+        if moved:
+            known = {id(place) for place in moved}
+            self.places = [*self.places, *moved]
+            self._still = _Watched([each for each in self._still.each if id(each[0]) not in known])
+        return [place.name for place in moved]
 
     def _may_not_be_copied(self, tensor: Tensor | None) -> bool:
         return self._may_stand(tensor) or not _can_be_copied(tensor)
 
-    def _take_new(self, sizes: list[int]) -> None:
+    def _take_new(self, names: list[tuple[str, ...]]) -> None:
         """A forward pass may register one. It is copied from then on."""
-        for holder, before in zip(self.holders, self._sizes, strict=True):
-            self.places = [*self.places, *(Place(holder, name) for name in islice(holder, before, None))]
-        self._sizes = sizes
+        before = {(id(holder), name) for holder, had in zip(self.holders, self._names, strict=True) for name in had}
+        places = [Place(holder, name) for holder in self.holders for name in holder]
+        self.places = [*self.places, *(each for each in places if (id(each.holder), each.name) not in before)]
+        self._names = names
 
-    def _copy_what_moved(self, compare: bool) -> bool:
-        """compare: look at what is in them, too. Whether one has moved."""
-        still = list[tuple[Place, Seen]]()
-        for place, then in self._still:
-            moved = has_moved(then, place.tensor) if compare else then.is_written(place.tensor)
-            if moved and _can_be_copied(place.tensor):
-                self.places = [*self.places, place]
-            else:
-                still.append((place, then))
-        found, self._still = len(still) < len(self._still), still
-        return found
+
+class _Watched:
+    """each: what stands still, and how it was when that began to be watched."""
+
+    def __init__(self, each: list[tuple[Place, Seen]]) -> None:
+        self.each = each
+        self._tensors = [place.tensor for place, _ in each]
+        self._counting = [tensor for tensor in self._tensors if tensor is not None and not tensor.is_inference()]
+        self._counts = [
+            then.version
+            for (_, then), tensor in zip(each, self._tensors, strict=True)
+            if tensor is not None and not tensor.is_inference()
+        ]
+
+    def any_written(self) -> bool:
+        """Whether that is known without looking at contents. Asked in each window, of what can be hundreds."""
+        now = [place.holder.get(place.name) for place, _ in self.each]
+        return any(map(is_not, now, self._tensors)) or [*map(_COUNT, self._counting)] != self._counts
 
 
 class Seen(NamedTuple):
@@ -117,10 +146,6 @@ class Seen(NamedTuple):
     form: tuple[Any, ...]
     checksum: int | None
 
-    def is_written(self, tensor: Tensor | None) -> bool:
-        """Whether that is known without looking at its content."""
-        return (self.tensor, self.version) != ((0, 0) if tensor is None else (id(tensor), _version(tensor)))
-
 
 def seen(tensor: Tensor | None) -> Seen:
     if tensor is None:
@@ -130,7 +155,8 @@ def seen(tensor: Tensor | None) -> Seen:
 
 
 def has_moved(then: Seen, tensor: Tensor | None) -> bool:
-    return then.is_written(tensor) or then != seen(tensor)
+    known = (then.tensor, then.version) == ((0, 0) if tensor is None else (id(tensor), _version(tensor)))
+    return not known or then != seen(tensor)  # which has to look at its content
 
 
 def _version(tensor: Tensor) -> int:

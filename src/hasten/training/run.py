@@ -46,7 +46,7 @@ from hasten.training.run_state import load_state, state_of
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
-from hasten.training.unmoved_loss import unmoved_loss
+from hasten.training.unmoved_loss import UnmovedLoss
 from hasten.training.user_code import AT_A_STEP
 from hasten.training.window_start import WindowStart
 
@@ -117,6 +117,7 @@ class Run:
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
         self._between_windows, self._places = True, Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
+        self._unmoved_loss = UnmovedLoss(self.built.loss_parameters)
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
@@ -218,13 +219,13 @@ class Run:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
         with self.averaged():
-            with unmoved_loss(self.built.loss_parameters) as moved:
+            with self._unmoved_loss():
                 evaluation = self.evaluator()
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps
         self.schedule.after_evaluation(evaluation.results)
-        return replace(evaluation, left_moved=tuple(moved))
+        return replace(evaluation, left_moved=tuple(self._unmoved_loss.left_moved))
 
     def _on_device(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
         if self._stays_on_host:

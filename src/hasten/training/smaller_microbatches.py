@@ -55,5 +55,6 @@ def halve_microbatches(run: Run, error: Exception) -> str:
 def _moved_by_forward(run: Run) -> str | None:
     """The name of a tensor, as far as one has been seen to move: since the run began, or in the window that is taken
     again."""
-    start = run._window_start
-    return next(iter(run.built.loss_parameters.state_dict()), None if start is None else start.moves)
+    for name in run.built.loss_parameters.state_dict():
+        return name
+    return None if run._window_start is None else run._window_start.name_of_moved

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 from hasten.data.randomness import random_state, set_random_state
 from hasten.facts.machine import free_memory, ranks_here
 from hasten.training.buffer_copies import Copies
-from hasten.training.moving_buffers import TRIAL_WINDOWS, Moving
+from hasten.training.moving_buffers import Moving, affordable_trial
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
-
-_SPARE = 2.0  # of a teacher's size, that must be free: two windows may be remembered
 
 
 @dataclass(slots=True)
@@ -47,10 +45,10 @@ class WindowStart:
             self._held.holders,
             apart=self._held.of_model(),
             may_stand=lambda tensor: True,
-            trial_windows=TRIAL_WINDOWS if self._held.nbytes * _SPARE < free_memory() / ranks_here() else 0,
+            trial_windows=affordable_trial(self._held.nbytes, free_memory() / ranks_here()),
         )
         self._moving = (Moving([module._buffers for module in run.built.buffers.modules]), teacher)
-        self.moves: str | None = None  # the name of one that has moved, as far as was seen when a window was put back
+        self.name_of_moved: str | None = None  # of one, as far as was seen when a window was put back
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
@@ -74,7 +72,8 @@ class WindowStart:
         if mark is None:
             return False
         whole = mark.whole and not any(moving.has_moved_unseen() for moving in self._moving)
-        self.moves = self.moves or next(chain.from_iterable(moving.moved() for moving in self._moving), None)
+        moved = chain.from_iterable(moving.moved() for moving in self._moving)
+        self.name_of_moved = self.name_of_moved or next(moved, None)
         set_random_state(mark.random, self._device)
         if mark.own:
             self._generators.go_on_from(mark.own)
@@ -90,10 +89,10 @@ class WindowStart:
             return
         buffers, _ = mark.copies
         if buffers.are_poisoned():
-            buffers.put_back()
+            buffers.put_contents_back()
             for later in self._marks:
                 if later.step > step:
-                    later.copies[0].take(self._moving[0].holders, buffers.places)
+                    later.copies[0].take(self._moving[0].holders, later.copies[0].places)
 
     def _of(self, step: int) -> _Mark | None:
         return next((mark for mark in self._marks if mark.step == step), None)

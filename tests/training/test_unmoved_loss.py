@@ -1,0 +1,113 @@
+"""An evaluation moves nothing that the loss holds; what it has to make or fill stays, and is told of."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+from hasten.facts.events import Noticed
+from hasten.training.logs import Collected
+from support import small_job
+
+
+def job(loss: Any) -> hasten.Job:
+    return small_job(model=lambda: nn.Linear(6, 3), loss=loss, log_every=1)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_evaluation_in_a_loop_of_ones_own_moves_nothing_of_the_loss(after):
+    """Also what had stood still until then, and what it would make."""
+    held, bank = nn.Linear(6, 3), nn.ParameterList([torch.ones(3)])
+    trains = [True]
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not trains[0]:
+            held.weight.data = held.weight.data * 0.5 + model.weight.data * 0.5
+            held.bias.data = model.bias.data
+            bank.append(torch.ones(3))
+        return functional.mse_loss(model(batch[0]), held(batch[0]).detach())
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for batch in run.batches():
+            if run.steps == after:
+                break
+            run.step(batch)
+        before = deepcopy((held.state_dict(), run.weights()))
+        trains[0] = False
+        run.evaluate()
+        after_it = (held.state_dict(), run.weights())
+    assert len(bank) == len([*bank.parameters()]) == 1
+    for one, other in zip(before, after_it, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    run.model.weight.data.add_(1)
+    assert held.bias.data_ptr() != run.model.bias.data_ptr()
+
+
+class Tables(nn.Module):
+    """A loss with a table for each length of a batch, made when the first of that length comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = set[int]()
+
+    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
+        length = len(target)
+        if length not in self.known:
+            self.known.add(length)
+            self.register_buffer(f"of_{length}", torch.ones(length), persistent=False)
+        return (functional.cross_entropy(prediction, target, reduction="none") * getattr(self, f"of_{length}")).mean()
+
+
+class Cast(nn.Linear):
+    """It gets its memory and its type when it is first called, and remembers that it has them."""
+
+    is_ready = False
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if not self.is_ready:
+            if self.weight.is_meta:
+                self.to_empty(device="cpu")
+                self.reset_parameters()
+            self.double()
+            self.is_ready = True
+        return super().forward(rows.double())
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_what_an_evaluation_makes_for_the_first_time_stays_and_is_told_of(at_first):
+    held = Tables()
+    plain = job(hasten.supervised(held))
+    rows, targets = plain.train
+    events = Collected()
+    with_valid = replace(plain, valid=(rows[:5], targets[:5]), evaluate_every=2)
+    if at_first:
+        with hasten.prepare(with_valid) as run:
+            assert run.evaluate().left_moved == ("of_5",)
+            assert run.evaluate().left_moved == ()
+    hasten.train(with_valid, receivers=[events])
+    told = [event.text for event in events.events if isinstance(event, Noticed)]
+    assert len([text for text in told if "of_5" in text]) == (not at_first)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_teacher_that_is_cast_or_gets_its_memory_in_an_evaluation_keeps_it(device):
+    held = Cast(6, 3, device=device)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.mse_loss(model(batch[0]), held(batch[0]).detach().float())
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for _ in range(2):
+            run.evaluate()
+        run.step(next(run.batches()))
+    assert held.weight.dtype == torch.float64
