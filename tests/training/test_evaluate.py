@@ -179,7 +179,7 @@ def test_training_after_an_evaluation_under_autocast_still_reaches_the_weights()
 def test_releasing_leaves_ordinary_tensors_alone():
     model = network()
     buffer = model[1].running_mean
-    release_inference_tensors(model)
+    release_inference_tensors(model.modules())
     assert model[1].running_mean is buffer
 
 

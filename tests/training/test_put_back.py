@@ -374,3 +374,43 @@ def test_a_buffer_whose_memory_was_given_back_gets_its_content_again():
     model()
     assert start.back(1)
     assert model.held.tolist() == [0, 1, 2]
+
+
+@pytest.mark.trap(36)
+def test_a_parameter_that_takes_the_place_of_the_models_own_in_the_loss_is_put_back():
+    model, held = nn.Linear(2, 2), nn.Module()
+    held.weight = model.weight
+    start = start_of(model, loss=lambda: held)
+    for step in range(1, 6):
+        start.mark(step)
+    held.weight = snapshot = nn.Parameter(model.weight.detach().clone())
+    start.mark(6)
+    assert start.back(6)
+    assert held.weight is snapshot
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("turn", [Tensor.t_, lambda held: setattr(held, "data", held.data.view(torch.int32))])
+def test_a_buffer_that_was_turned_where_it_lies_is_put_back_as_it_was_then(turn):
+    model = Holder(torch.arange(9.0).view(3, 3), lambda module: module.held.zero_())
+    start = start_of(model)
+    start.mark(1)
+    turn(model.held)
+    before = model.held.clone()
+    start.mark(2)
+    model()
+    assert start.back(2)
+    assert model.held.dtype == before.dtype
+    assert torch.equal(model.held, before)
+
+
+def test_a_name_that_comes_and_goes_is_copied_once():
+    model = nn.Module()
+    start = start_of(model)
+    for step in range(1, 20):
+        if step % 2:
+            model.register_buffer("held", torch.zeros(2))
+        else:
+            del model.held
+        start.mark(step)
+    assert len(start._moving[0].places) == 1

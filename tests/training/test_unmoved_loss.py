@@ -111,3 +111,91 @@ def test_a_teacher_that_is_cast_or_gets_its_memory_in_an_evaluation_keeps_it(dev
             run.evaluate()
         run.step(next(run.batches()))
     assert held.weight.dtype == torch.float64
+
+
+class Filled(nn.Module):
+    """A running centre that begins with the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", None)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.held is None:
+            self.held = rows.detach().mean(0)
+        else:
+            self.held.lerp_(rows.detach().mean(0), 0.1)
+        return rows - self.held
+
+
+class Regrown(nn.Module):
+    """A mask that is as long as the longest batch so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.ones(1, 1))
+        self.longest = 1
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.longest:
+            self.held, self.longest = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[: len(rows)]
+
+
+class Bank(nn.Module):
+    """The last rows that came, which it knows from what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(1, 3))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.held = torch.cat([self.held, rows.detach()])[-30:]
+        return rows - self.held.mean(0)
+
+
+def evaluated_and_trained(module: nn.Module) -> tuple[Any, Tensor | None, Tensor | None]:
+    """What two evaluations left, and what the module held before and after them."""
+    loss = lambda model, batch: functional.cross_entropy(module(model(batch[0])), batch[1])  # noqa: E731
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        before = None if module.held is None else module.held.clone()
+        left = [*run.evaluate().left_moved, *run.evaluate().left_moved]
+        after = module.held
+        for batch in run.batches():
+            run.step(batch)
+    return left, before, after
+
+
+@pytest.mark.trap(45)
+@pytest.mark.parametrize("make", [Filled, Regrown])
+def test_what_an_evaluation_has_filled_can_be_trained_with(make):
+    left, _, after = evaluated_and_trained(make())
+    assert left == ["held"]
+    assert after is not None
+    assert not after.is_inference()
+
+
+@pytest.mark.trap(36)
+def test_a_bank_that_grows_takes_no_row_in_from_an_evaluation():
+    left, before, after = evaluated_and_trained(Bank())
+    assert left == []
+    assert before is not None
+    assert after is not None
+    assert torch.equal(before, after)
+
+
+@pytest.mark.trap(36)
+def test_a_large_teacher_that_training_alone_moves_is_not_said_to_be_moved_by_an_evaluation():
+    held = nn.Linear(6, 40_000)
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if model.training and run.steps > 3:
+            held.weight.data.mul_(0.9)
+        return functional.cross_entropy(model(batch[0]), batch[1]) + held(batch[0]).mean().detach()
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            assert run.evaluate().left_moved == ()

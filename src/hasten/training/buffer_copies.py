@@ -6,7 +6,7 @@ tensor's: what was copied is never written there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_not
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hasten.training.forms import has_its_memory, have_same_form, is_sparse, place_in_memory, put_into
+from hasten.training.forms import has_its_memory, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
 SMALL_BYTES = 64 << 10
@@ -60,14 +60,14 @@ class Copies:
     def take(self, holders: Sequence[Holder], places: Sequence[Place], *, large_on_host: bool = False) -> None:
         """holders: what has come into one since does not stay when all is put back.
 
-        places: in those, of which the content is copied; another sequence where a holder has other names than before.
+        places: in those, of which the content is copied.
         large_on_host: an accelerator's memory may have no room for all of them.
         """
         tensors = [place.holder.get(place.name) for place in places]
         is_known = places is self.places and not any(map(is_not, tensors, self._tensors))
+        self._holders, self._held = holders, [*map(dict.copy, holders)]
         if not is_known or self._where != _where([each.tensor for each in self._copied]):
-            self.places, self._tensors, self._holders = places, tensors, holders
-            self._held = [dict(holder) for holder in holders]
+            self.places, self._tensors = places, tensors
             self._copied = _rooms(tensors, large_on_host)
             self._together = _together(self._copied)
             self._where = _where([each.tensor for each in self._copied])
@@ -88,18 +88,23 @@ class Copies:
         for copied in (*self._copied, *self._sparse):
             _restore(*copied)
 
-    def put_contents_back(self) -> list[str]:
-        """What has another form by now stays, as it was made or filled, and its module knows that it was; so does what
-        is new. The names of those of the places that stay so."""
+    def put_contents_back(self, stays: Callable[[Place], bool]) -> list[str]:
+        """What was filled, cast or moved to another device stays, as its module may know that it was; so does what is
+        new. The names of those of the places that stay so.
+
+        stays: asked of what has grown or shrunk.
+        """
         copied = {id(each.tensor): each for each in (*self._copied, *self._sparse)}
         left = list[str]()
         for place, then in zip(self.places, self._tensors, strict=True):
             now, known = place.tensor, copied.get(id(then))
-            if now is not None and known is not None and have_same_form(now, known.copy):
+            if now is then and known is None:  # who has chosen the place has to look
+                continue
+            if now is None or known is None or not _is_of_kind(now, known) or (_grown(now, known) and stays(place)):
+                left.append(place.name)
+            else:
                 place.holder[place.name] = then
                 _restore(*known)
-            elif now is not then or known is not None:
-                left.append(place.name)
         return left
 
     def are_poisoned(self) -> bool:
@@ -139,10 +144,18 @@ def _together(copied: Sequence[_Copied]) -> list[tuple[list[Tensor], list[Tensor
     return [*found.values()]
 
 
+def _is_of_kind(now: Tensor, known: _Copied) -> bool:
+    return (now.dtype, now.device) == (known.copy.dtype, (known.copy if known.view is None else known.view).device)
+
+
+def _grown(now: Tensor, known: _Copied) -> bool:
+    return now.shape != known.copy.shape
+
+
 def _where(tensors: Sequence[Tensor]) -> list[Any]:
-    """What changes when one lies elsewhere, or has grown: their former memory is held by the views, so no other can be
-    there."""
-    return [*map(Tensor.data_ptr, tensors), *map(Tensor.size, tensors)]
+    """Of dense ones, as place_in_memory, but for all in one go."""
+    kinds = [tensor.dtype for tensor in tensors]
+    return [*map(Tensor.data_ptr, tensors), *map(Tensor.size, tensors), *map(Tensor.stride, tensors), *kinds]
 
 
 def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:

@@ -136,7 +136,7 @@ class Evaluator:
                 with torch.inference_mode():
                     return self._results(batches)
             finally:
-                release_inference_tensors(self._model)
+                release_inference_tensors(self._model.modules())
 
     def _results(self, batches: Batches) -> dict[str, float]:
         # total, count, auxiliary total, samples: one all-reduce brings the ranks together

@@ -76,8 +76,11 @@ class Moving:
             yield from (name for name in holder if name not in names)
         yield from (place.name for place, then in self._first if has_moved(then, place.tensor))
 
-    def look(self) -> bool:
-        """A window begins. Whether what is copied from now on should have been before."""
+    def look(self, *, compare: bool = False) -> bool:
+        """A window begins. Whether what is copied from now on should have been before.
+
+        compare: contents too, also where it is not their turn.
+        """
         self._windows += 1
         names = [*map(tuple, self.holders)]
         if names != self._names:
@@ -91,22 +94,27 @@ class Moving:
             self.places = [place for place in self.places if id(place) not in still]
         if self.on_trial or self._windows == 1:
             return False
-        if ends_trial or self._windows & (self._windows - 1) == 0:
-            return bool(self.copy_what_moved()) and not ends_trial
-        return self._still.any_written() and bool(self.copy_what_moved())
+        is_turn = compare or ends_trial or self._windows & (self._windows - 1) == 0
+        return (is_turn or self._still.any_written()) and self._copy_what_moved() and not ends_trial
 
-    def copy_what_moved(self) -> list[str]:
-        """From the next window on. The names, of what had stood still until now; none on trial, when all is copied."""
-        if self.on_trial:
-            return []
+    def standing(self) -> list[Standing]:
+        """What is not copied in this window, as it is now."""
+        return [
+            Standing(place, place.tensor, _version(place.tensor))
+            for place, _ in self._still.each
+            if not (self.on_trial and _can_be_copied(place.tensor))
+        ]
+
+    def _copy_what_moved(self) -> bool:
+        """From this window on. Whether something that stood still has moved."""
         moved = [
             place for place, then in self._still.each if has_moved(then, place.tensor) and _can_be_copied(place.tensor)
         ]
         if moved:
-            known = {id(place) for place in moved}
+            known = {*map(id, moved)}
             self.places = [*self.places, *moved]
             self._still = _Watched([each for each in self._still.each if id(each[0]) not in known])
-        return [place.name for place in moved]
+        return bool(moved)
 
     def _may_not_be_copied(self, tensor: Tensor | None) -> bool:
         return self._may_stand(tensor) or not _can_be_copied(tensor)
@@ -114,9 +122,21 @@ class Moving:
     def _take_new(self, names: list[tuple[str, ...]]) -> None:
         """A forward pass may register one. It is copied from then on."""
         before = {(id(holder), name) for holder, had in zip(self.holders, self._names, strict=True) for name in had}
+        before |= {(id(place.holder), place.name) for place in self.places}
         places = [Place(holder, name) for holder in self.holders for name in holder]
         self.places = [*self.places, *(each for each in places if (id(each.holder), each.name) not in before)]
         self._names = names
+
+
+class Standing(NamedTuple):
+    place: Place
+    tensor: Tensor | None
+    version: int
+
+    @property
+    def is_written(self) -> bool:
+        """By now, as far as torch counts it."""
+        return self.place.tensor is not self.tensor or _version(self.tensor) != self.version
 
 
 class _Watched:
@@ -125,17 +145,16 @@ class _Watched:
     def __init__(self, each: list[tuple[Place, Seen]]) -> None:
         self.each = each
         self._tensors = [place.tensor for place, _ in each]
-        self._counting = [tensor for tensor in self._tensors if tensor is not None and not tensor.is_inference()]
-        self._counts = [
-            then.version
-            for (_, then), tensor in zip(each, self._tensors, strict=True)
-            if tensor is not None and not tensor.is_inference()
-        ]
+        self._counting, self._versions = list[Tensor](), list[int]()
+        for (_, then), tensor in zip(each, self._tensors, strict=True):
+            if tensor is not None and not tensor.is_inference():
+                self._counting.append(tensor)
+                self._versions.append(then.version)
 
     def any_written(self) -> bool:
         """Whether that is known without looking at contents. Asked in each window, of what can be hundreds."""
         now = [place.holder.get(place.name) for place, _ in self.each]
-        return any(map(is_not, now, self._tensors)) or [*map(_COUNT, self._counting)] != self._counts
+        return any(map(is_not, now, self._tensors)) or [*map(_COUNT, self._counting)] != self._versions
 
 
 class Seen(NamedTuple):
@@ -155,12 +174,13 @@ def seen(tensor: Tensor | None) -> Seen:
 
 
 def has_moved(then: Seen, tensor: Tensor | None) -> bool:
-    known = (then.tensor, then.version) == ((0, 0) if tensor is None else (id(tensor), _version(tensor)))
-    return not known or then != seen(tensor)  # which has to look at its content
+    if then.tensor != (0 if tensor is None else id(tensor)) or then.version != _version(tensor):
+        return True
+    return then != seen(tensor)  # which looks at its content
 
 
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version  # which does not count for those of inference_mode
+def _version(tensor: Tensor | None) -> int:
+    return 0 if tensor is None or tensor.is_inference() else tensor._version  # torch counts none of inference_mode
 
 
 def _can_be_copied(tensor: Tensor | None) -> bool:

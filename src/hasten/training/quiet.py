@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,15 +25,19 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def release_inference_tensors(model: nn.Module) -> None:
+def release_inference_tensors(modules: Iterable[nn.Module], spared: Collection[int] = ()) -> None:
     """Replace tensors that a module created and kept during inference_mode, such as a cached table of positions.
 
     Autograd refuses to save them for a backward pass, so the next training step would fail on what an evaluation left.
+    spared: the numbers of buffers and parameters that were made for inference before it.
     """
-    for module in model.modules():
+    for module in modules:
         for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_inference():
+            if buffer is not None and buffer.is_inference() and id(buffer) not in spared:
                 module._buffers[name] = buffer.clone()
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_inference() and id(parameter) not in spared:
+                module._parameters[name] = nn.Parameter(parameter.clone(), parameter.requires_grad)
         for name, value in vars(module).items():
             if name not in _OF_THE_MODULE:
                 vars(module)[name] = _released(value)

@@ -1,23 +1,27 @@
 """An evaluation computes the same loss as training does, and a loss has no mode: what it holds of its own, such as a
 teacher that follows the model or a running centre, would move with every evaluation. Here it comes back.
 
-What an evaluation makes or fills for the first time stays, such as a table for the length of its last batch: the module
-remembers that it has it. So does what had stood still in the first evaluations, when all was copied, and in training.
-That this is so can be asked.
+What an evaluation makes or fills stays, such as a table for the length of its last batch, where the module remembers
+that it did: else it would not do it again. So does what is large and has never moved before, as it is not copied then.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
 from hasten.facts.machine import free_memory, ranks_here
-from hasten.training.buffer_copies import Copies
+from hasten.training.buffer_copies import Copies, Holder, Place
 from hasten.training.forms import dense_bytes
 from hasten.training.loss_parameters import LossParameters
 from hasten.training.moving_buffers import Moving, affordable_trial
+from hasten.training.quiet import release_inference_tensors
+
+_NOT_MEMORIES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_size", "_keys"})
 
 
 class UnmovedLoss:
@@ -29,24 +33,45 @@ class UnmovedLoss:
         trial = affordable_trial(size, free_memory() / ranks_here())
         self._held, self._copies, self.left_moved = held, Copies(), list[str]()
         self._moving = Moving(holders, apart=held.of_model(), trial_windows=trial)
-        self._containers = [
-            module for module in held.modules if isinstance(module, nn.ParameterList | nn.ParameterDict)
-        ]
+        self._module_of = {id(module._parameters): module for module in held.modules}
+        self._module_of |= {id(module._buffers): module for module in held.modules}
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        moving = self._moving
-        moving.look()
+        moving, modules = self._moving, self._held.modules
+        moving.look(compare=True)
         self._copies.take(moving.holders, moving.places, large_on_host=True)
-        names = [*map(set, moving.holders)]
-        contained = [*map(set, (module._parameters for module in self._containers))]
+        before = [dict(holder) for holder in moving.holders]
+        standing, memories = moving.standing(), {id(module): _memories(module) for module in modules}
+
+        def stays(place: Place) -> bool:
+            module = self._module_of[id(place.holder)]
+            return memories[id(module)] != _memories(module)
+
         try:
             yield
         finally:
-            for module, before in zip(self._containers, contained, strict=True):
-                for name in module._parameters.keys() - before:
-                    del module._parameters[name]
-            self._held.fit_containers()
-            left = self._copies.put_contents_back()
-            made = [name for holder, had in zip(moving.holders, names, strict=True) for name in holder.keys() - had]
-            self.left_moved = sorted({*left, *made, *moving.copy_what_moved()})
+            self._drop_new_items(before)
+            left = self._copies.put_contents_back(stays)
+            left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
+            self.left_moved = sorted({*left, *(each.place.name for each in standing if each.is_written)})
+            release_inference_tensors(modules, spared={id(each) for had in before for each in had.values()})
+
+    def _drop_new_items(self, before: list[Holder]) -> None:
+        """Of lists and dictionaries of parameters, which know from what they hold what they have."""
+        for holder, had in zip(self._moving.holders, before, strict=True):
+            if isinstance(self._module_of[id(holder)], nn.ParameterList | nn.ParameterDict):
+                for name in holder.keys() - had:
+                    del holder[name]
+        self._held.fit_containers()
+
+
+def _memories(module: nn.Module) -> dict[str, Any]:
+    """What tells that a module remembers something else than before, in an attribute that is no tensor's name."""
+    return {name: _memory(value) for name, value in vars(module).items() if name not in _NOT_MEMORIES}
+
+
+def _memory(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return (id(value), len(value)) if isinstance(value, dict | list | set | tuple | deque) else id(value)

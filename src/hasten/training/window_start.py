@@ -89,7 +89,7 @@ class WindowStart:
             return
         buffers, _ = mark.copies
         if buffers.are_poisoned():
-            buffers.put_contents_back()
+            buffers.put_contents_back(stays=lambda place: True)
             for later in self._marks:
                 if later.step > step:
                     later.copies[0].take(self._moving[0].holders, later.copies[0].places)
