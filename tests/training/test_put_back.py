@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,81 +13,12 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import hasten
 from going_on import check_goes_on, losses
-from hasten.errors import OutOfMemory
-from hasten.facts.events import Noticed
-from hasten.training.logs import Collected
 from support import small_job
 from window_starts import LARGE, Holder, in_place, start_of
 
 
-class Centred(nn.Module):
-    """A loss with a running centre of its own, as DINO's: a buffer that another takes the place of in each call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("centre", torch.zeros(3))
-
-    def forward(self, prediction: Tensor, target: Tensor) -> Tensor:
-        self.centre = self.centre * 0.5 + prediction.detach().mean(0) * 0.5
-        return functional.cross_entropy(prediction - self.centre, target)
-
-
-class Averaging(nn.Module):
-    """A model with a running mean that no class of torch's keeps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(6, 3)
-        self.register_buffer("mean", torch.zeros(6))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        self.mean.lerp_(rows.mean(0), 0.5)
-        return self.linear(rows - self.mean)
-
-
 def job(loss: Any, **changes: Any) -> hasten.Job:
     return small_job(**{"model": lambda: nn.Linear(6, 3), "loss": loss, "log_every": 1} | changes)
-
-
-def failing(call: int, loss: Any) -> Any:
-    """A loss that runs out of memory in one of its calls, when it has computed."""
-    calls = count(1)
-
-    def counted(model: nn.Module, batch: Any) -> Tensor:
-        found = loss(model, batch)
-        if next(calls) == call:
-            raise torch.OutOfMemoryError("planted")
-        return found
-
-    return counted
-
-
-@pytest.mark.fault("out of device memory mid-run")
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_window_whose_loss_moves_a_buffer_is_not_taken_in_smaller_parts(step):
-    with pytest.raises(OutOfMemory, match="moves 'centre', and would move it once for each part"):
-        hasten.train(job(failing(step, hasten.supervised(Centred()))), receivers=[])
-
-
-@pytest.mark.fault("out of device memory mid-run")
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_window_whose_model_moves_a_buffer_is_not_taken_in_smaller_parts(step):
-    loss = failing(step, lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]))
-    with pytest.raises(OutOfMemory, match="moves 'mean', and would move it once for each part"):
-        hasten.train(job(loss, model=Averaging), receivers=[])
-
-
-@pytest.mark.fault("out of device memory mid-run")
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_window_whose_loss_makes_parameters_is_not_taken_in_smaller_parts(step):
-    bank = nn.ParameterList([torch.ones(3)])
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        bank.append(nn.Parameter(bank[-1].detach() * 0.9))
-        return functional.cross_entropy(model(batch[0]) * bank[-1], batch[1])
-
-    with pytest.raises(OutOfMemory, match="would move it once for each part"):
-        hasten.train(job(failing(step, loss)), receivers=[])
 
 
 @pytest.mark.trap(36)
@@ -187,22 +116,6 @@ def test_a_teacher_that_began_late_is_put_back_into_every_window_after_that(at):
     assert teacher.weight.equal(before)
 
 
-@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
-@pytest.mark.filterwarnings("ignore:Sparse")
-def test_a_sparse_parameter_of_the_loss_that_stands_still_is_not_taken_for_moved(layout, tmp_path):
-    held = nn.Module()
-    held.laplacian = nn.Parameter(getattr(torch.eye(3), layout)(), requires_grad=False)
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy((held.laplacian @ model(batch[0]).T).T, batch[1])
-
-    events = Collected()
-    plain = job(failing(1, loss))
-    told = replace(plain, valid=plain.train, evaluate_every=1)
-    hasten.train(told, run_dir=tmp_path / "run", receivers=[events])
-    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
-
-
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("at", [1, 4])
 def test_what_wraps_other_tensors_and_moves_is_not_called_put_back(at):
@@ -282,59 +195,6 @@ def test_a_dictionary_of_parameters_that_grows_goes_on_exactly(tmp_path, grown):
         assert [*bank] == [name for name, _ in bank.items()] == [*bank._parameters]
         assert "new" not in bank
         assert {*bank} <= {*kept}
-
-
-def test_a_teacher_that_another_takes_the_place_of_is_told_of_once_when_a_checkpoint_lacks_it(tmp_path):
-    class Loss:
-        def __init__(self) -> None:
-            self.teacher = nn.Linear(6, 3)
-            self.calls = count(1)
-
-        def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-            if next(self.calls) == 3:
-                self.teacher = deepcopy(model)
-            return functional.mse_loss(model(batch[0]), self.teacher(batch[0]).detach() + 1)
-
-    events = Collected()
-    hasten.train(job(Loss()), run_dir=tmp_path / "run", receivers=[events], saving=hasten.Saving(every_steps=1))
-    told = [event.text for event in events.events if isinstance(event, Noticed) and "did not when" in event.text]
-    assert [text.partition(",")[0] for text in told] == ["the loss holds loss.teacher now"]
-
-
-def test_a_module_that_the_model_makes_late_is_told_of_as_the_models(tmp_path):
-    class Growing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.extra = nn.Linear(6, 3), list[nn.Module]()
-
-        def forward(self, rows: Tensor) -> Tensor:
-            if not self.extra:
-                self.extra.append(nn.Linear(6, 3))
-            return self.linear(rows) + self.extra[0](rows)
-
-    events = Collected()
-    loss = hasten.supervised(functional.cross_entropy)
-    hasten.train(job(loss, model=Growing), run_dir=tmp_path / "run", receivers=[events])
-    told = [event.text for event in events.events if isinstance(event, Noticed)]
-    assert [text.partition(",")[0] for text in told] == ["the model holds model.extra.0 now"]
-
-
-@pytest.mark.fault("out of device memory mid-run")
-def test_an_evaluation_of_an_average_does_not_make_a_buffer_look_moved():
-    class Placed(nn.Linear):
-        def __init__(self) -> None:
-            super().__init__(6, 3)
-            self.register_buffer("positions", torch.ones(6))
-
-        def forward(self, rows: Tensor) -> Tensor:
-            return super().forward(rows + self.positions)
-
-    events = Collected()
-    loss = failing(8, hasten.supervised(functional.cross_entropy))
-    plain = job(loss, model=Placed, average=hasten.ExponentialAverage(decay=0.9))
-    rows, targets = plain.train
-    hasten.train(replace(plain, valid=(rows[:4], targets[:4]), evaluate_every=2), receivers=[events])
-    assert any("microbatches of" in event.text for event in events.events if isinstance(event, Noticed))
 
 
 def test_what_a_skipped_window_has_made_or_grown_stays_when_buffers_are_healed():

@@ -189,38 +189,6 @@ def test_a_step_that_cannot_be_put_back_is_said_not_to_be_saved(tmp_path):
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-1"]
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_teacher_that_the_loss_makes_when_it_is_first_called_is_told_of(tmp_path, kept):
-    held = list[nn.Module]()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        if not held:
-            held.append(nn.Sequential(deepcopy(model)))
-        return functional.mse_loss(model(batch[0]), held[0](batch[0]).detach() + 1)
-
-    events = Collected()
-    hasten.train(job(loss), run_dir=tmp_path / "run" if kept else None, receivers=[events])
-    told = [
-        event.text
-        for event in events.events
-        if isinstance(event, Noticed) and "did not when the run began" in event.text
-    ]
-    assert [text.partition(",")[0] for text in told] == (["the loss holds loss.held.0 now"] if kept else [])
-
-
-def test_what_a_loss_makes_late_and_that_holds_nothing_is_not_told_of(tmp_path):
-    held = list[nn.Module]()
-
-    def loss(model: nn.Module, batch: Any) -> Tensor:
-        if not held:
-            held.extend([nn.CrossEntropyLoss(), nn.Sequential(model)])
-        return held[0](held[1](batch[0]), batch[1])
-
-    events = Collected()
-    hasten.train(job(loss), run_dir=tmp_path / "run", receivers=[events])
-    assert not [event for event in events.events if isinstance(event, Noticed)]
-
-
 @pytest.mark.trap(36)
 def test_a_teacher_that_an_evaluation_moves_and_that_there_was_no_room_to_copy_is_told_of(monkeypatch):
     monkeypatch.setattr("hasten.training.unmoved_loss.free_memory", lambda: 0)
