@@ -63,9 +63,11 @@ class Copies:
         places: in those, of which the content is copied.
         large_on_host: an accelerator's memory may have no room for all of them.
         """
+        self._holders, self._held = holders, [*map(dict.copy, holders)]
+        if not places and places is self.places:
+            return  # most models hold none
         tensors = [place.holder.get(place.name) for place in places]
         is_known = places is self.places and not any(map(is_not, tensors, self._tensors))
-        self._holders, self._held = holders, [*map(dict.copy, holders)]
         if not is_known or self._where != _where([each.tensor for each in self._copied]):
             self.places, self._tensors = places, tensors
             self._copied = _rooms(tensors, large_on_host)
