@@ -112,7 +112,7 @@ def test_the_memory_of_a_dead_worker_is_told_when_it_was_looked_at():
         patch.setattr(watch.Crew, "_note_memory", noted)
         patch.setattr(watch, "LOOK_SECONDS", 0.05)
         feed = feed_of(Waiting("kill"), TWO, patience=LONG)
-        with pytest.raises(DataFailed, match=r"holding [\d,]+ MiB when last looked at"):
+        with pytest.raises(DataFailed, match=r"holding [\d,.]+ [MG]iB when last looked at"):
             read(feed, 24)
 
 
