@@ -14,9 +14,12 @@ from typing import Any
 from typer.main import get_command
 
 from hasten.cli import app
+from hasten.doctor.rules import ALL as RULES
+from hasten.doctor.rules import Rule
 from hasten.techniques import ALL, Stage, Technique
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+FOLDERS = ("techniques", "rules")  # of generated pages alone
 
 APPLIED = {
     Stage.PROCESS: "to the process, before anything else",
@@ -34,7 +37,9 @@ HEADING = re.compile(r"(?<=\n\n)([A-Z][^.:\n]{0,40}:)(?=\s)")  # how a paragraph
 def pages() -> dict[str, str]:
     """Every generated page, by its path under docs/."""
     techniques = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
-    return {"commands.md": page_of_commands(), "techniques/README.md": list_of_techniques(ALL), **techniques}
+    rules = {f"rules/{rule.name}.md": rule_page(rule) for rule in RULES}
+    lists = {"techniques/README.md": list_of_techniques(ALL), "rules/README.md": list_of_rules(RULES)}
+    return {"commands.md": page_of_commands(), **lists, **techniques, **rules}
 
 
 def technique_page(technique: Technique) -> str:
@@ -71,6 +76,35 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
         if members:
             lines += ["", f"## Applied {APPLIED[stage]}", ""]
             lines += [f"* [{item.name}]({item.name}.md): {item.headline}" for item in members]
+    return "\n".join([*lines, ""])
+
+
+def rule_page(rule: Rule) -> str:
+    lines = [
+        f"<!-- Written by `make docs` from src/hasten/doctor/rules/{rule.name}.py; change that file instead. -->",
+        "",
+        f"# {rule.code} {rule.name}",
+        "",
+        as_markdown(rule.manual),
+        "",
+        "| | |",
+        "|---|---|",
+        f"| what is at stake | {rule.severity.value} |",
+        f"| mending it | {'is left to a person' if rule.safety is None else f'is {rule.safety.value}'} |",
+        *([f"| technique | [{rule.technique}](../techniques/{rule.technique}.md) |"] if rule.technique else []),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def list_of_rules(rules: tuple[Rule, ...]) -> str:
+    """By code."""
+    lines = [
+        "<!-- Written by `make docs` from the files in src/hasten/doctor/rules; change those instead. -->",
+        "",
+        "# Rules",
+        "",
+        *(f"* [{rule.code}]({rule.name}.md): {rule.headline}" for rule in sorted(rules, key=lambda rule: rule.code)),
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -113,14 +147,14 @@ def as_cell(text: str) -> str:
 
 def stale(written: dict[str, str]) -> list[Path]:
     """Pages in the folders of generated pages that nothing writes any more."""
-    return sorted(
-        path for path in (DOCS / "techniques").glob("*.md") if path.relative_to(DOCS).as_posix() not in written
-    )
+    there = (path for folder in FOLDERS for path in (DOCS / folder).glob("*.md"))
+    return sorted(path for path in there if path.relative_to(DOCS).as_posix() not in written)
 
 
 def main() -> None:
     written = pages()
-    (DOCS / "techniques").mkdir(parents=True, exist_ok=True)
+    for folder in FOLDERS:
+        (DOCS / folder).mkdir(parents=True, exist_ok=True)
     for name, text in written.items():
         (DOCS / name).write_text(text, encoding="utf-8")
     for path in stale(written):

@@ -38,7 +38,7 @@ def test_every_technique_has_a_page_and_a_place_in_the_list():
         assert f"({technique.name}.md)" in WRITTEN["techniques/README.md"]
 
 
-@pytest.mark.parametrize("command", ["train", "techniques", "explain", "schedule", "profile"])
+@pytest.mark.parametrize("command", ["doctor", "train", "techniques", "explain", "schedule", "profile"])
 def test_every_command_is_told_with_an_example(command):
     _, _, told = WRITTEN["commands.md"].partition(f"## hasten {command}\n")
     assert f"$ hasten {command}" in told.partition("\n## ")[0]

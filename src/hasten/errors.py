@@ -5,7 +5,8 @@ HastenError                1   the base; never raised itself
 ├── Misconfigured          2   what was asked for cannot be done
 │   ├── JobError           2   a field of the job is wrong
 │   ├── PlanError          2   a plan is wrong, or asks for what does not go together
-│   └── Unavailable        2   an optional part is not installed
+│   ├── Unavailable        2   an optional part is not installed
+│   └── Unreadable         2   a source file that is to be looked at cannot be read, or is not Python
 ├── UserCodeFailed        10   the job's own code raised
 ├── DataFailed            11   a data set gave nothing, or something unusable
 ├── OutOfMemory           12   the work does not fit
@@ -80,6 +81,10 @@ class PlanError(Misconfigured):
 
 
 class Unavailable(Misconfigured):
+    pass
+
+
+class Unreadable(Misconfigured):
     pass
 
 

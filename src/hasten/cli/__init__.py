@@ -13,9 +13,21 @@ import typer
 
 from hasten.cli.shared import app, be_alone
 
-from hasten.cli import tuning, proving, training, keeping, techniques, looking, packing, reporting  # isort: skip
+from hasten.cli import examining, tuning, proving, training, keeping, techniques, looking, packing, reporting  # isort: skip
 
-__all__ = ["app", "keeping", "looking", "main", "packing", "proving", "reporting", "techniques", "training", "tuning"]
+__all__ = [
+    "app",
+    "examining",
+    "keeping",
+    "looking",
+    "main",
+    "packing",
+    "proving",
+    "reporting",
+    "techniques",
+    "training",
+    "tuning",
+]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from textwrap import fill
 from typing import Annotated
@@ -9,6 +10,8 @@ from typing import Annotated
 import typer
 
 from hasten.cli.shared import app, ending_in_one_block, offer
+
+_CODE = re.compile(r"H\d+")  # of a rule of `hasten doctor`
 
 
 @app.command()
@@ -37,27 +40,31 @@ def techniques() -> None:
 @app.command()
 @ending_in_one_block
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A technique, as `hasten techniques` lists them.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A technique, as `hasten techniques` lists them, or a finding's code.")
+    ],
 ) -> None:
-    """Tell what a technique does. Also when it loses, what it costs, and where it comes from.
+    """Tell what a technique does, or what a finding means. Also when it loses, what it costs, and where it comes from.
 
     \b
-    Example:
+    Examples:
       hasten explain channels_last
+      hasten explain H201
     """
     from hasten.errors import Misconfigured
     from hasten.facts.names import did_you_mean
     from hasten.report.terminal import show
+
+    if _CODE.fullmatch(name):
+        _explain_rule(name)
+        return
     from hasten.techniques import ALL
 
     known = {technique.name: technique for technique in ALL}
     if name not in known:
         raise Misconfigured(f'there is no technique "{name}"', fix=did_you_mean(name, known))
     technique = known[name]
-    typer.secho(f"\n{name}", bold=True)
-    width = min(shutil.get_terminal_size().columns, 100)
-    for paragraph in technique.manual.split("\n\n"):
-        typer.echo("\n" + (paragraph if "\n " in paragraph else fill(paragraph, width)))
+    _print_manual(name, technique.manual)
     show(
         "",
         [
@@ -72,3 +79,23 @@ def explain(
         ],
     )
     offer("hasten train digits.py:job --plan plan.toml")
+
+
+def _explain_rule(code: str) -> None:
+    from hasten.doctor.rules import ALL
+    from hasten.errors import Misconfigured
+    from hasten.facts.names import did_you_mean
+
+    known = {rule.code: rule for rule in ALL}
+    if code not in known:
+        raise Misconfigured(f'there is no rule "{code}"', fix=did_you_mean(code, known))
+    rule = known[code]
+    _print_manual(f"{code}  {rule.name}", rule.manual)
+    offer(f"hasten explain {rule.technique}" if rule.technique is not None else "hasten techniques")
+
+
+def _print_manual(title: str, manual: str) -> None:
+    typer.secho(f"\n{title}", bold=True)
+    width = min(shutil.get_terminal_size().columns, 100)
+    for paragraph in manual.split("\n\n"):
+        typer.echo("\n" + (paragraph if "\n " in paragraph else fill(paragraph, width)))

@@ -1,0 +1,1 @@
+"""What slows a job: found in its source, which is never executed."""

@@ -1,0 +1,41 @@
+"""Anomaly detection left on.
+
+What it finds: `torch.autograd.set_detect_anomaly(True)` and `with torch.autograd.detect_anomaly():` around training.
+
+Why it costs: Every operation records a stack trace, and every gradient is searched for NaN, which waits for the device
+each time.
+
+When to ignore it: While a NaN is being hunted.
+
+Fix: Leave it out, or let an option switch it on.
+
+Safety: Nothing is changed by itself: a person may be hunting one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.code import Code, argument
+from hasten.doctor.contract import Found, Rule
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    for call in code.calls_to("torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly"):
+        mode = argument(call, "mode", 0)
+        if isinstance(mode, ast.Constant) and mode.value is True and not code.is_conditional(call):
+            yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
+    for call in code.calls_to("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly"):
+        if not call.args and not call.keywords and not code.is_conditional(call):
+            yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
+
+
+RULE = Rule(
+    code="H304",
+    name="anomaly_detection",
+    severity=Severity.SLOW,
+    fix="leave it out, or let an option switch it on",
+    check=check,
+)

@@ -1,0 +1,40 @@
+"""Zeroing gradients instead of forgetting them.
+
+What it finds: `zero_grad(set_to_none=False)`.
+
+Why it costs: Every gradient is filled with zeros, and the backward pass then adds to them: two more passes over as many
+bytes as the model has, in each step. Forgotten ones (the default since torch 2.0) are written once.
+
+When to ignore it: Where something keeps a reference to `.grad`, or reads it before the next backward pass.
+
+Fix: Leave the argument out.
+
+Safety: Unsafe: code that reads `.grad` after `zero_grad()` finds None, and an optimizer skips a parameter without a
+gradient.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.code import Code, argument
+from hasten.doctor.contract import Found, Rule
+from hasten.facts.finding import Safety, Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    for call in code.methods("zero_grad"):
+        given = argument(call, "set_to_none", 0)
+        if isinstance(given, ast.Constant) and given.value is False:
+            yield Found(call, "gradients are filled with zeros instead of forgotten")
+
+
+RULE = Rule(
+    code="H303",
+    name="gradients_zeroed",
+    severity=Severity.SLOW,
+    fix="leave set_to_none=False out",
+    safety=Safety.UNSAFE,
+    check=check,
+)

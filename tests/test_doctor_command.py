@@ -1,0 +1,72 @@
+"""`hasten doctor`: what it prints, what it ends with, and what it offers next."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hasten.cli import app
+
+WRONG = "optimizer.zero_grad(set_to_none=False)\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "right.py").write_text("optimizer.zero_grad()\n")
+    return tmp_path
+
+
+def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
+    result = CliRunner().invoke(app, ["doctor", "."])
+    assert result.exit_code == 1
+    assert result.stdout.startswith("wrong.py:1:1  H303  gradients are filled with zeros instead of forgotten\n")
+    assert "    optimizer.zero_grad(set_to_none=False)\n    → leave set_to_none=False out\n" in result.stdout
+    assert "1 finding in 2 files" in result.stdout
+    assert result.stdout.rstrip().endswith("hasten explain H303")
+
+
+def test_a_machine_is_told_the_same(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "json"])
+    (found,) = json.loads(result.stdout)
+    assert (found["code"], found["path"], found["line"], found["safety"]) == ("H303", "wrong.py", 1, "unsafe")
+
+
+def test_nothing_found_is_said_and_is_no_failure(here):
+    result = CliRunner().invoke(app, ["doctor", "right.py"])
+    assert (result.exit_code, "nothing found in 1 file" in result.stdout) == (0, True)
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--ignore", "H3"]).exit_code == 0
+
+
+def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_looked_at(here):
+    (here / "broken.py").write_text("x = 1\ndef f(:\n")
+    result = CliRunner().invoke(app, ["doctor", "."])
+    assert result.exit_code == 2
+    assert "broken.py:2: is not Python" in result.stderr
+    assert "wrong.py:1:1  H303" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["none.py"], ["wrong.py", "--select", "H9"]])
+def test_what_was_asked_for_and_is_not_there_ends_with_the_code_of_a_mistake(here, arguments):
+    result = CliRunner().invoke(app, ["doctor", *arguments])
+    assert result.exit_code == 2
+
+
+def test_a_rule_is_explained_by_its_code():
+    result = CliRunner().invoke(app, ["explain", "H303"])
+    assert result.exit_code == 0
+    assert "H303  gradients_zeroed" in result.stdout
+    assert "Why it costs: Every gradient is filled with zeros" in " ".join(result.stdout.split())
+    assert CliRunner().invoke(app, ["explain", "H999"]).exit_code == 2
+
+
+def test_source_files_are_looked_at_without_torch():
+    program = "import sys, hasten.doctor.lint; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
