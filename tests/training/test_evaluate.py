@@ -183,6 +183,15 @@ def test_releasing_leaves_ordinary_tensors_alone():
     assert model[1].running_mean is buffer
 
 
+def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after_an_evaluation():
+    model = network()
+    with torch.inference_mode():
+        model[0].weight = nn.Parameter(torch.ones(8, 5), requires_grad=False)
+    frozen = model[0].weight
+    evaluator(model)()
+    assert model[0].weight is frozen
+
+
 def limited(samples: int):
     """A loss that runs out of memory above so many samples, as an allocator would say it."""
     plain = supervised(functional.cross_entropy)
