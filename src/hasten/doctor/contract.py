@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hasten.doctor.code import Code
+from hasten.doctor.edits import Edit
 from hasten.facts.finding import Safety, Severity
 
 HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
@@ -18,11 +19,12 @@ HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety
 
 class Found(NamedTuple):
     """node: of the file, where it is. message: what is wrong there. fix: what to do there, where the rule's own words
-    do not say it."""
+    do not say it. edits: that do it, all of them or none; none where only a person can."""
 
     node: ast.AST
     message: str
     fix: str = ""
+    edits: tuple[Edit, ...] = ()
 
 
 Check = Callable[[Code], Iterator[Found]]

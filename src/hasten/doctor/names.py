@@ -1,7 +1,7 @@
-"""What the names in a file mean: imports and their aliases, plain assignments, attributes of `self`, local functions.
+"""What the names in a file mean: followed through imports and their aliases, assignments, attributes of `self`, and
+parameters of functions that the file calls from one place.
 
-Nothing is executed. A name that could mean two things means nothing here: what a rule cannot know is not a finding.
-Python's syntax tree serves, not a concrete one: it is some fifty times as quick to read and to resolve.
+A name that could mean two things means nothing here: what a rule cannot know is not a finding.
 """
 
 from __future__ import annotations
@@ -10,76 +10,81 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import cached_property
+
+from hasten.doctor.scopes import Binding, Function, Kind, Scopes, begin
 
 _DEEPEST = 20  # assignments to follow
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, *_COMPREHENSIONS)
-_RETURN_THEMSELVES = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16"})
+_BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
+_RETURN_THEMSELVES = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory"}
+)
 _MOVED = (
     (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
     (re.compile(r"^torch\.optim\.(?!lr_scheduler)\w+\.(?=[A-Z])"), "torch.optim."),
     (re.compile(r"^torch\.utils\.data\.(dataloader|dataset|distributed|sampler)\.(?=[A-Z])"), "torch.utils.data."),
     (re.compile(r"^torch\.nn\.parallel\.(data_parallel|distributed)\.(?=[A-Z])"), "torch.nn.parallel."),
     (re.compile(r"^torch\.nn\.(?=DataParallel$)"), "torch.nn.parallel."),
-    (re.compile(r"^torch\.autograd\.grad_mode\."), "torch."),
+    (re.compile(r"^torch\.autograd\.(grad_mode|anomaly_mode)\."), "torch.autograd."),
+    (re.compile(r"^torch\.autograd\.(?=(no_grad|inference_mode|set_grad_enabled|enable_grad)$)"), "torch."),
+    (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
+    (re.compile(r"^torch\.cuda\.memory\."), "torch.cuda."),
 )
 """Where a class was written, and the name that it is known by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """One place that gives a name its meaning. imported: what an import brings. value: of a plain assignment."""
-
-    node: ast.AST
-    imported: str | None = None
-    value: ast.expr | None = None
-
-
-@dataclass(slots=True)
-class Scope:
-    node: ast.AST
-    parent: Scope | None
-    bindings: dict[str, list[Binding]] = field(default_factory=dict)
-    outer: dict[str, Scope] = field(default_factory=dict)  # names that `global` and `nonlocal` send elsewhere
 
 
 class Names:
     """Of one file."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self._scopes: dict[ast.AST, Scope] = {}
-        self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
-        self.nodes: dict[type[ast.AST], list[ast.AST]] = {}
-        self._read(tree)
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.parents = scopes.parents
+        self._qualified: dict[ast.AST, str | None] = {}
+        self._uses: dict[Function, list[ast.AST]] = {}
 
-    # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── full names ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def qualified(self, node: ast.AST | None, depth: int = 0) -> str | None:
         """The dotted name that an expression stands for, such as "torch.utils.data.DataLoader"; None where it is not
         known. A function or class of this file has the name ".name"."""
+        if not isinstance(node, ast.Attribute | ast.Name) or depth > _DEEPEST:
+            return None
+        if node not in self._qualified:
+            self._qualified[node] = self._find_qualified(node, depth)
+        return self._qualified[node]
+
+    def _find_qualified(self, node: ast.Attribute | ast.Name, depth: int) -> str | None:
         if isinstance(node, ast.Attribute):
             base = self.qualified(node.value, depth)
-            return None if base is None else _known_as(f"{base}.{node.attr}")
-        if not isinstance(node, ast.Name) or depth > _DEEPEST:
-            return None
+            if base is not None:
+                return _known_as(f"{base}.{node.attr}")
+            value = self.value(node)
+            return self.qualified(value, depth + 1) if isinstance(value, ast.Name | ast.Attribute) else None
         bindings = self.bindings(node)
         if not bindings:
-            return f"builtins.{node.id}" if hasattr(builtins, node.id) else None
+            bound = self._is_bound(node)
+            return f"builtins.{node.id}" if not bound and hasattr(builtins, node.id) else None
         found = {self._meaning(each, node.id, depth) for each in bindings}
         return found.pop() if len(found) == 1 else None
 
+    def _meaning(self, binding: Binding, name: str, depth: int) -> str | None:
+        if binding.kind is Kind.IMPORT:
+            return _known_as(binding.imported)
+        if binding.kind is Kind.DEFINITION:
+            return f".{name}"
+        source = self._source(binding)
+        return self.qualified(source, depth + 1) if isinstance(source, ast.Name | ast.Attribute) else None
+
+    # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def value(self, node: ast.AST | None) -> ast.expr | None:
-        """What was assigned to a name or to an attribute of `self`, where that is one expression; None where not."""
+        """What a name or an attribute of `self` is, where that is one expression; None where not."""
+        bindings: list[Binding] = []
         if isinstance(node, ast.Name):
             bindings = self.bindings(node)
-            return bindings[0].value if len(bindings) == 1 else None
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
-            owner = self.enclosing(node, ast.ClassDef)
-            values = self._attributes.get(owner, {}).get(node.attr, []) if isinstance(owner, ast.ClassDef) else []
-            return values[0] if len(values) == 1 else None
-        return None
+        elif isinstance(node, ast.Attribute):
+            bindings = self.attribute_bindings(node)
+        return self._source(bindings[0]) if len(bindings) == 1 else None
 
     def followed(self, node: ast.AST | None) -> ast.AST | None:
         """The expression itself, or what was assigned to it, as far as that can be followed."""
@@ -96,7 +101,7 @@ class Names:
         return self.qualified(getattr(self.making(node), "func", None))
 
     def making(self, node: ast.AST | None) -> ast.Call | None:
-        """The call that made it."""
+        """The call that made it; what returns the object itself, such as `.to(device)`, is looked through."""
         for _ in range(_DEEPEST):
             node = self.followed(node)
             if not isinstance(node, ast.Call):
@@ -104,42 +109,163 @@ class Names:
             if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_THEMSELVES:
                 node = node.func.value
                 continue
-            returned = _only_return(self.function(node))
+            returned = only_return(self.function(node))
             if returned is None:
                 return node
             node = returned
         return None
 
-    def function(self, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """The function of this file, or the method of the same class, that is called."""
-        if isinstance(call.func, ast.Name):
-            bindings = self.bindings(call.func)
-            node = bindings[0].node if len(bindings) == 1 else None
-            return node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
-        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
-            owner = self.enclosing(call, ast.ClassDef)
-            if call.func.value.id == "self" and isinstance(owner, ast.ClassDef):
-                methods = [each for each in owner.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
-                found = [each for each in methods if each.name == call.func.attr]
-                return found[0] if len(found) == 1 else None
-        return None
+    def _source(self, binding: Binding) -> ast.expr | None:
+        if binding.kind is Kind.VALUE:
+            return binding.source
+        return self.given_to(binding.node) if binding.kind is Kind.PARAMETER else None
+
+    # ── bindings ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def bindings(self, name: ast.Name) -> list[Binding]:
-        scope: Scope | None = self.scope(name)
-        first = scope
+        """Those that may give it its meaning where it stands: in its own scope, the ones that reach it; in one around
+        it, all, or the last where none is under a condition."""
+        scope = first = self.scopes.of(name)
         while scope is not None:
             if name.id in scope.outer:
                 scope = scope.outer[name.id]
             visible = scope is first or not isinstance(scope.node, ast.ClassDef)
             if visible and name.id in scope.bindings:
-                return scope.bindings[name.id]
+                bindings = scope.bindings[name.id]
+                if len(bindings) == 1:
+                    return bindings
+                if scope is first:
+                    return self._reaching(bindings, name)
+                plain = not any(self.branches(each.node, scope.node) for each in bindings)
+                return bindings[-1:] if plain else bindings
             scope = scope.parent
         return []
 
-    def scope(self, node: ast.AST) -> Scope:
-        while node not in self._scopes:
-            node = self.parents[node]
-        return self._scopes[node]
+    def attribute_bindings(self, node: ast.Attribute) -> list[Binding]:
+        """Of `self.name`, in its class."""
+        if not isinstance(node.value, ast.Name) or node.value.id not in {"self", "cls"}:
+            return []
+        owner = self.enclosing(node, ast.ClassDef)
+        return self.scopes.attributes.get(owner, {}).get(node.attr, []) if isinstance(owner, ast.ClassDef) else []
+
+    def _reaching(self, bindings: list[Binding], name: ast.Name) -> list[Binding]:
+        """Of one scope: from the last before it, back to one that it surely passed. Where none stands before it, those
+        behind it, which a loop brings round."""
+        here = begin(name)
+        before = [each for each in bindings if each.since <= here]
+        reaching: list[Binding] = []
+        around = self.branches(name, None)
+        for each in reversed(before):
+            reaching.append(each)
+            if each.kind is not Kind.AUGMENTED and self.branches(each.node, None) <= around:
+                return reaching
+        return reaching or bindings
+
+    def branches(self, node: ast.AST, until: ast.AST | None) -> set[tuple[ast.AST, str]]:
+        """The branches of conditions that it lies in, in its own function."""
+        found = set[tuple[ast.AST, str]]()
+        inside = node
+        for each in self.around(node):
+            if each is until or isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+                break
+            if isinstance(each, ast.If | ast.IfExp):
+                if inside is not each.test:
+                    orelse = each.orelse if isinstance(each.orelse, list) else [each.orelse]
+                    found.add((each, "orelse" if inside in orelse else "body"))
+            elif isinstance(each, _BRANCHES):
+                found.add((each, "body"))
+            inside = each
+        return found
+
+    def _is_bound(self, name: ast.Name) -> bool:
+        scope = self.scopes.of(name)
+        while scope is not None:
+            if name.id in scope.bindings:
+                return True
+            scope = scope.parent
+        return False
+
+    # ── functions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def function(self, call: ast.Call) -> Function | None:
+        """The function of this file, or the method of a class of it, that is called."""
+        return self.function_named(call.func)
+
+    def function_named(self, node: ast.AST) -> Function | None:
+        if isinstance(node, ast.Name):
+            bindings = self.bindings(node)
+            found = bindings[0].node if len(bindings) == 1 else None
+            return found if isinstance(found, Function) else None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            owner = self.class_of(node.value)
+            return method(owner, node.attr) if owner is not None else None
+        return None
+
+    def class_of(self, node: ast.AST | None) -> ast.ClassDef | None:
+        """The class of this file that it is an object of; of `self`, the one around it."""
+        if isinstance(node, ast.Name) and node.id in {"self", "cls"}:
+            owner = self.enclosing(node, ast.ClassDef)
+            return owner if isinstance(owner, ast.ClassDef) else None
+        making = self.making(node)
+        return self.class_named(making.func) if making is not None else None
+
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        bindings = self.bindings(node) if isinstance(node, ast.Name) else []
+        found = bindings[0].node if len(bindings) == 1 else None
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def given_to(self, parameter: ast.AST) -> ast.expr | None:
+        """What the file gives for a parameter: of a function that is called from one place and handed on nowhere."""
+        arguments = self.parents.get(parameter)
+        function = self.parents.get(arguments) if arguments is not None else None
+        if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
+            return None
+        uses = self.uses(function)
+        call = self.parents.get(uses[0]) if len(uses) == 1 else None
+        if not isinstance(call, ast.Call) or call.func is not uses[0]:
+            return None
+        return _argument_for(parameter, function, call)
+
+    def uses(self, function: Function) -> list[ast.AST]:
+        """Expressions that stand for it in this file; for an `__init__`, those that stand for its class."""
+        if function not in self._uses:
+            self._uses[function] = []  # of one whose uses are being looked for
+            self._uses[function] = self._find_uses(function)
+        return self._uses[function]
+
+    def _find_uses(self, function: Function) -> list[ast.AST]:
+        owner = self.parents[function]
+        if not isinstance(owner, ast.ClassDef):
+            return [each for each in self._read_names.get(function.name, []) if self.function_named(each) is function]
+        if function.name == "__init__":
+            named = [each for each in self._read_names.get(owner.name, []) if self.class_named(each) is owner]
+            return [each for each in named if not isinstance(self.parents[each], ast.ClassDef)]
+        return [each for each in self._read_attributes.get(function.name, []) if self.function_named(each) is function]
+
+    @cached_property
+    def _read_names(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.scopes.nodes.get(ast.Name, []):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
+
+    @cached_property
+    def _read_attributes(self) -> dict[str, list[ast.Attribute]]:
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.scopes.nodes.get(ast.Attribute, []):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
+    def calls_of(self, function: Function) -> Iterator[ast.Call]:
+        """The calls in this file that run it: its own, and those that it is handed to, as a closure is."""
+        for use in self.uses(function):
+            call = self.parents.get(use)
+            if isinstance(call, ast.Call):
+                yield call
+
+    # ── around ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
         """The nearest node around it that is one of these kinds."""
@@ -151,113 +277,44 @@ class Names:
             node = self.parents[node]
             yield node
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read(self, tree: ast.Module) -> None:
-        scope = self._scopes[tree] = Scope(tree, None)
-        waiting: list[tuple[ast.AST, Scope]] = [(tree, scope)]
-        while waiting:
-            node, scope = waiting.pop()
-            self.nodes.setdefault(type(node), []).append(node)
-            self._bind(node, scope)
-            if isinstance(node, _SCOPES) and node is not tree:
-                scope = self._scopes[node] = Scope(node, scope)
-            for child in reversed([*ast.iter_child_nodes(node)]):
-                self.parents[child] = node
-                waiting.append((child, scope))
-        for nodes in self.nodes.values():
-            nodes.sort(key=_position)
-
-    def _bind(self, node: ast.AST, scope: Scope) -> None:
-        match node:
-            case ast.Import(names):
-                for alias in names:
-                    top = alias.name if alias.asname else alias.name.partition(".")[0]
-                    _add(scope, alias.asname or top, Binding(node, imported=top))
-            case ast.ImportFrom(module, names, level):
-                for alias in names:
-                    _add(
-                        scope, alias.asname or alias.name, Binding(node, imported=f"{'.' * level}{module}.{alias.name}")
-                    )
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                _add(scope, node.name, Binding(node))
-            case ast.Assign(targets, value):
-                for target in targets:
-                    self._bind_target(target, value, scope)
-            case ast.AnnAssign(target, _, value):
-                self._bind_target(target, value, scope)
-            case ast.NamedExpr(target, value):
-                self._bind_target(target, value, _around_comprehensions(scope))
-            case ast.AugAssign(target) | ast.For(target) | ast.AsyncFor(target) | ast.comprehension(target):
-                self._bind_target(target, None, scope)
-            case ast.withitem(context, ast.expr() as target):
-                self._bind_target(target, context if isinstance(target, ast.Name) else None, scope)
-            case ast.ExceptHandler(_, str(name)):
-                _add(scope, name, Binding(node))
-            case ast.arg(name):
-                _add(scope, name, Binding(node))
-            case ast.Global(names) | ast.Nonlocal(names):
-                outer = scope
-                while outer.parent is not None and (isinstance(node, ast.Global) or outer is scope):
-                    outer = outer.parent
-                scope.outer |= dict.fromkeys(names, outer)
-            case ast.MatchAs(_, str(name)) | ast.MatchStar(str(name)):
-                _add(scope, name, Binding(node))
-            case _:
-                pass
-
-    def _bind_target(self, target: ast.expr, value: ast.expr | None, scope: Scope) -> None:
-        if isinstance(target, ast.Name):
-            _add(scope.outer.get(target.id, scope), target.id, Binding(target, value=value))
-        elif isinstance(target, ast.Tuple | ast.List):
-            values = (
-                value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
-            )
-            for number, each in enumerate(target.elts):
-                self._bind_target(each, values[number] if values else None, scope)
-        elif isinstance(target, ast.Starred):
-            self._bind_target(target.value, None, scope)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            owner = scope
-            while owner.parent is not None and not isinstance(owner.node, ast.ClassDef):
-                owner = owner.parent
-            if isinstance(owner.node, ast.ClassDef):
-                self._attributes.setdefault(owner.node, {}).setdefault(target.attr, []).append(value)
-
-    def _meaning(self, binding: Binding, name: str, depth: int) -> str | None:
-        if binding.imported is not None:
-            return _known_as(binding.imported)
-        if isinstance(binding.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            return f".{name}"
-        if isinstance(binding.value, ast.Name | ast.Attribute):
-            return self.qualified(binding.value, depth + 1)
-        return None
+def method(owner: ast.ClassDef, name: str) -> Function | None:
+    found = [each for each in owner.body if isinstance(each, Function) and each.name == name]
+    return found[0] if len(found) == 1 else None
 
 
-def _known_as(name: str) -> str:
-    for pattern, short in _MOVED:
-        name = pattern.sub(short, name)
-    return name
-
-
-def _add(scope: Scope, name: str, binding: Binding) -> None:
-    scope.bindings.setdefault(name, []).append(binding)
-
-
-def _around_comprehensions(scope: Scope) -> Scope:
-    while scope.parent is not None and isinstance(
-        scope.node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-    ):
-        scope = scope.parent
-    return scope
-
-
-def _only_return(function: ast.FunctionDef | ast.AsyncFunctionDef | None) -> ast.expr | None:
+def only_return(function: Function | None) -> ast.expr | None:
     if function is None:
         return None
     returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
     return returns[0] if len(returns) == 1 else None
 
 
-def _position(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+def _argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.expr | None:
+    """Its default where the call gives none; None where stars hide it, or where it is not one of the plain ones."""
+    for keyword in call.keywords:
+        if keyword.arg == parameter.arg:
+            return keyword.value
+    if any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(each, ast.Starred) for each in call.args
+    ):
+        return None
+    plain = [*function.args.posonlyargs, *function.args.args]
+    bound = int(bool(plain) and plain[0].arg in {"self", "cls"})
+    if parameter in plain:
+        number = plain.index(parameter)
+        if 0 <= number - bound < len(call.args):
+            return call.args[number - bound]
+        back = len(plain) - number
+        return function.args.defaults[-back] if back <= len(function.args.defaults) else None
+    if parameter in function.args.kwonlyargs:
+        return function.args.kw_defaults[function.args.kwonlyargs.index(parameter)]
+    return None
+
+
+def _known_as(name: str) -> str:
+    if not name.startswith("torch."):
+        return name
+    for pattern, short in _MOVED:
+        name = pattern.sub(short, name)
+    return name

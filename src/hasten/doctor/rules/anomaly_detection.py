@@ -14,20 +14,18 @@ Safety: Nothing is changed by itself: a person may be hunting one.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code, argument
+from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
 from hasten.facts.finding import Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    for call in code.calls_to("torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly"):
-        mode = argument(call, "mode", 0)
-        if isinstance(mode, ast.Constant) and mode.value is True and not code.is_conditional(call):
+    for call in code.calls_to("torch.autograd.set_detect_anomaly"):
+        if code.values.constant_argument(call, "mode", 0) is True and not code.is_conditional(call):
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
-    for call in code.calls_to("torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly"):
+    for call in code.calls_to("torch.autograd.detect_anomaly"):
         if not call.args and not call.keywords and not code.is_conditional(call):
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
 

@@ -22,10 +22,10 @@ from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    for call in code.calls_to("torch.cuda.empty_cache", "torch.cuda.memory.empty_cache"):
-        loop = code.loop_of(call)
-        if loop in code.step_loops and loop is not None and code.runs_every_turn(call, loop):
-            yield Found(call, "the allocator's cache is emptied in every step")
+    for step in code.training.steps:
+        for node in step.every_turn:
+            if code.names.qualified(getattr(node, "func", None)) == "torch.cuda.empty_cache":
+                yield Found(node, "the allocator's cache is emptied in every step")
 
 
 RULE = Rule(

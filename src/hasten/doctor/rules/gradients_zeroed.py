@@ -15,18 +15,16 @@ gradient.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code, argument
+from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
 from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
     for call in code.methods("zero_grad"):
-        given = argument(call, "set_to_none", 0)
-        if isinstance(given, ast.Constant) and given.value is False:
+        if code.values.constant_argument(call, "set_to_none", 0) is False:
             yield Found(call, "gradients are filled with zeros instead of forgotten")
 
 

@@ -19,41 +19,45 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code, Loop
+from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.tensors import differentiated
+from hasten.doctor.training import Step
 from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    for loop in code.step_loops:
-        losses = code.differentiated(loop) - _released(loop)
-        for node in ast.walk(loop):
-            match node:
-                case ast.AugAssign(target=ast.Name(total) | ast.Attribute(attr=total), op=ast.Add(), value=value):
-                    pass
-                case ast.Assign(
-                    targets=[ast.Name(total)], value=ast.BinOp(left=ast.Name(again), op=ast.Add(), right=value)
-                ) if again == total:
-                    pass
-                case ast.Expr(ast.Call(ast.Attribute(ast.Name(total), "append"), [value], [])):
-                    pass
-                case _:
-                    continue
-            if isinstance(value, ast.Name) and value.id in losses and total not in losses:
-                yield Found(value, f"{total} keeps the graph of every {value.id} that goes into it")
+    summed = {ast.unparse(each) for call in code.training.backwards for each in differentiated(call)}
+    for step in code.training.steps:
+        for each in step.ran:
+            total, added = _added(each.node)
+            if total is None or not code.tensors.is_attached(added) or code.training.is_without_gradients(each.around):
+                continue
+            if ast.unparse(total) not in summed and not _begins_in(step, total):
+                yield Found(added, f"{ast.unparse(total)} keeps the graph of every {ast.unparse(added)} in it")
 
 
-def _released(loop: Loop) -> set[str]:
-    """Names that are given a number, or a tensor without its graph, in the loop."""
-    names = set[str]()
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            called = node.value.func
-            if isinstance(called, ast.Attribute) and called.attr in {"item", "detach", "tolist", "numpy"}:
-                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            if isinstance(called, ast.Name) and called.id == "float":
-                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
+def _added(node: ast.AST) -> tuple[ast.expr | None, ast.expr]:
+    """The sum or list, and the loss that goes into it."""
+    match node:
+        case ast.AugAssign(total, ast.Add(), value):
+            return total, value
+        case ast.Assign([total], ast.BinOp(left, ast.Add(), value)) if ast.unparse(left) == ast.unparse(total):
+            return total, value
+        case ast.Call(ast.Attribute(total, "append"), [value], []):
+            return total, value
+        case _:
+            return None, ast.Constant(None)
+
+
+def _begins_in(step: Step, total: ast.expr) -> bool:
+    """Whether each step has one of its own."""
+    said = ast.unparse(total)
+    for each in step.ran:
+        starts = isinstance(each.node, ast.Assign) and said in map(ast.unparse, each.node.targets)
+        if starts and said not in map(ast.unparse, ast.walk(each.node.value)):
+            return True
+    return False
 
 
 RULE = Rule(

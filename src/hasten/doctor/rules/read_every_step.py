@@ -23,40 +23,47 @@ from hasten.doctor.contract import Found, Rule
 from hasten.facts.finding import Severity
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
-_KEEP = frozenset({"detach", "cpu", "data", "mean", "sum"})
+_FUNCTIONS = frozenset({"builtins.float", "builtins.int", "builtins.print", "builtins.str"})
 
 
 def check(code: Code) -> Iterator[Found]:
-    if not code.uses_accelerator:
+    if not code.devices.accelerated:
         return
-    for loop in code.step_loops:
-        losses = code.differentiated(loop)
-        for call in code.all(ast.Call):
-            read = _read_of(code, call)
-            if read is not None and read in losses and code.runs_every_turn(call, loop):
-                yield Found(call, f"{ast.unparse(call.func)}() waits for the device in every step")
+    seen = set[ast.AST]()
+    for step in code.training.steps:
+        for node in step.every_turn:
+            if node not in seen and _reads(code, node):
+                seen.add(node)
+                whole = _whole(code, node)
+                yield Found(whole, f"{_shown(whole)} waits for the device in every step")
 
 
-def _read_of(code: Code, call: ast.Call) -> str | None:
-    """The name of what is read."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _READS and not call.args:
-        return _name(call.func.value)
-    if code.names.qualified(call.func) in {"builtins.float", "builtins.print"} and len(call.args) == 1:
-        return call.args[0].id if isinstance(call.args[0], ast.Name) else None
-    return None
+def _reads(code: Code, node: ast.AST) -> bool:
+    match node:
+        case ast.Call(ast.Attribute(base, name), []) if name in _READS:
+            return code.tensors.is_on_device(base)
+        case ast.Call(function, given) if code.names.qualified(function) in _FUNCTIONS:
+            return any(code.tensors.is_on_device(each) for each in given)
+        case ast.FormattedValue(value):
+            return code.tensors.is_on_device(value)
+        case _:
+            return False
 
 
-def _name(node: ast.expr) -> str | None:
-    """Of `loss`, `loss.detach()` and the like. Of a chain of reads, the innermost is the one that waits."""
-    while True:
-        if isinstance(node, ast.Name):
-            return node.id
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP - _READS:
-            node = node.func.value
-        elif isinstance(node, ast.Attribute) and node.attr in _KEEP:
-            node = node.value
-        else:
-            return None
+def _whole(code: Code, node: ast.AST) -> ast.AST:
+    """The chain of calls that it begins: all of `loss.detach().cpu().numpy()`."""
+    parent = code.names.parents[node]
+    while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
+        node, parent = parent, code.names.parents[parent]
+    return node
+
+
+def _shown(node: ast.AST) -> str:
+    text = ast.unparse(node.value if isinstance(node, ast.FormattedValue) else node)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+_LONGEST_SHOWN = 60  # characters
 
 
 RULE = Rule(
