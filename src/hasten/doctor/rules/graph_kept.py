@@ -53,11 +53,9 @@ def _added(node: ast.AST) -> tuple[ast.expr | None, ast.expr]:
 def _begins_in(step: Step, total: ast.expr) -> bool:
     """Whether each step has one of its own."""
     said = ast.unparse(total)
-    for each in step.ran:
-        starts = isinstance(each.node, ast.Assign) and said in map(ast.unparse, each.node.targets)
-        if starts and said not in map(ast.unparse, ast.walk(each.node.value)):
-            return True
-    return False
+    assigned = [each.node for each in step.ran if isinstance(each.node, ast.Assign)]
+    starts = [each.value for each in assigned if said in map(ast.unparse, each.targets)]
+    return any(said not in map(ast.unparse, ast.walk(value)) for value in starts)
 
 
 RULE = Rule(
