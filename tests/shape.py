@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "measure": frozenset({"facts"}),
     "techniques": frozenset({"facts", "kernels", "data", "parallel"}),
     "training": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
-    "doctor": frozenset({"facts", "measure", "techniques", "training"}),
+    "doctor": frozenset({"facts", "checkpoint", "measure", "techniques", "training"}),
     "tune": frozenset({"facts", "measure", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }

@@ -38,6 +38,45 @@ def test_a_machine_is_told_the_same(here):
     assert (found["code"], found["path"], found["line"], found["safety"]) == ("H303", "wrong.py", 1, "unsafe")
 
 
+def test_a_code_host_is_told_the_same_beside_the_lines_of_a_change(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "github"])
+    assert result.stdout.startswith("::warning file=wrong.py,line=1,col=1,endLine=1,endColumn=39,title=H303::gradients")
+    assert result.exit_code == 1
+
+
+def test_an_editor_is_told_the_same_in_sarif(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "sarif"])
+    (run,) = json.loads(result.stdout)["runs"]
+    (found,) = run["results"]
+    assert run["tool"]["driver"]["rules"][found["ruleIndex"]]["id"] == found["ruleId"] == "H303"
+    (location,) = found["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "wrong.py"
+    assert location["physicalLocation"]["region"] == {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 39}
+
+
+def test_what_would_be_mended_is_shown_and_nothing_is_written(here):
+    result = CliRunner().invoke(app, ["doctor", ".", "--diff", "--unsafe-fixes"])
+    assert "-optimizer.zero_grad(set_to_none=False)\n+optimizer.zero_grad()\n" in result.stdout
+    assert result.exit_code == 1
+    assert (here / "wrong.py").read_text() == WRONG
+
+
+def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here):
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--fix"]).exit_code == 1
+    assert (here / "wrong.py").read_text() == WRONG
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--unsafe-fixes"])
+    assert (result.exit_code, "wrong.py: 1 mended" in result.stderr) == (0, True)
+    assert (here / "wrong.py").read_text() == "optimizer.zero_grad()\n"
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
+
+
+def test_a_project_chooses_what_is_looked_for(here):
+    (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    assert CliRunner().invoke(app, ["doctor", "wrong.py"]).exit_code == 0
+    (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
+    assert CliRunner().invoke(app, ["doctor", "."]).exit_code == 0
+
+
 def test_nothing_found_is_said_and_is_no_failure(here):
     result = CliRunner().invoke(app, ["doctor", "right.py"])
     assert (result.exit_code, "nothing found in 1 file" in result.stdout) == (0, True)

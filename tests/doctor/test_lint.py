@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.doctor.lint import lint, lint_text, selected
+from hasten.doctor.rules import ALL
 from hasten.errors import Misconfigured, Unreadable
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
@@ -20,16 +20,6 @@ WRONG = "optimizer.zero_grad(set_to_none=False)"
 
 def codes(text: str) -> list[str]:
     return [each.code for each in lint_text(text, "script.py")]
-
-
-def test_nothing_of_a_file_is_executed(tmp_path):
-    harm = tmp_path / "harm.py"
-    made = tmp_path / "made"
-    harm.write_text(f"import pathlib, sys\npathlib.Path({str(made)!r}).touch()\nsys.exit(3)\n{WRONG}\n")
-    before = set(sys.modules)
-    assert [each.line for each in lint([harm]).findings] == [4]
-    assert not made.exists()
-    assert set(sys.modules) == before
 
 
 @pytest.mark.parametrize("said", ["# hasten: ignore", "# hasten: ignore[H303]", "# hasten: ignore[H201, H303]  why"])
@@ -42,9 +32,10 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
     for name in ("a.py", "b/c.py", ".hidden/d.py", "site-packages/e.py", "b/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(WRONG)
-    linted = lint([tmp_path])
-    assert [each.path for each in linted.findings] == [str(tmp_path / "a.py"), str(tmp_path / "b" / "c.py")]
-    assert linted.files == 2
+    looked = list(lint([tmp_path]))
+    assert [each.path for each in looked] == [str(tmp_path / "a.py"), str(tmp_path / "b" / "c.py")]
+    assert all(each.findings for each in looked)
+    assert [each.path for each in lint([tmp_path], exclude=["b/*"])] == [str(tmp_path / "a.py")]
 
 
 @pytest.mark.parametrize(
@@ -63,31 +54,79 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
 def test_a_file_that_cannot_be_read_is_told_and_the_others_are_looked_at(tmp_path, content, what):
     (tmp_path / "bad.py").write_bytes(content)
     (tmp_path / "good.py").write_text(WRONG)
-    linted = lint([tmp_path])
-    assert [each.code for each in linted.findings] == ["H303"]
-    (told,) = linted.unreadable
-    assert any(each in told.what for each in what.split("|"))
+    bad, good = lint([tmp_path])
+    assert [each.code for each in good.findings] == ["H303"]
+    assert bad.unreadable is not None
+    assert any(each in bad.unreadable.what for each in what.split("|"))
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(Unreadable, match="is not there"):
-        lint([tmp_path / "none.py"])
+        list(lint([tmp_path / "none.py"]))
+
+
+def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(Unreadable, match="cannot be looked into: Permission denied"):
+        list(lint([tmp_path]))
+
+
+def test_many_files_are_looked_at_by_several_processes_in_the_same_order(tmp_path, monkeypatch):
+    for number in range(40):
+        (tmp_path / f"{number:02}.py").write_text(f"{WRONG}  # {number}\n")
+    alone = list(lint([tmp_path]))
+    monkeypatch.setattr("hasten.doctor.lint._WORTH_PROCESSES", 0)
+    monkeypatch.setattr("hasten.doctor.lint.usable_cores", lambda: 2)
+    assert list(lint([tmp_path])) == alone
+    assert len(alone) == 40
+
+
+def test_columns_count_characters_and_lines_are_those_of_python():
+    (found,) = lint_text(f"x = 1\f\ny = 'äöü'; {WRONG}", "script.py")
+    assert (found.line, found.column, found.source) == (2, 12, f"y = 'äöü'; {WRONG}")
 
 
 def test_rules_are_chosen_by_codes_and_their_beginnings():
-    assert [rule.code for rule in selected("H3", "H302")] == ["H303", "H304"]
+    chosen = [rule.code for rule in selected(["H30"], ["H302"])]
+    assert {"H303", "H304"} <= {*chosen}
+    assert all(code.startswith("H30") and code != "H302" for code in chosen)
     with pytest.raises(Misconfigured, match='there is no rule "H9"'):
-        selected("H9", "")
+        selected(["H9"], [])
 
 
-@settings(deadline=None, max_examples=60)
-@given(seed=st.integers(0, 1 << 32))
-def test_a_mutated_file_is_looked_at_or_told_to_be_unreadable(seed):
+def test_a_rule_in_preview_is_only_looked_for_where_it_is_named():
+    preview = {rule.code for rule in ALL if rule.preview}
+    assert not preview & {rule.code for rule in selected([], [])}
+    assert preview <= {rule.code for rule in selected(["H"], [])}
+
+
+def mutated(seed: int) -> str:
+    """A script of the corpus, with a few pieces of it cut, doubled or replaced."""
     chance = random.Random(seed)
     text = chance.choice(CORPUS).read_text()
     for _ in range(chance.randint(1, 6)):
         at = chance.randrange(len(text))
         end = min(len(text), at + chance.randint(0, 30))
         text = text[:at] + chance.choice(["", "\n", "(", ")", "    ", "x", "=", "\0", text[at:end] * 2]) + text[end:]
+    return text
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_mutated_file_is_looked_at_or_told_to_be_unreadable(seed):
     with suppress(Unreadable):
-        lint_text(text, "script.py")
+        lint_text(mutated(seed), "script.py")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("begin", range(0, 10_000, 1_000))
+def test_ten_thousand_mutated_files_are_looked_at_or_told_to_be_unreadable(begin):
+    read = 0
+    for seed in range(begin, begin + 1_000):
+        with suppress(Unreadable):
+            lint_text(mutated(seed), "script.py")
+            read += 1
+    assert 0 < read < 1_000

@@ -35,13 +35,15 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Give the file this content. When that fails, its old content is untouched and nothing is left beside it; only a
-    folder that cannot be forced to the disk fails when the file has the new content already."""
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Give the file this content, and a mode where one is given. When that fails, its old content is untouched and
+    nothing is left beside it; only a folder that cannot be forced to the disk fails when it has the new one already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
             with open(temporary, "xb") as file:
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

@@ -2,56 +2,162 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from hasten.cli.shared import app, ending_in_one_block, offer
 from hasten.errors import Unreadable
 
+if TYPE_CHECKING:
+    from hasten.doctor.contract import Rule
+    from hasten.doctor.fix import Mended
+    from hasten.facts.finding import Finding
+
 FOUND = 1
+_QUIET_SECONDS = 2.0
+_Item = TypeVar("_Item")
 
 
 class Format(StrEnum):
     TEXT = "text"
     JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
 
 
 @app.command()
 @ending_in_one_block
 def doctor(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Source files, or folders of them.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Source files, notebooks, or folders of them.")
+    ],
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
     ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules but these.")] = "",
     output: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.TEXT,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
+    unsafe_fixes: Annotated[
+        bool, typer.Option("--unsafe-fixes", help="Mend also what may change what the program computes.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what would be mended, and write nothing.")] = False,
 ) -> None:
     """Find what slows training in source files. Nothing of them is executed.
 
-    The exit code is 0 where nothing was found, 1 where something was, and 2 where a file cannot be read.
+    The exit code is 0 where nothing was found or all of it was mended, 1 where something was found, and 2 where a file
+    cannot be read. A project's own choice stands in its pyproject.toml, under [tool.hasten].
 
     \b
     Examples:
       hasten doctor train.py
       hasten doctor src --select H2 --format json
+      hasten doctor train.py --diff
     """
     from hasten.doctor.lint import lint, selected
-    from hasten.report.findings import as_json, as_text, summary
+    from hasten.doctor.settings import settings_for
 
-    linted = lint(paths, selected(select, ignore))
+    settings = settings_for(paths[0])
+    rules = selected(_codes(select) or settings.select, (*_codes(ignore), *settings.ignore))
+    unreadable: list[Unreadable] = []
+    if diff or fix or unsafe_fixes:
+        mended = _mend(paths, settings.exclude, rules, unsafe_fixes, unreadable)
+        if diff:
+            _end_after_diff(mended, unreadable)
+        _write(mended)
+        unreadable.clear()  # told below, once
+    looked = list(_told_meanwhile(lint(paths, rules, settings.exclude)))
+    findings = [finding for each in looked for finding in each.findings]
+    unreadable += [each.unreadable for each in looked if each.unreadable is not None]
+    _show(findings, len(looked), output, rules)
+    _end(unreadable, output, bool(findings))
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.replace(",", " ").split()))
+
+
+def _mend(
+    paths: Sequence[Path], exclude: Sequence[str], rules: Sequence[Rule], unsafe: bool, unreadable: list[Unreadable]
+) -> list[Mended]:
+    from hasten.doctor.fix import mend
+    from hasten.doctor.sources import files_in
+    from hasten.facts.finding import Safety
+
+    allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
+    mending = [rule for rule in rules if rule.safety in allowed]
+    found: list[Mended] = []
+    for path in _told_meanwhile(dict.fromkeys(files_in(paths, exclude))):
+        try:
+            mended = mend(path, mending)
+        except Unreadable as error:
+            unreadable.append(error)
+            continue
+        if mended is not None:
+            found.append(mended)
+    return found
+
+
+def _end_after_diff(mended: Sequence[Mended], unreadable: Sequence[Unreadable]) -> None:
+    from hasten.report.findings import as_diff
+
+    for each in mended:
+        typer.echo(as_diff(str(each.path), each.before, each.after), nl=False)
+    count = sum(each.count for each in mended)
+    typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
+    _end(unreadable, Format.JSON, bool(mended))
+    raise typer.Exit
+
+
+def _write(mended: Sequence[Mended]) -> None:
+    from hasten.doctor.fix import write
+
+    for each in mended:
+        write(each)
+        typer.echo(f"{each.path}: {each.count:,} mended", err=True)
+
+
+def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterable[Rule]) -> None:
+    from hasten.report.findings import as_github, as_json, as_text, summary
+
     if output is Format.JSON:
-        typer.echo(as_json(linted.findings))
+        typer.echo(as_json(findings))
+    elif output is Format.SARIF:
+        from importlib.metadata import version
+
+        from hasten.report.sarif import as_sarif
+
+        typer.echo(as_sarif(findings, [(rule.code, rule.name, rule.headline) for rule in rules], version("hasten")))
+    elif output is Format.GITHUB:
+        if findings:
+            typer.echo(as_github(findings))
     else:
-        if linted.findings:
-            typer.echo(as_text(linted.findings, linted.sources))
-        typer.echo(f"\n{summary(linted.findings, linted.files)}")
-    for error in linted.unreadable:
-        typer.echo(str(error), err=True)
-    if output is Format.TEXT:
-        first = next(iter(linted.findings), None)
+        if findings:
+            typer.echo(as_text(findings))
+        typer.echo(f"\n{summary(findings, files)}")
+        first = next(iter(findings), None)
         offer(f"hasten explain {first.code}" if first is not None else "hasten techniques")
-    if linted.unreadable:
+
+
+def _end(unreadable: Sequence[Unreadable], output: Format, found: bool) -> None:
+    for error in unreadable:
+        typer.echo(str(error), err=True)
+    if unreadable:
         raise typer.Exit(Unreadable.exit_code)
-    if linted.findings:
+    if found:
         raise typer.Exit(FOUND)
+
+
+def _told_meanwhile(items: Iterable[_Item]) -> Iterator[_Item]:
+    """The items, and how many there were so far where a person waits for them."""
+    begun, told = time.monotonic(), False
+    for number, each in enumerate(items, start=1):
+        yield each
+        if sys.stderr.isatty() and time.monotonic() - begun > _QUIET_SECONDS:
+            told = True
+            typer.echo(f"\r{number:,} files looked at", nl=False, err=True)
+    if told:
+        typer.echo("\r\033[K", nl=False, err=True)

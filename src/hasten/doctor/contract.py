@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hasten.doctor.code import Code
-from hasten.doctor.edits import Edit
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Edit
 from hasten.facts.finding import Safety, Severity
 
 HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
@@ -30,17 +30,10 @@ class Found(NamedTuple):
 Check = Callable[[Code], Iterator[Found]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """safety: of what --fix does; None where only a person can mend it. technique: that treats it; None of none."""
+class Paged:
+    """What its file's docstring is the manual page of. check: of that file."""
 
-    code: str
-    name: str
-    severity: Severity
-    fix: str
-    check: Check
-    safety: Safety | None = None
-    technique: str | None = None
+    check: Callable[..., Any]
 
     @cached_property
     def manual(self) -> str:
@@ -56,3 +49,18 @@ class Rule:
         """Of the manual, by heading."""
         parts = (part.partition(": ") for part in self.manual.split("\n\n"))
         return {heading: body for heading, _, body in parts if heading in HEADINGS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Paged):
+    """safety: of what --fix does; None where only a person can mend it. technique: that treats it; None of none.
+    preview: it is only looked for where it is named, as it is not yet right often enough."""
+
+    code: str
+    name: str
+    severity: Severity
+    fix: str
+    check: Check
+    safety: Safety | None = None
+    technique: str | None = None
+    preview: bool = False

@@ -3,137 +3,166 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
+import signal
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.scopes import begin, end
 from hasten.doctor.rules import ALL
+from hasten.doctor.sources import Source, files_in, read
 from hasten.errors import Misconfigured, Unreadable
 from hasten.facts.finding import Finding
+from hasten.facts.machine import usable_cores
 from hasten.facts.names import did_you_mean
 
-_LARGEST_BYTES = 10 << 20  # a source file of more was not written by a person
-_NOT_LOOKED_INTO = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 _SUPPRESSED = re.compile(r"#\s*hasten:\s*ignore(?:\[([A-Z0-9, ]+)\])?")
+_OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
+_WORTH_PROCESSES = 1 << 20  # bytes: two seconds of one core; to start a second takes a tenth of one
+_IN_A_PIECE = 16  # files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Linted:
-    """sources: the lines of each file in which something was found. unreadable: files that no rule could look at."""
+class Looked:
+    """At one file. unreadable: why no rule could look at it."""
 
-    findings: tuple[Finding, ...]
-    sources: Mapping[str, Sequence[str]]
-    files: int
-    unreadable: tuple[Unreadable, ...]
-
-
-def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL) -> Linted:
-    """Every file, file by file. Raises Unreadable for a path that is not there; what lies in it stops nothing."""
-    findings, sources, unreadable, files = list[Finding](), dict[str, list[str]](), list[Unreadable](), 0
-    for path in dict.fromkeys(python_files(paths)):
-        files += 1
-        try:
-            text = text_of(path)
-            found = lint_text(text, str(path), rules)
-        except Unreadable as error:
-            unreadable.append(error)
-            continue
-        if found:
-            findings += found
-            sources[str(path)] = text.splitlines()
-    return Linted(findings=tuple(findings), sources=sources, files=files, unreadable=tuple(unreadable))
+    path: str
+    findings: tuple[Finding, ...] = ()
+    unreadable: Unreadable | None = None
 
 
-def selected(select: str, ignore: str) -> list[Rule]:
-    """select, ignore: codes or their beginnings, with commas. Raises Misconfigured for one that no rule has."""
-    chosen, left_out = (tuple(filter(None, re.split(r"[, ]+", each))) for each in (select, ignore))
-    for code in (*chosen, *left_out):
+def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL, exclude: Collection[str] = ()) -> Iterator[Looked]:
+    """Every file, in order; on all cores where there is much to read. Raises Unreadable for a path that is not there;
+    what lies in a file stops nothing."""
+    files = list(dict.fromkeys(files_in(paths, exclude)))
+    look = partial(look_at, codes=frozenset(rule.code for rule in rules))
+    workers = min(usable_cores(), len(files))
+    if workers < 2 or sum(map(_bytes_of, files)) < _WORTH_PROCESSES:
+        yield from map(look, files)
+        return
+    # Spawned: a process that has threads, as one with torch has, must not be forked.
+    with ProcessPoolExecutor(workers, get_context("spawn"), _leave_interrupts) as pool:
+        yield from pool.map(look, files, chunksize=min(_IN_A_PIECE, len(files) // workers + 1))
+
+
+def look_at(path: Path, codes: Collection[str]) -> Looked:
+    """With the rules of these codes."""
+    try:
+        source = read(path)
+        found = tuple(lint_source(source, [rule for rule in ALL if rule.code in codes]))
+        return Looked(path=str(path), findings=found)
+    except Unreadable as error:
+        return Looked(path=str(path), unreadable=error)
+
+
+def selected(select: Sequence[str], ignore: Sequence[str]) -> list[Rule]:
+    """select, ignore: codes or their beginnings. Raises Misconfigured for one that no rule has."""
+    for code in (*select, *ignore):
         if not any(rule.code.startswith(code) for rule in ALL):
             known = {rule.code: rule for rule in ALL}
             raise Misconfigured(f'there is no rule "{code}"', fix=did_you_mean(code, known))
-    return [
-        rule
-        for rule in ALL
-        if (not chosen or rule.code.startswith(chosen)) and not (left_out and rule.code.startswith(left_out))
-    ]
-
-
-def python_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages.
-
-    Raises Unreadable for a path that is not there.
-    """
-    for path in paths:
-        if path.is_dir():
-            yield from python_files(sorted(each for each in path.iterdir() if _is_looked_into(each)))
-        elif path.exists():
-            yield path
-        else:
-            raise Unreadable("is not there", where=str(path), fix="name a file or a folder that exists")
-
-
-def text_of(path: Path) -> str:
-    """As Python would decode it. Raises Unreadable."""
-    try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise Unreadable(f"is larger than {_LARGEST_BYTES >> 20} MiB", where=str(path))
-        content = path.read_bytes()
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return io.TextIOWrapper(io.BytesIO(content), encoding).read()
-    except (OSError, SyntaxError, UnicodeDecodeError, LookupError) as error:
-        raise Unreadable(f"cannot be read: {error}", where=str(path)) from error
+    chosen = [rule for rule in ALL if rule.code.startswith(tuple(select)) or (not select and not rule.preview)]
+    return [rule for rule in chosen if not (ignore and rule.code.startswith(tuple(ignore)))]
 
 
 def lint_text(text: str, path: str, rules: Collection[Rule] = ALL) -> list[Finding]:
     """path: it is named by. Raises Unreadable."""
+    return lint_source(Source(path, text), rules)
+
+
+def lint_source(source: Source, rules: Collection[Rule] = ALL) -> list[Finding]:
+    """Raises Unreadable."""
+    if not _OF_TRAINING.search(source.text):
+        checked_syntax(source)
+        return []
+    found = dict.fromkeys(_finding(rule, each, source) for rule, each in found_in(source, rules))
+    return [_placed(each, source) for each in sorted(found, key=lambda each: (each.line, each.column, each.code))]
+
+
+def found_in(source: Source, rules: Collection[Rule]) -> list[tuple[Rule, Found]]:
+    """What is not suppressed, rule by rule. Raises Unreadable."""
+    lines = source.lines
     try:
         with warnings.catch_warnings(action="ignore"):  # of Python, about the file
-            code = Code(text)
-        found = [_finding(rule, each, path) for rule in rules for each in rule.check(code)]
+            code = Code(source.text)
+        found = [(rule, each) for rule in rules for each in rule.check(code)]
+        return [(rule, each) for rule, each in found if not _is_suppressed(rule, each.node, lines)]
     except SyntaxError as error:
-        raise Unreadable(f"is not Python: {error.msg}", where=f"{path}:{error.lineno or 1}") from error
+        raise not_python(error, source) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested deeper than Python goes
-        raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=path) from error
-    lines = text.splitlines()
-    kept = [each for each in found if not _is_suppressed(each, lines)]
-    return sorted(kept, key=lambda each: (each.line, each.column, each.code))
+        raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=source.path) from error
 
 
-def _is_looked_into(path: Path) -> bool:
-    if path.name.startswith(".") or path.name in _NOT_LOOKED_INTO or path.is_symlink():
-        return False
-    return path.is_dir() or path.suffix == ".py"
+def checked_syntax(source: Source) -> None:
+    """Raises Unreadable for what is not Python."""
+    found_in(source, ())
 
 
-def _finding(rule: Rule, found: Found, path: str) -> Finding:
+def not_python(error: SyntaxError, source: Source) -> Unreadable:
+    cell, line = source.place(error.lineno or 1)
+    where = f"{source.path}:cell {cell}:{line}" if cell is not None else f"{source.path}:{line}"
+    return Unreadable(f"is not Python: {error.msg}", where=where)
+
+
+def _finding(rule: Rule, found: Found, source: Source) -> Finding:
     node = found.node
     assert isinstance(node, ast.expr | ast.stmt)
+    lines = source.lines
+    end_line = node.end_lineno or node.lineno
     return Finding(
         code=rule.code,
         rule=rule.name,
-        path=path,
+        path=source.path,
         line=node.lineno,
-        column=node.col_offset + 1,
-        end_line=node.end_lineno or node.lineno,
-        end_column=(node.end_col_offset or node.col_offset) + 1,
+        column=_column(lines, node.lineno, node.col_offset),
+        end_line=end_line,
+        end_column=_column(lines, end_line, node.end_col_offset or node.col_offset),
         severity=rule.severity,
         message=found.message,
         fix=found.fix or rule.fix,
-        safety=rule.safety,
+        safety=rule.safety if found.edits else None,
         technique=rule.technique,
+        source=lines[node.lineno - 1].strip(),
     )
 
 
-def _is_suppressed(finding: Finding, lines: list[str]) -> bool:
+def _column(lines: Sequence[str], line: int, offset: int) -> int:
+    """offset: in bytes of UTF-8, as Python counts. The column counts characters, from 1."""
+    return len(lines[line - 1].encode(errors="surrogatepass")[:offset].decode(errors="replace")) + 1
+
+
+def _placed(finding: Finding, source: Source) -> Finding:
+    """In its cell, where the source is a notebook."""
+    if not source.cells:
+        return finding
+    cell, line = source.place(finding.line)
+    shift = finding.line - line
+    return replace(finding, cell=cell, line=line, end_line=finding.end_line - shift)
+
+
+def _is_suppressed(rule: Rule, node: ast.AST, lines: Sequence[str]) -> bool:
     """By `# hasten: ignore`, or `# hasten: ignore[H201]`, on its first or last line."""
-    for number in (finding.line, finding.end_line):
-        said = _SUPPRESSED.search(lines[number - 1]) if number <= len(lines) else None
-        if said and (said.group(1) is None or finding.code in re.split(r"[, ]+", said.group(1))):
+    for number in {begin(node)[0], end(node)[0]}:
+        said = _SUPPRESSED.search(lines[number - 1])
+        if said and (said.group(1) is None or rule.code in re.split(r"[, ]+", said.group(1))):
             return True
     return False
+
+
+def _bytes_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # it is told when it is read
+        return 0
+
+
+def _leave_interrupts() -> None:
+    """To the process that waits for this one, which tells of them once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -9,6 +11,7 @@ from enum import Enum
 class Severity(Enum):
     """How much is at stake where it could not be measured."""
 
+    FAILS = "the run may not come to its end"
     WRONG = "wrong"  # it changes what is learned
     SLOW = "slow"
     STYLE = "outdated"
@@ -22,18 +25,59 @@ class Safety(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Price:
+    """What a finding costs at most: an upper bound. seconds: of an epoch, that mending it can save. epoch_seconds: that
+    one takes now."""
+
+    seconds: float
+    epoch_seconds: float
+
+    @property
+    def most_gain(self) -> float:
+        """How many times as fast an epoch can be without it; infinite where nothing else is in the way."""
+        left = self.epoch_seconds - self.seconds
+        return self.epoch_seconds / left if left > 0 else math.inf
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """line, column: from 1, of its first character; end_line, end_column: behind its last."""
+    """path, line, column: where it is in a source, from 1; end_line, end_column: behind its last character; "" and 0
+    where it is in none. source: its first line. part: of a model or a run, that it is about; "" of a source alone."""
 
     code: str
     rule: str
-    path: str
-    line: int
-    column: int
-    end_line: int
-    end_column: int
     severity: Severity
     message: str
     fix: str
-    safety: Safety | None  # None where only a person can mend it
-    technique: str | None
+    path: str = ""
+    cell: int | None = None  # of a notebook, from 1; lines are counted in it
+    line: int = 0
+    column: int = 0
+    end_line: int = 0
+    end_column: int = 0
+    source: str = ""
+    part: str = ""
+    price: Price | None = None  # None where it was not measured
+    safety: Safety | None = None  # None where only a person can mend it
+    technique: str | None = None
+
+    @property
+    def place(self) -> str:
+        if not self.path:
+            return self.part
+        inside = f"cell {self.cell}:" if self.cell is not None else ""
+        column = f":{self.column}" if self.column else ""
+        return f"{self.path}:{inside}{self.line}{column}"
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """What may end the run, then the dearest first, then what was not measured: by what is at stake, and in the order
+    of the source."""
+    stakes = list(Severity)
+
+    def rank(finding: Finding) -> tuple[bool, float, int, str, int, int, str]:
+        seconds = finding.price.seconds if finding.price is not None else 0.0
+        fails, stake = finding.severity is Severity.FAILS, stakes.index(finding.severity)
+        return not fails, -seconds, stake, finding.path, finding.line, finding.column, finding.code
+
+    return sorted(findings, key=rank)

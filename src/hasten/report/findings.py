@@ -3,30 +3,66 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from difflib import unified_diff
 from enum import Enum
 from typing import Any
 
-from hasten.facts.finding import Finding
+from hasten.facts.finding import Finding, Price
 from hasten.facts.texts import printable
 
+_NEARLY_ALL = 0.99
 _LONGEST_LINE = 160  # characters of the user's source that are shown
 
 
-def as_text(findings: Sequence[Finding], sources: Mapping[str, Sequence[str]]) -> str:
-    """sources: the lines of each file, by its path: the line that is meant stands below each finding."""
+def as_text(findings: Sequence[Finding]) -> str:
+    """With the line that is meant below each."""
     blocks: list[str] = []
     for each in findings:
-        lines = sources.get(each.path, ())
-        source = printable(lines[each.line - 1].strip())[:_LONGEST_LINE] if each.line <= len(lines) else ""
-        head = f"{printable(each.path)}:{each.line}:{each.column}  {each.code}  {printable(each.message)}"
-        blocks.append("\n".join([head, *([f"    {source}"] if source else []), f"    → {each.fix}"]))
+        source = printable(each.source)[:_LONGEST_LINE]
+        head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
+        mended = "  [--fix]" if each.safety is not None and each.safety.value == "safe" else ""
+        shown = [each.part] if each.part and each.path else []
+        priced = [_price(each.price)] if each.price is not None else []
+        lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
     return json.dumps([asdict(each) for each in findings], indent=1, default=_plain)
+
+
+def as_github(findings: Sequence[Finding]) -> str:
+    """Workflow commands, which GitHub shows beside the lines of a change
+    (https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands)."""
+    return "\n".join(
+        f"::warning {_github_place(each)}title={_property(each.code)}::{_data(f'{each.message}: {each.fix}')}"
+        for each in findings
+    )
+
+
+def _price(price: Price) -> str:
+    share = price.seconds / price.epoch_seconds
+    gain = "" if share > _NEARLY_ALL else f", {price.most_gain:.2g} times as fast"
+    seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
+    return f"at most {seconds} to gain ({share:.0%}{gain}; upper bound)"
+
+
+def _github_place(finding: Finding) -> str:
+    if not finding.path:
+        return ""
+    column = (
+        f"col={finding.column},endLine={finding.end_line},endColumn={finding.end_column}," if finding.column else ""
+    )
+    return f"file={_property(finding.path)},line={finding.line},{column}"
+
+
+def as_diff(path: str, before: str, after: str) -> str:
+    """Unified, as `patch` reads it."""
+    lines = unified_diff(before.splitlines(True), after.splitlines(True), path, path)
+    return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
 
 
 def summary(findings: Sequence[Finding], files: int) -> str:
@@ -40,3 +76,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

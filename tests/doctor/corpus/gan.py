@@ -3,11 +3,11 @@ from torch import nn
 
 device = "cuda:0"
 G, D = nn.Linear(16, 32).to(device), nn.Linear(32, 1).to(device)
-g_opt, d_opt = (torch.optim.Adam(m.parameters(), 2e-4) for m in (G, D))
+g_opt, d_opt = (torch.optim.Adam(m.parameters(), 2e-4) for m in (G, D))  # finds H307
 bce = nn.BCEWithLogitsLoss()
 d_losses, g_losses = [], []
 
-for real in torch.utils.data.DataLoader(torch.randn(640, 32), batch_size=64):
+for real in torch.utils.data.DataLoader(torch.randn(640, 32), batch_size=64):  # finds H102
     real = real.to(device)
     fake = G(torch.randn(len(real), 16, device=device))
     d_loss = bce(D(real), torch.ones(len(real), 1, device=device)) + bce(

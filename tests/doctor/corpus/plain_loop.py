@@ -35,9 +35,9 @@ def evaluate(model, loader, device):
 def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = nn.DataParallel(nn.Linear(10, 2)).to(device)  # finds H501
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # finds H307
     data = torch.utils.data.TensorDataset(torch.randn(100, 10), torch.randint(0, 2, (100,)))
-    loader = DataLoader(data, batch_size=16, shuffle=True)
+    loader = DataLoader(data, batch_size=16, shuffle=True)  # finds H102
     for epoch in range(3):
         train_epoch(model, loader, optimizer, device, epoch)
         print(evaluate(model, loader, device))

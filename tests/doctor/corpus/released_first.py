@@ -2,9 +2,9 @@ import torch
 
 device = "cuda"
 model = torch.nn.Linear(4, 1).to(device)
-opt = torch.optim.AdamW(model.parameters())
+opt = torch.optim.AdamW(model.parameters())  # finds H307
 losses, kept = [], []
-for x in torch.randn(100, 8, 4).to(device):
+for x in torch.randn(100, 8, 4).to(device):  # finds H203
     loss = model(x).mean()
     opt.zero_grad()
     loss.backward()

@@ -3,8 +3,8 @@ from torch.cuda.amp import GradScaler
 
 PARTS = 4
 net = th.nn.Linear(8, 1).to("cuda")
-sgd = th.optim.SGD(net.parameters(), lr=0.1)
-scaler = GradScaler()
+sgd = th.optim.SGD(net.parameters(), lr=0.1)  # finds H307
+scaler = GradScaler()  # finds H408
 th.autograd.set_detect_anomaly(True)  # finds H304
 
 for epoch in range(2):

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.values import ABSENT
 from hasten.facts.finding import Severity
 
 
@@ -26,7 +27,8 @@ def check(code: Code) -> Iterator[Found]:
         if code.values.constant_argument(call, "mode", 0) is True and not code.is_conditional(call):
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
     for call in code.calls_to("torch.autograd.detect_anomaly"):
-        if not call.args and not call.keywords and not code.is_conditional(call):
+        checks = code.values.constant_argument(call, "check_nan", 0)
+        if checks in {ABSENT, True} and not code.is_conditional(call):
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
 
 

@@ -14,18 +14,23 @@ Safety: Safe: it computes nothing.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Remove
 from hasten.facts.finding import Safety, Severity
+
+_EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
 
 
 def check(code: Code) -> Iterator[Found]:
-    for step in code.training.steps:
-        for node in step.every_turn:
-            if code.names.qualified(getattr(node, "func", None)) == "torch.cuda.empty_cache":
-                yield Found(node, "the allocator's cache is emptied in every step")
+    for _, call in code.training.called_every_turn():
+        if code.names.qualified(call.func) in _EMPTY:
+            statement = code.names.parents[call]
+            edits = (Remove(statement),) if isinstance(statement, ast.Expr) else ()
+            yield Found(call, "the allocator's cache is emptied in every step", edits=edits)
 
 
 RULE = Rule(

@@ -17,15 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import RemoveArgument
 from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
     for call in code.methods("zero_grad"):
         if code.values.constant_argument(call, "set_to_none", 0) is False:
-            yield Found(call, "gradients are filled with zeros instead of forgotten")
+            named = any(each.arg == "set_to_none" for each in call.keywords)
+            edits = (RemoveArgument(call, "set_to_none"),) if named else ()
+            yield Found(call, "gradients are filled with zeros instead of forgotten", edits=edits)
 
 
 RULE = Rule(

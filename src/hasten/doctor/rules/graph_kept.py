@@ -19,43 +19,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
-from hasten.doctor.tensors import differentiated
-from hasten.doctor.training import Step
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Append
+from hasten.doctor.reading.kept import KeptValues
+from hasten.doctor.reading.single import Single
 from hasten.facts.finding import Safety, Severity
 
 
 def check(code: Code) -> Iterator[Found]:
-    summed = {ast.unparse(each) for call in code.training.backwards for each in differentiated(call)}
+    values, single, seen = KeptValues(code.names, code.training), Single(code.names), set[ast.AST]()
     for step in code.training.steps:
-        for each in step.ran:
-            total, added = _added(each.node)
-            if total is None or not code.tensors.is_attached(added) or code.training.is_without_gradients(each.around):
+        for kept in values.of_step(step):
+            if kept.value in seen or not code.tensors.is_attached(kept.value):
                 continue
-            if ast.unparse(total) not in summed and not _begins_in(step, total):
-                yield Found(added, f"{ast.unparse(total)} keeps the graph of every {ast.unparse(added)} in it")
-
-
-def _added(node: ast.AST) -> tuple[ast.expr | None, ast.expr]:
-    """The sum or list, and the loss that goes into it."""
-    match node:
-        case ast.AugAssign(total, ast.Add(), value):
-            return total, value
-        case ast.Assign([total], ast.BinOp(left, ast.Add(), value)) if ast.unparse(left) == ast.unparse(total):
-            return total, value
-        case ast.Call(ast.Attribute(total, "append"), [value], []):
-            return total, value
-        case _:
-            return None, ast.Constant(None)
-
-
-def _begins_in(step: Step, total: ast.expr) -> bool:
-    """Whether each step has one of its own."""
-    said = ast.unparse(total)
-    assigned = [each.node for each in step.ran if isinstance(each.node, ast.Assign)]
-    starts = [each.value for each in assigned if said in map(ast.unparse, each.targets)]
-    return any(said not in map(ast.unparse, ast.walk(value)) for value in starts)
+            if kept.is_sum or code.tensors.is_loss(kept.value):
+                seen.add(kept.value)
+                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
+                computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
+                edits = (Append(kept.value, ".detach()"),) if computed or single.is_tensor(kept.value) else ()
+                yield Found(kept.value, message, edits=edits)
 
 
 RULE = Rule(

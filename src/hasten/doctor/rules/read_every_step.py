@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.code import Code
 from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
 from hasten.facts.finding import Severity
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
@@ -42,6 +42,15 @@ def _reads(code: Code, node: ast.AST) -> bool:
     match node:
         case ast.Call(ast.Attribute(base, name), []) if name in _READS:
             return code.tensors.is_on_device(base)
+        case ast.Call(ast.Attribute(base, "to"), [ast.Constant("cpu")], []):
+            return code.tensors.is_on_device(base)
+        case ast.Call(ast.Attribute(ast.Constant(str()), "format"), given, named):
+            return any(code.tensors.is_on_device(each) for each in (*given, *(each.value for each in named)))
+        case ast.Call(ast.Attribute(_, "info" | "warning"), [_, *given]):
+            return any(code.tensors.is_on_device(each) for each in given)
+        case ast.BinOp(ast.Constant(str()), ast.Mod(), given):
+            parts = given.elts if isinstance(given, ast.Tuple) else [given]
+            return any(code.tensors.is_on_device(each) for each in parts)
         case ast.Call(function, given) if code.names.qualified(function) in _FUNCTIONS:
             return any(code.tensors.is_on_device(each) for each in given)
         case ast.FormattedValue(value):

@@ -1,0 +1,91 @@
+"""Mending what was found: only the places that are meant change, and comments, line ends and formatting stay.
+
+What is mended must still be Python and must no longer have the finding; else nothing of the file is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hasten.checkpoint.files import write_atomically
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.lint import found_in
+from hasten.doctor.sources import Source, content_of, decoded, encoding_of
+from hasten.doctor.splices import Splice, Unspliceable, is_python, splices_of
+
+_MOST_ROUNDS = 10  # one finding's fix may make room for another's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mended:
+    """before, after: the whole text of the file. count: of findings that are gone."""
+
+    path: Path
+    before: str
+    after: str
+    count: int
+    encoding: str
+
+
+def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
+    """What the file would be, with the edits of these rules; None where nothing of it changes. Nothing is written.
+
+    Raises Unreadable. Notebooks are left as they are.
+    """
+    if path.suffix != ".py":
+        return None
+    content = content_of(path)
+    before = after = decoded(content, str(path))
+    count = 0
+    for _ in range(_MOST_ROUNDS):
+        again, mended = _mended_once(after, str(path), rules)
+        if again == after:
+            break
+        after, count = again, count + mended
+    if after == before:
+        return None
+    return Mended(path=path, before=before, after=after, count=count, encoding=encoding_of(content))
+
+
+def write(mended: Mended) -> None:
+    """Raises StorageFailed; the old content is whole then."""
+    path = mended.path.resolve()  # a link stays one
+    write_atomically(path, mended.after.encode(mended.encoding), mode=path.stat().st_mode)
+
+
+def _mended_once(text: str, path: str, rules: Collection[Rule]) -> tuple[str, int]:
+    """All edits that do not touch each other."""
+    source = Source(path, text)
+    found = [each for _, each in found_in(source, rules) if each.edits]
+    chosen, count = list[Splice](), 0
+    for each in found:
+        splices = _splices(each, text)
+        if splices and not any(splice.touches(other) for splice in splices for other in chosen):
+            chosen += splices
+            count += 1
+    mended = _spliced(text, chosen)
+    return (mended, count) if is_python(mended) else _one_by_one(text, found)
+
+
+def _one_by_one(text: str, found: Sequence[Found]) -> tuple[str, int]:
+    """The first that leaves the file Python."""
+    for each in found:
+        mended = _spliced(text, _splices(each, text))
+        if mended != text and is_python(mended):
+            return mended, 1
+    return text, 0
+
+
+def _splices(found: Found, text: str) -> list[Splice]:
+    try:
+        return [splice for edit in found.edits for splice in splices_of(edit, text)]
+    except Unspliceable:
+        return []
+
+
+def _spliced(text: str, splices: Sequence[Splice]) -> str:
+    for each in sorted(splices, key=lambda splice: splice.begin, reverse=True):
+        text = text[: each.begin] + each.text + text[each.end :]
+    return text

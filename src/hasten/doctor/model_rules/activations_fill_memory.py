@@ -1,0 +1,45 @@
+"""Activations that are most of the memory.
+
+What it finds: Models whose activations are more than half of the memory at the step's peak, where the peak is more than
+half of what the device has.
+
+Why it costs: What is kept for the backward pass grows with the batch, and decides how large it can be. Near the limit,
+an allocator on an accelerator retries and gives memory back, which waits for the device.
+
+When to ignore it: Where the batch is as large as it should be, and fits.
+
+Fix: Compute in bf16, which halves most of them (`precision`), or compute some again in the backward pass
+(`activation_checkpointing`).
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.facts.finding import Severity
+from hasten.facts.model_look import ModelLook
+
+MUCH = 0.5  # of the peak, and of the device
+
+
+def check(look: ModelLook) -> Iterator[FoundInModel]:
+    if look.activation_bytes > MUCH * look.peak_bytes and look.peak_bytes > MUCH * look.memory_bytes:
+        largest = max(look.layers, key=lambda layer: layer.activation_bytes)
+        share = look.activation_bytes / look.peak_bytes
+        message = (
+            f"activations are {share:.0%} of the peak of {look.peak_bytes / 2**30:.1f} GiB; most in {largest.name}"
+        )
+        yield FoundInModel(None, message)
+
+
+RULE = ModelRule(
+    code="H605",
+    name="activations_fill_memory",
+    severity=Severity.SLOW,
+    fix="plan precision, or activation_checkpointing",
+    technique="activation_checkpointing",
+    check=check,
+)

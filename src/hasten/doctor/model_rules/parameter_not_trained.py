@@ -1,0 +1,39 @@
+"""A parameter that asks for a gradient and gets none.
+
+What it finds: Parameters with `requires_grad` of layers that were called, which no backward pass of a few real training
+steps reached.
+
+Why it costs: They stay as they were initialised, though an optimizer holds them. A `detach()`, a `no_grad` block or a
+path that the loss does not depend on is in the way.
+
+When to ignore it: Where the path is only taken now and then. Parameters that are meant to stay say so with
+`requires_grad_(False)`, and are not reported.
+
+Fix: Find what cuts the graph between them and the loss, or freeze them with `requires_grad_(False)`.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.facts.finding import Severity
+from hasten.facts.model_look import ModelLook
+
+
+def check(look: ModelLook) -> Iterator[FoundInModel]:
+    for layer in look.layers:
+        if layer.without_gradient:
+            names = ", ".join(f"{layer.name}.{each}".lstrip(".") for each in layer.without_gradient)
+            yield FoundInModel(layer, f"no gradient reached {names} in {look.steps} steps")
+
+
+RULE = ModelRule(
+    code="H603",
+    name="parameter_not_trained",
+    severity=Severity.WRONG,
+    fix="find what cuts it off from the loss, or freeze it: requires_grad_(False)",
+    check=check,
+)

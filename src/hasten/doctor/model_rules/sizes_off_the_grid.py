@@ -1,0 +1,64 @@
+"""A size that the hardware's multiply units do not divide.
+
+What it finds: Layers with at least a twentieth of the step's counted arithmetic, one of whose sizes is no multiple of
+what the device multiplies at a time: 8 numbers of 16 bits or 4 of TF32 for tensor cores
+(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication), and the 16 float32 numbers of a
+512-bit vector, or 32 of 16 bits, on a CPU. Sizes that the data gives, such as three colours, are left out.
+
+Why it costs: What is left over at the edge is computed by slower kernels, or with units that idle.
+
+When to ignore it: Where the size carries a meaning. How much it costs depends on the library's kernels, so compare both
+sizes with `hasten tune` before you believe it.
+
+Fix: Pad the size to the next multiple, as vocabularies are padded.
+
+Safety: Nothing is changed by itself: it is another model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.facts.finding import Severity
+from hasten.facts.model_look import Layer, ModelLook
+
+MUCH = 0.05  # of the step's counted arithmetic
+_FEWEST = 32  # a smaller size is given by the data, or too small for its edge to be the trouble
+_ROWS_OF_TABLES = frozenset({"num_embeddings"})  # are looked up, not multiplied
+
+
+def check(look: ModelLook) -> Iterator[FoundInModel]:
+    grid = grid_of(look.device, look.precision)
+    for layer in look.layers:
+        odd = list(_odd_sizes(layer, grid)) if layer.flops_share >= MUCH else []
+        if odd:
+            told = " and ".join(f"{name} {size}" for name, size in odd)
+            pad = ", ".join(f"{name} to {grid * math.ceil(size / grid)}" for name, size in odd)
+            share = f"{layer.flops_share:.0%} of the arithmetic"
+            message = f"{layer.name} ({layer.kind}, {share}) has {told}: no multiple of {grid}"
+            yield FoundInModel(layer, message, f"pad {pad}")
+
+
+def grid_of(device: str, precision: str) -> int:
+    """How many numbers the device multiplies at a time."""
+    wide = precision in {"bfloat16", "float16"}
+    if device.startswith("cuda"):
+        return 8 if wide else 4
+    return 32 if wide else 16
+
+
+def _odd_sizes(layer: Layer, grid: int) -> Iterator[tuple[str, int]]:
+    for name, size in layer.sizes:
+        if size >= _FEWEST and size % grid and name not in _ROWS_OF_TABLES:
+            yield name, size
+
+
+RULE = ModelRule(
+    code="H604",
+    name="sizes_off_the_grid",
+    severity=Severity.STYLE,
+    fix="pad it to the next multiple",
+    check=check,
+)

@@ -1,0 +1,40 @@
+"""A bias that the batch norm behind it takes away again.
+
+What it finds: Convolutions with a bias whose output is read by one batch norm in training mode and by nothing else, as
+torch.fx traces the model: by what flows where, not by the order of the layers or their names.
+
+Why it costs: The bias is added to a whole activation, and its gradient is a sum over it. Batch norm subtracts each
+channel's mean, and the bias with it, so neither changes anything.
+
+When to ignore it: Where the layers are the form of weights that came from elsewhere.
+
+Fix: Plan `conv_bn_bias`, which keeps the job's own form of weights in checkpoints; or write `bias=False`.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.facts.finding import Severity
+from hasten.facts.model_look import ModelLook
+
+
+def check(look: ModelLook) -> Iterator[FoundInModel]:
+    if look.useless_biases:
+        first, *others = look.useless_biases
+        layer = next((layer for layer in look.layers if layer.name == first), None)
+        more = f" and of {len(others)} more" if others else ""
+        yield FoundInModel(layer, f"the bias of {first}{more} is subtracted again by the batch norm behind it")
+
+
+RULE = ModelRule(
+    code="H601",
+    name="useless_bias",
+    severity=Severity.SLOW,
+    fix="plan conv_bn_bias, or write bias=False",
+    technique="conv_bn_bias",
+    check=check,
+)

@@ -1,0 +1,379 @@
+"""A look at a running job: some of its real steps are taken, measured and thrown away.
+
+Three things are timed in turn, round by round, so that what else the machine does falls on all of them alike: the steps
+as they are, reading alone, and steps whose batches are there already. The first against the last is what free loading
+would gain. Beside the steps, half of the windows have their stack looked at many times a second; the windows without
+tell what that look costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from threading import get_ident
+from typing import Any
+
+import psutil
+import torch
+
+from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
+from hasten.doctor.operations import Operations, Tally
+from hasten.doctor.places import Place, place_of
+from hasten.doctor.run_rules import ALL
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
+from hasten.facts.finding import Finding
+from hasten.facts.job import Job
+from hasten.facts.machine import free_memory, read_machine
+from hasten.facts.plan import Plan
+from hasten.facts.run_look import Line, RunLook, Seconds
+from hasten.measure.held import held_bytes
+from hasten.measure.paired import early_speedup
+from hasten.measure.stacks import Stacks, share
+from hasten.training.build import device_of
+from hasten.training.evaluate import Part
+from hasten.training.phases import Phase, phases_told
+from hasten.training.quiet import undisturbed
+from hasten.training.run import Run
+
+ROUNDS = 6
+WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
+MOST_SECONDS = 60.0  # of all rounds, where steps are long: there are fewer then
+FEWEST_ROUNDS = 3
+TIMES = 4  # as large a batch is tried
+_WARM_UP = 3  # steps
+_MOST_STEPS = 200  # of a window
+_EVALUATION_SECONDS = 0.5
+_MOST_LINES = 50
+"""Of the user's, that a look tells of."""
+
+
+@dataclass(slots=True)
+class _Windows:
+    """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
+    loading_cpu of processor time. memory: bytes held, after each round."""
+
+    quiet: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+    watched: list[float] = field(default_factory=list)
+    loading: list[float] = field(default_factory=list)
+    loading_cpu: list[float] = field(default_factory=list)
+    computing: list[float] = field(default_factory=list)
+    memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
+
+
+def observe_job(job: Job, plan: Plan | None = None, *, name: str = "", tell: Callable[[str], None] = print) -> RunLook:
+    """Train the job for some steps by the plan, measured. tell: is given a few words about what is under way.
+
+    Its schedule and its length play no part. Raises what building or training the job raises.
+    """
+    endless = replace(job, schedule=None, stop=None, epochs=None, max_steps=1_000_000_000)
+    unscheduled = tuple(each for each in (plan or Plan()).choices if each.choice.technique != "schedule")
+    with (
+        undisturbed(device_of(job, read_machine())),
+        Run(endless, replace(plan or Plan(), choices=unscheduled), name=name) as run,
+    ):
+        return _Observer(run, job, tell).look()
+
+
+def found_in(look: RunLook, rules: Collection[RunRule] = ALL) -> list[Finding]:
+    """What these rules find in it."""
+    return [_finding(rule, each, look) for rule in rules for each in rule.check(look)]
+
+
+def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
+    return Finding(
+        code=rule.code,
+        rule=rule.name,
+        severity=rule.severity,
+        message=found.message,
+        fix=found.fix or rule.fix,
+        path=found.line.path if found.line is not None else "",
+        line=found.line.line if found.line is not None else 0,
+        part="run",
+        price=price_of(look, found),
+        technique=rule.technique,
+    )
+
+
+class _Observer:
+    def __init__(self, run: Run, job: Job, tell: Callable[[str], None]) -> None:
+        self._run, self._job, self._tell = run, job, tell
+        self._stacks = Stacks(get_ident(), place_of)
+        self._loading_stacks = Stacks(get_ident(), place_of)
+        self._found = _Windows()
+        self._loader = run.loader
+        self._process = psutil.Process()
+
+    def look(self) -> RunLook:
+        run = self._run
+        self._tell("the first steps")
+        kept = first_windows(run.loader, run.epoch)
+        self._steps(_WARM_UP)
+        steps, rounds = self._lengths()
+        for number in range(rounds):
+            self._tell(f"round {number + 1} of {rounds}")
+            self._round(steps, kept)
+        self._tell("what is inside a step")
+        larger = self._larger(steps, kept)
+        parts = self._parts(steps)
+        operations = self._operations()
+        return self._told(steps, larger, parts, operations, self._evaluation())
+
+    # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _lengths(self) -> tuple[int, int]:
+        """Steps of a window, and rounds."""
+        second = self._steps(2)
+        steps = max(2, min(round(WINDOW_SECONDS / second), _MOST_STEPS))
+        return steps, max(FEWEST_ROUNDS, min(ROUNDS, int(MOST_SECONDS / (4 * steps * second))))
+
+    def _round(self, steps: int, kept: list[Any]) -> None:
+        found = self._found
+        for watched in ((False, True), (True, False))[len(found.quiet) % 2]:
+            if watched:
+                with self._stacks.watching():
+                    found.watched.append(self._steps(steps))
+            else:
+                waited = self._run.wait_seconds
+                found.quiet.append(self._steps(steps))
+                found.waited.append((self._run.wait_seconds - waited) / (steps + 1 + self._ahead))
+        found.memory.append((self._run.steps, held_bytes(self._run.device)))
+        seconds, cpu = self._read(steps)
+        found.loading.append(seconds)
+        found.loading_cpu.append(cpu)
+        with self._free(kept):
+            found.computing.append(self._steps(steps))
+
+    def _steps(self, steps: int) -> float:
+        """Seconds of one of so many steps. One more is taken before, and as many as workers have batches ready."""
+        run, ahead = self._run, 1 + self._ahead
+        begin, first = 0.0, run.steps
+        with closing(run.batches()) as batches:
+            for batch in batches:
+                run.step(batch)
+                taken = run.steps - first
+                if taken == ahead and run.window_closed:
+                    self._settle()
+                    begin = time.perf_counter()
+                if taken == ahead + steps and run.window_closed:
+                    break
+        self._settle()
+        return (time.perf_counter() - begin) / steps
+
+    def _read(self, steps: int) -> tuple[float, float]:
+        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them."""
+        taken, begin, cpu = 0, 0.0, 0.0
+        with self._loading_stacks.watching():
+            while taken < self._ahead + 1 + steps:
+                for each in self._loader.epoch(self._run.epoch):
+                    taken += each.last
+                    if taken == self._ahead + 1 and each.last:
+                        begin, cpu = time.perf_counter(), self._cpu_seconds()
+                    if taken == self._ahead + 1 + steps:
+                        break
+        return (time.perf_counter() - begin) / steps, (self._cpu_seconds() - cpu) / steps
+
+    @contextmanager
+    def _free(self, kept: list[Any]) -> Iterator[None]:
+        """Loading costs nothing inside."""
+        self._run.loader = FreeLoading(self._loader, kept)  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            yield
+        finally:
+            self._run.loader = self._loader
+            self._run.skip_to_next_epoch()  # the present one has gone on behind its end
+
+    def _larger(self, steps: int, kept: list[Any]) -> list[float] | None:
+        """Seconds of steps with a larger batch; None where memory is short, or the data has not so many samples."""
+        samples = self._run.built.fingerprint.samples
+        if samples is not None and samples < TIMES * self._run.built.batch_size:
+            return None
+        few = max(2, steps // TIMES)
+        try:
+            with self._free(enlarged(kept, TIMES)):
+                return [self._steps(few) for _ in range(FEWEST_ROUNDS)]
+        # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
+        except Exception:
+            if self._run.device.type == "cuda":
+                torch.cuda.empty_cache()
+            return None
+
+    def _parts(self, steps: int) -> dict[str, float]:
+        """Of a step, by the boundaries inside it."""
+        clock = _Clock(self._settle)
+        waited, first = self._run.wait_seconds, self._run.steps
+        with phases_told(self._run, clock):
+            begin = time.perf_counter()
+            self._steps(steps)
+            total = time.perf_counter() - begin
+        taken = self._run.steps - first
+        seconds = {name: value / taken for name, value in clock.seconds.items()}
+        seconds["data_wait"] = max(0.0, (self._run.wait_seconds - waited) / taken - seconds["transfer"])
+        return {**seconds, "python": max(0.0, total / taken - sum(seconds.values()))}
+
+    def _operations(self) -> Operations | None:
+        """Of one step; None of compiled ones, which no mode sees."""
+        if self._run.compiling is not None:
+            return None
+        with closing(self._run.batches()) as batches, Operations() as found:
+            for batch in batches:
+                self._run.step(batch)
+                if self._run.window_closed:
+                    break
+        return found
+
+    def _evaluation(self) -> float:
+        run, evaluator = self._run, self._run.evaluator
+        valid = run.built.valid
+        if evaluator is None or valid is None:
+            return 0.0
+        self._tell("an evaluation")
+        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._ahead)
+        with run.averaged(), run._unmoved_loss():
+            return evaluator.timed(part, time.perf_counter, self._settle)
+
+    @property
+    def _ahead(self) -> int:
+        """Batches that workers have ready before they are asked for."""
+        options = self._run.setup.loader
+        return options.workers * (options.prefetch_factor or 2)
+
+    def _settle(self) -> None:
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)
+
+    def _cpu_seconds(self) -> float:
+        """Of this process and of those that read for it."""
+        times = [self._process.cpu_times()]
+        for child in self._process.children(recursive=True):
+            try:
+                times.append(child.cpu_times())
+            except psutil.Error:  # it has ended
+                continue
+        return sum(each.user + each.system for each in times)
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(
+        self,
+        steps: int,
+        larger: list[float] | None,
+        parts: dict[str, float],
+        operations: Operations | None,
+        evaluation: float,
+    ) -> RunLook:
+        run, found, machine = self._run, self._found, self._run.setup.machine
+        together = seconds_of(found.quiet)
+        return RunLook(
+            device=str(run.device),
+            machine=machine.summary,
+            batch_size=run.built.batch_size,
+            samples=run.built.fingerprint.samples,
+            workers=run.setup.loader.workers,
+            steps_per_epoch=self._loader.steps_per_epoch,
+            planned_steps=self._job.max_steps,
+            evaluations_per_epoch=self._evaluations_per_epoch(),
+            steps=run.steps,
+            together=together,
+            waited=seconds_of(found.waited),
+            computing=seconds_of(found.computing),
+            loading=seconds_of(found.loading),
+            loading_cpu=median(found.loading_cpu),
+            larger=None if larger is None else seconds_of(larger),
+            parts=parts,
+            evaluation_seconds=evaluation,
+            operations=operations.total if operations is not None else 0,
+            backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
+            lines=tuple(self._lines(together.value, operations.lines if operations is not None else {})),
+            growth=growth(found.memory),
+            memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
+            free_bytes=torch.cuda.mem_get_info(run.device)[0] if run.device.type == "cuda" else free_memory(),
+            overhead=_ratio(found.watched, found.quiet),
+        )
+
+    def _evaluations_per_epoch(self) -> float:
+        if self._job.valid is None:
+            return 0.0
+        per_epoch = self._loader.steps_per_epoch
+        return per_epoch / self._job.evaluate_every if per_epoch and self._job.evaluate_every else 1.0
+
+    def _lines(self, step: float, tallies: dict[Place, Tally]) -> list[Line]:
+        """Those of steps, and those of reading, whose seconds are a share of reading alone."""
+        loading = median(self._found.loading)
+        lines = list[Line]()
+        seen = {place for place in self._stacks.counts if isinstance(place, Place) and not place.in_loading}
+        for place in seen | {each for each in tallies if not each.in_loading}:
+            lines.append(_line(place, self._stacks, step, tallies.get(place, Tally())))
+        for place in self._loading_stacks.counts:
+            if isinstance(place, Place):
+                lines.append(_line(place, self._loading_stacks, loading, Tally()))
+        return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]
+
+
+_PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
+
+
+class _Clock:
+    """Adds up the seconds between the boundaries of steps."""
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self.seconds = dict.fromkeys(("transfer", *_PARTS.values()), 0.0)
+        self._settle, self._mark = settle, 0.0
+
+    def __call__(self, phase: Phase) -> None:
+        if phase is not Phase.PLACING:
+            self._settle()
+        now = time.perf_counter()
+        if phase is Phase.PLACED:
+            self.seconds["transfer"] += now - self._mark
+        elif phase in _PARTS:
+            self.seconds[_PARTS[phase]] += now - self._mark
+        self._mark = time.perf_counter()
+
+
+def seconds_of(windows: Sequence[float]) -> Seconds:
+    return Seconds(value=median(windows), low=min(windows), high=max(windows))
+
+
+def growth(memory: Sequence[tuple[int, int]]) -> int | None:
+    """Bytes a step, where memory grew in every round but those of the first half: setting up is over by then."""
+    later = memory[len(memory) // 2 - 1 :]
+    grown = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(later)]
+    return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None
+
+
+_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
+
+
+def _line(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
+    _, value, high = share(stacks.counts[place], stacks.samples)
+    return Line(
+        path=_shown(place.path),
+        line=place.line,
+        function=place.function,
+        in_loading=place.in_loading,
+        seconds=value * seconds,
+        high=high * seconds,
+        operations=tally.operations,
+        reads=tally.reads,
+        copies=tally.copies,
+        copied_bytes=tally.copied_bytes,
+        copying_seconds=tally.copying_seconds,
+    )
+
+
+def _shown(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
+def _ratio(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:
+    found = early_speedup([a / b for a, b in zip(challenger, baseline, strict=True)])
+    return Seconds(value=found.ratio, low=found.low, high=found.high)

@@ -1,0 +1,48 @@
+"""Whose code a frame of a running program runs: the user's, or a library's."""
+
+from __future__ import annotations
+
+import sysconfig
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+
+_HASTEN = str(Path(__file__).resolve().parent.parent)
+_LOADING = str(Path(_HASTEN) / "data")
+_LIBRARIES = tuple(
+    {_HASTEN, str(Path(torch.__file__).parent)}
+    | {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+class Place(NamedTuple):
+    """A line of the user's code. in_loading: run by what reads data."""
+
+    path: str
+    line: int
+    function: str
+    in_loading: bool
+
+
+@cache
+def is_users(filename: str) -> bool:
+    """Whether a file is none of torch, of hasten, of Python or of an installed package."""
+    return not filename.startswith((*_LIBRARIES, "<"))
+
+
+def place_of(frame: FrameType | None) -> Place | None:
+    """The innermost line of the user's that hasten has called in a stack; None where it has called none."""
+    found: tuple[str, int, str] | None = None
+    in_loading = False
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if found is None and is_users(filename):
+            found = filename, frame.f_lineno, frame.f_code.co_name
+        in_loading = in_loading or filename.startswith(_LOADING)
+        if found is not None and filename.startswith(_HASTEN):
+            return Place(*found, in_loading)
+        frame = frame.f_back
+    return None  # or a line of the program that runs hasten

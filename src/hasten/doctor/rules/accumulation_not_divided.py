@@ -1,0 +1,73 @@
+"""Accumulation whose loss is not divided by the number of batches.
+
+What it finds: A loop that steps the optimizer only every n-th batch, and calls `backward()` on a mean loss that is not
+divided by n, nor weighted in another way.
+
+Why it costs: The gradients of the n batches are added up. The sum is n times the mean that one large batch would give,
+so the learning rate no longer means what it says, and clipping cuts more than it was set to.
+
+When to ignore it: Where the sum is meant, as for a loss that is itself a sum over samples.
+
+Fix: Divide the loss by n before `backward()`: `(loss / n).backward()`.
+
+Safety: Unsafe: updates become smaller by n, so a learning rate that was tuned without the division must be tuned
+again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Edit, Replace
+from hasten.doctor.reading.updates import Action
+from hasten.doctor.reading.weights import Weights, loss_of
+from hasten.doctor.reading.windows import Window
+from hasten.facts.finding import Safety, Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    told = set[ast.AST]()
+    for window in code.windows.all:
+        if window.turn.of(Action.REWRITE, Action.TOUCH) or _rate_allows_for_it(code, window):
+            continue
+        weights = Weights(code.names, code.values, code.tensors, window.every)
+        losses = {each.node: loss_of(code.names, code.values, each.node) for each in window.backwards}
+        if any(each is None or weights.is_weighted(each) for each in losses.values()):
+            continue
+        for node, loss in losses.items():
+            if node not in told and loss is not None:
+                told.add(node)
+                every = ast.unparse(window.every)
+                message = f"{ast.unparse(loss)} is added up over {every} batches, and not divided by {every}"
+                yield Found(node, message, edits=_edits(code, window, loss))
+
+
+def _rate_allows_for_it(code: Code, window: Window) -> bool:
+    """Whether the optimizer is made with the number of batches in view."""
+    making = code.names.making(window.update.target)
+    every = ast.unparse(window.every)
+    return making is not None and any(ast.unparse(each) == every for each in ast.walk(making))
+
+
+def _edits(code: Code, window: Window, loss: ast.expr) -> tuple[Edit, ...]:
+    """Where the condition stands in the same function, and counts with a name or number that holds there."""
+    near = code.scopes.of(loss) is code.scopes.of(window.every) and isinstance(window.every, ast.Name | ast.Constant)
+    if not near or not isinstance(loss, ast.Name):
+        return ()
+    text = f"{ast.unparse(loss)} / {ast.unparse(window.every)}"
+    parent = code.names.parents[loss]
+    return (Replace(loss, f"({text})" if isinstance(parent, ast.Attribute) else text),)
+
+
+RULE = Rule(
+    code="H409",
+    name="accumulation_not_divided",
+    severity=Severity.WRONG,
+    fix="divide the loss by it before backward()",
+    safety=Safety.UNSAFE,
+    technique="accumulation",
+    check=check,
+)

@@ -1,0 +1,76 @@
+"""Accumulation that averages gradients between processes after every batch.
+
+What it finds: A model in `DistributedDataParallel`, trained by a loop that steps the optimizer only every n-th batch,
+without `no_sync()`.
+
+Why it costs: `backward()` averages all gradients between the processes. Only the average before the optimizer's step is
+needed: the others cost communication and change nothing.
+
+When to ignore it: Where the model does not fit `no_sync()`: it keeps the gradients of its own process until the last
+batch of the window.
+
+Fix: Run forward and backward of all batches but the last of a window inside `with model.no_sync():`.
+
+Safety: Nothing is changed by itself: the batches of a window must be told apart first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.windows import Window
+from hasten.facts.finding import Severity
+
+_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+
+
+def check(code: Code) -> Iterator[Found]:
+    wrapped = [*code.calls_to(_WRAPPER)]
+    if not wrapped:
+        return
+    told = set[ast.AST]()
+    for window in code.windows.all:
+        if _syncs_by_choice(window) or not _is_wrapped(code, window, wrapped):
+            continue
+        for each in window.backwards:
+            if each.node not in told:
+                told.add(each.node)
+                every = ast.unparse(window.every)
+                yield Found(each.node, f"gradients are averaged between processes after each of {every} batches")
+
+
+def _syncs_by_choice(window: Window) -> bool:
+    names = {each.attr for each in window.turn.nodes if isinstance(each, ast.Attribute)}
+    names |= {each.id for each in window.turn.nodes if isinstance(each, ast.Name)}
+    return any(
+        word in each for each in names for word in ("no_sync", "grad_sync", "gradient_sync", "requires_all_reduce")
+    )
+
+
+def _is_wrapped(code: Code, window: Window, wrapped: list[ast.Call]) -> bool:
+    """Whether the model that the turn calls is in it; where that cannot be seen, it is taken to be."""
+    called = [each.func for each in window.turn.nodes if isinstance(each, ast.Call)]
+    models = [each for each in called if code.tensors.is_model(each) or code.names.making(each) in wrapped]
+    return not models or any(_may_be(code, each, wrapped) for each in models)
+
+
+def _may_be(code: Code, model: ast.expr, wrapped: list[ast.Call]) -> bool:
+    making = code.names.making(model)
+    if making is not None:
+        return making in wrapped
+    bindings = code.names.bindings(model) if isinstance(model, ast.Name) else []
+    sources = [code.names.making(each.source) for each in bindings if each.source is not None]
+    return not sources or any(each in wrapped for each in sources)
+
+
+RULE = Rule(
+    code="H411",
+    name="accumulation_syncs",
+    severity=Severity.SLOW,
+    fix="compute all batches but the last of a window inside model.no_sync()",
+    technique="accumulation",
+    check=check,
+)

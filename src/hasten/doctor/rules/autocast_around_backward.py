@@ -1,0 +1,73 @@
+"""A backward pass under autocast.
+
+What it finds: `loss.backward()` inside `with torch.autocast(…)`, also where the function that calls it is called there.
+
+Why it costs: Autocast is for the forward pass and the loss. The operations of the backward pass run in the types that
+autocast chose for the forward ones, without it. PyTorch's documentation does not recommend backward passes under
+autocast: there, gradients can be cast where they should not be.
+
+When to ignore it: Where a hook or a custom function is meant to compute under autocast.
+
+Fix: End the `with` behind the loss, so that `backward()` stands outside of it.
+
+Safety: Nothing is changed by itself: where the block should end, only a person knows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.mixed_precision import entered_by, is_on
+from hasten.doctor.reading.scopes import Function
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    through = _through_calls(code)
+    for call in code.training.backwards:
+        autocast = _nearest(code, [*_lexical(code, call)]) or through.get(call)
+        if autocast is not None and is_on(code, autocast):
+            yield Found(call, f"{ast.unparse(call)} runs under {ast.unparse(autocast.func)}")
+
+
+def _nearest(code: Code, around: list[ast.AST]) -> ast.Call | None:
+    """around: the innermost first."""
+    return next((call for each in around for call in entered_by(code, each)), None)
+
+
+def _lexical(code: Code, node: ast.AST) -> Iterator[ast.AST]:
+    """What it lies in, up to its function."""
+    inside = node
+    for each in code.names.around(node):
+        if isinstance(each, ast.ClassDef | ast.Lambda):
+            return
+        if not isinstance(each, Function) or inside in each.body:
+            yield each
+        if isinstance(each, Function):
+            return
+        inside = each
+
+
+def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
+    """The autocasts in which steps call the functions that go backward."""
+    backwards = {*code.training.backwards}
+    found: dict[ast.AST, ast.Call] = {}
+    for step in code.training.steps:
+        for each in step.ran:
+            if each.node in backwards:
+                autocast = _nearest(code, [outer for outer, _ in reversed(each.around)])
+                if autocast is not None:
+                    found[each.node] = autocast
+    return found
+
+
+RULE = Rule(
+    code="H406",
+    name="autocast_around_backward",
+    severity=Severity.WRONG,
+    fix="end the block of autocast behind the loss, before backward()",
+    check=check,
+)

@@ -1,0 +1,109 @@
+"""cuDNN's search for the fastest convolution, off where it helps or on where it hurts.
+
+What it finds: `torch.backends.cudnn.benchmark = False` outright, and `= True` in a file whose convolutions get another
+size in each step.
+
+Why it costs: With the setting on, cuDNN runs its algorithms for each new size once and keeps the fastest. Off, a
+heuristic chooses. On, with sizes that change, it searches again for every new one.
+
+When to ignore it: Where bits must be the same in every run. Beside `deterministic = True` it is not reported.
+
+Fix: Set it to True where sizes stay the same, and leave it off where they change.
+
+Safety: Unsafe: another algorithm adds the same products in another order, and the last bits differ.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Replace
+from hasten.doctor.reading.origins import contents
+from hasten.doctor.reading.switches import assigned, is_constant, is_outright
+from hasten.doctor.reading.training import Step
+from hasten.facts.finding import Safety, Severity
+
+_BENCHMARK = "torch.backends.cudnn.benchmark"
+_DETERMINISTIC = ("torch.backends.cudnn.deterministic",)
+_USE_DETERMINISTIC = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
+_RESIZES = frozenset(
+    {
+        "torch.nn.functional.interpolate",
+        "torch.nn.functional.upsample",
+        "torchvision.transforms.functional.resize",
+        "torchvision.transforms.v2.functional.resize",
+    }
+)
+_RANDOM = ("random.", "numpy.random.", "torch.rand")
+
+
+def check(code: Code) -> Iterator[Found]:
+    settings = assigned(code, _BENCHMARK)
+    for assignment, value in settings.items():
+        if not is_outright(code, assignment):
+            continue
+        if is_constant(code, value, False) and len(settings) == 1 and not _is_deterministic(code):
+            message = "cuDNN's search for the fastest convolution is switched off"
+            yield Found(assignment, message, "set it to True where sizes stay the same", (Replace(value, "True"),))
+        elif is_constant(code, value, True) and (changing := _changing_size(code)):
+            message = (
+                f"line {changing.lineno} changes the size in each step, and cuDNN searches again for every new one"
+            )
+            yield Found(assignment, message, "leave it off where sizes change", (Replace(value, "False"),))
+
+
+def _is_deterministic(code: Code) -> bool:
+    """Whether the file asks for it somewhere: then the search has to be off."""
+    values = assigned(code, *_DETERMINISTIC).values()
+    calls = [call for call in code.calls_to(*_USE_DETERMINISTIC) if call.args or call.keywords]
+    off = [code.values.constant_argument(call, "mode", 0) is False for call in calls]
+    return any(not is_constant(code, each, False) for each in values) or not all(off)
+
+
+def _changing_size(code: Code) -> ast.expr | None:
+    """What gives convolutions another size in each step."""
+    if not any((code.names.qualified(call.func) or "").startswith("torch.nn.Conv") for call in code.all(ast.Call)):
+        return None
+    for step in code.training.steps:
+        for each in step.calls:
+            assert isinstance(each.node, ast.Call)
+            if code.names.qualified(each.node.func) in _RESIZES and _is_drawn(code, each.node, step):
+                return each.node
+    for loader in code.loaders:
+        collate = loader.argument("collate_fn")
+        function = code.names.function_named(collate) if loader.is_trained_on and isinstance(collate, ast.AST) else None
+        for each in contents(function, code.names) if function is not None else ():
+            if isinstance(each, ast.Call) and code.names.qualified(each.func) == "torch.nn.utils.rnn.pad_sequence":
+                return each
+    return None
+
+
+def _is_drawn(code: Code, resize: ast.Call, step: Step) -> bool:
+    """Whether its size comes from a random number of this step."""
+    ran = {each.node for each in step.ran}
+    waiting: list[ast.AST] = [*resize.args[1:], *(each.value for each in resize.keywords)]
+    seen = set[ast.AST]()
+    while waiting:
+        for each in ast.walk(waiting.pop()):
+            if each in seen:
+                continue
+            seen.add(each)
+            if isinstance(each, ast.Call) and (code.names.qualified(each.func) or "").startswith(_RANDOM):
+                return each in ran
+            followed = code.names.followed(each) if isinstance(each, ast.Name) else None
+            waiting += [followed] if followed is not None and followed is not each else []
+    return False
+
+
+RULE = Rule(
+    code="H301",
+    name="benchmark",
+    severity=Severity.SLOW,
+    fix="set it to True where sizes stay the same, and leave it off where they change",
+    safety=Safety.UNSAFE,
+    technique="cudnn_autotune",
+    check=check,
+)

@@ -1,0 +1,136 @@
+"""A bias that batch norm takes away.
+
+What it finds: A convolution or linear layer with a bias whose output goes straight into a batch norm: side by side in
+an `nn.Sequential`, or as `self.bn(self.conv(x))`.
+
+Why it costs: Batch norm subtracts the mean of each channel, and the bias with it; its own bias follows. The bias is
+added, its gradient summed and its parameter updated for nothing.
+
+When to ignore it: Where a checkpoint has the bias, or where the batch norm never trains.
+
+Fix: Give `bias=False` to the layer before the batch norm.
+
+Safety: Unsafe: a checkpoint that holds the bias no longer fits, and layers made later draw other random numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument
+from hasten.doctor.reading.layers import Layers, is_init_of_super
+from hasten.doctor.reading.names import method
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+_PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
+    f"torch.nn.{kind}{n}d": 7 for kind in ("Conv", "ConvTranspose") for n in (1, 2, 3)
+}
+_NORMS = frozenset({*(f"torch.nn.BatchNorm{n}d" for n in (1, 2, 3)), "torch.nn.SyncBatchNorm"})
+
+
+def check(code: Code) -> Iterator[Found]:
+    for layer, norm in dict.fromkeys((*_side_by_side(code), *_called_in_forward(code))):
+        place = _PLACE_OF_BIAS.get(code.names.qualified(layer.func) or "")
+        if place is None or code.names.qualified(norm.func) not in _NORMS or not _fit(code, layer, norm):
+            continue
+        bias = code.values.constant_argument(layer, "bias", place)
+        if bias is ABSENT or bias is True:
+            edits = (AddArgument(layer, "bias=False"),) if bias is ABSENT else ()
+            yield Found(layer, f"{ast.unparse(norm.func)} takes the bias away again", edits=edits)
+
+
+def _fit(code: Code, layer: ast.Call, norm: ast.Call) -> bool:
+    """Whether as many channels come out as are normalized: what differs is not what is visible here."""
+    out = "out_features" if code.names.qualified(layer.func) == "torch.nn.Linear" else "out_channels"
+    given = code.values.argument(layer, out, 1)
+    taken = code.values.argument(norm, "num_features", 0)
+    return isinstance(given, ast.expr) and isinstance(taken, ast.expr) and ast.unparse(given) == ast.unparse(taken)
+
+
+def _side_by_side(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
+    layers = Layers(code.names)
+    for call in code.all(ast.Call):
+        owner = code.names.enclosing(call, ast.ClassDef) if is_init_of_super(call) else None
+        if code.names.qualified(call.func) == "torch.nn.Sequential" or (
+            isinstance(owner, ast.ClassDef) and layers.is_sequential(owner)
+        ):
+            yield from _pairs(layers.in_order(call))
+    for each in code.all(ast.List):  # layers += [convolution, norm], for nn.Sequential(*layers)
+        around = code.names.parents[each]
+        called = around.func if isinstance(around, ast.Call) else None
+        if called is None or (isinstance(called, ast.Attribute) and called.attr == "extend"):
+            yield from _pairs(each.elts)
+    for first, second in pairwise(code.all(ast.Expr)):
+        match first.value, second.value:
+            case ast.Call(ast.Attribute(ast.Name() as a, "append"), [layer]), ast.Call(
+                ast.Attribute(b, "append"), [norm]
+            ):
+                same = ast.unparse(a) == ast.unparse(b) and isinstance(code.names.followed(a), ast.List)
+                if same and _follows(code, first, second):
+                    yield from _pairs([layer, norm])
+
+
+def _follows(code: Code, first: ast.stmt, second: ast.stmt) -> bool:
+    """Whether it is the next statement of the same block."""
+    for block in ast.iter_fields(code.names.parents[first]):
+        if isinstance(block[1], list) and first in block[1]:
+            place = block[1].index(first)
+            return block[1][place + 1 : place + 2] == [second]
+    return False
+
+
+def _pairs(layers: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
+    for layer, norm in pairwise(layers):
+        if isinstance(layer, ast.Call) and isinstance(norm, ast.Call):
+            yield layer, norm
+
+
+def _called_in_forward(code: Code) -> Iterator[tuple[ast.Call, ast.Call]]:
+    """`self.bn(self.conv(x))`, also by way of a name; not where something else takes the convolution's output too."""
+    for owner in code.all(ast.ClassDef):
+        forward = method(owner, "forward")
+        if forward is None:
+            continue
+        calls = (each for each in ast.walk(forward) if isinstance(each, ast.Call) and len(each.args) == 1)
+        for call in calls:
+            norm = code.names.value(call.func)
+            if not isinstance(norm, ast.Call) or code.names.qualified(norm.func) not in _NORMS:
+                continue
+            given = _only_use(code, call.args[0])
+            if not isinstance(given, ast.Call) or not isinstance(given.func, ast.Attribute):
+                continue
+            layer, name = code.names.value(given.func), given.func.attr
+            mentions = [each for each in ast.walk(owner) if isinstance(each, ast.Attribute) and each.attr == name]
+            if isinstance(layer, ast.Call) and sum(isinstance(each.ctx, ast.Load) for each in mentions) == 1:
+                yield layer, norm
+
+
+def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
+    """What a name was assigned, where nothing else reads that."""
+    if not isinstance(node, ast.Name):
+        return node
+    bindings = code.names.bindings(node)
+    others = [
+        each
+        for each in code.all(ast.Name)
+        if each is not node and each.id == node.id and isinstance(each.ctx, ast.Load)
+    ]
+    if any({*map(id, code.names.bindings(each))} & {*map(id, bindings)} for each in others):
+        return None
+    return code.names.value(node)
+
+
+RULE = Rule(
+    code="H417",
+    name="bias_before_norm",
+    severity=Severity.SLOW,
+    fix="give bias=False to the layer before the batch norm",
+    safety=Safety.UNSAFE,
+    technique="conv_bn_bias",
+    check=check,
+)

@@ -1,0 +1,85 @@
+"""Waiting for a copy that need not be waited for.
+
+What it finds: `.to(device)` or `.cuda()` of a batch in training, without `non_blocking=True`, where the loader pins its
+memory.
+
+Why it costs: The host waits until the batch is on the device. From pinned memory it need not: the copy takes its place
+in the device's queue, and Python goes on to the forward pass.
+
+When to ignore it: Where the host changes the batch right after the copy began.
+
+Fix: Give `non_blocking=True`.
+
+Safety: Safe: what the device computes next comes after the copy in its queue.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument
+from hasten.doctor.reading.loaders import MOVING, Loader
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    copied: dict[ast.Call, list[Loader]] = {}
+    for loader in code.loaders:
+        if loader.steps and _is_pinned(code, loader) and not loader.given_to & MOVING:
+            for move in loader.moves:
+                copied.setdefault(move, []).append(loader)
+    for move, loaders in copied.items():
+        if _waits(code, move) and _is_in_training(code, move):
+            plain = all(each.constant("collate_fn") in {ABSENT, None} for each in loaders)
+            edits = (AddArgument(move, "non_blocking=True"),) if plain else ()
+            yield Found(move, f"{ast.unparse(move)} waits for a copy from pinned memory", edits=edits)
+
+
+def _is_pinned(code: Code, loader: Loader) -> bool:
+    given = loader.argument("pin_memory")
+    if not isinstance(given, ast.expr):
+        return False
+    followed = code.names.followed(given)
+    if isinstance(followed, ast.Call):
+        return code.names.qualified(followed.func) == "torch.cuda.is_available"
+    return code.values.constant(given) is True
+
+
+def _waits(code: Code, move: ast.Call) -> bool:
+    if code.values.argument(move, "non_blocking") is not ABSENT:
+        return False
+    behind = move.args[1:]
+    return not any(isinstance(each, ast.Starred) or _may_be_flag(code, each) for each in behind)
+
+
+def _may_be_flag(code: Code, node: ast.expr) -> bool:
+    """Not a dtype: `.cuda(device, True)`."""
+    return not (code.names.qualified(node) or "").startswith("torch.")
+
+
+def _is_in_training(code: Code, move: ast.Call) -> bool:
+    """Whether what it moves is computed with gradients; an evaluation waits for its results anyway."""
+    if code.training.runs_without_gradients(move):
+        return False
+    return any(each.node is move for step in code.training.steps for each in step.ran) or _feeds(code, move)
+
+
+def _feeds(code: Code, move: ast.Call) -> bool:
+    """Whether a generator moves batches before it yields them to the training loop."""
+    function = code.names.enclosing(move, ast.FunctionDef)
+    return function is not None and any(isinstance(each, ast.Yield) for each in ast.walk(function))
+
+
+RULE = Rule(
+    code="H204",
+    name="blocking_transfer",
+    severity=Severity.SLOW,
+    fix="give non_blocking=True",
+    safety=Safety.SAFE,
+    technique="device_prefetch",
+    check=check,
+)

@@ -1,0 +1,108 @@
+"""Mixed precision by its old names.
+
+What it finds: `autocast`, `GradScaler`, `custom_fwd` and `custom_bwd` of `torch.cuda.amp` and `torch.cpu.amp`. Not
+where the file has the new name beside it, for another version of torch.
+
+Why it costs: They are deprecated since torch 2.4: each use warns, and a later release may be without them.
+
+When to ignore it: Where the file has to run with an older torch: `torch.amp.GradScaler` is there since torch 2.3,
+`torch.amp.custom_fwd` since 2.4.
+
+Fix: Use `torch.amp`, and name the device: `torch.amp.autocast("cuda")`.
+
+Safety: Safe: the old name calls the new one with the same arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument, Edit, Replace
+from hasten.doctor.reading.mixed_precision import known_as, outdated
+from hasten.doctor.reading.scopes import Function, Kind
+from hasten.facts.finding import Safety, Severity
+
+_FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "device_type", "custom_bwd": "device_type"}
+_PLACES = {"autocast": ("enabled", "dtype", "cache_enabled"),
+           "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")}  # fmt: skip
+_BRANCHES = ("test", "body", "orelse", "handlers")
+
+
+def check(code: Code) -> Iterator[Found]:
+    bare = [
+        each for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) for node in code.all(kind)
+        for each in node.decorator_list if not isinstance(each, ast.Call)
+    ]  # fmt: skip
+    for use in (*code.all(ast.Call), *bare):
+        named = use.func if isinstance(use, ast.Call) else use
+        name = outdated(code, named)
+        if name in _FIRST and not _has_new_beside(code, use, name):
+            old = known_as(code.names.qualified(named))
+            device = old.split(".")[1]
+            message = f"{old} is deprecated"
+            yield Found(use, message, f'use torch.amp.{name}("{device}")', _edits(code, use, name, device))
+
+
+def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
+    """Whether a condition chooses between the old and the new: what is right for either version of torch."""
+    news = {f"torch.amp.{name}", "torch.autocast" if name == "autocast" else ""}
+    return any(
+        isinstance(each, ast.Name | ast.Attribute) and known_as(code.names.qualified(each)) in news
+        for other in _other_branches(code, use)
+        for each in ast.walk(other)
+    )
+
+
+def _other_branches(code: Code, use: ast.expr) -> Iterator[ast.AST]:
+    """What runs where this does not: of each condition and `try` around it, and of those before it that return."""
+    inside: ast.AST = use
+    for around in code.names.around(use):
+        if isinstance(around, ast.If | ast.IfExp | ast.Try):
+            fields = [getattr(around, field) for field in _BRANCHES if hasattr(around, field)]
+            branches = [each if isinstance(each, list) else [each] for each in fields]
+            yield from (each for branch in branches if inside not in branch for each in branch)
+        elif isinstance(around, Function) and inside in around.body:
+            before = around.body[: around.body.index(inside)]  # pyright: ignore[reportArgumentType]
+            yield from (each for each in before if isinstance(each, ast.If) and isinstance(each.body[-1], ast.Return))
+        inside = around
+
+
+def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...]:
+    """None where a star hides what is given, or where `torch` is no name of the file."""
+    if not _has_torch(code, use):
+        return ()
+    if not isinstance(use, ast.Call):
+        return (Replace(use, f'torch.amp.{name}(device_type="{device}")'),)
+    places = _PLACES.get(name, ())
+    plain = all(isinstance(each, ast.Name | ast.Attribute | ast.Constant) for each in use.args)
+    if not plain or len(use.args) > len(places) or any(each.arg is None for each in use.keywords):
+        return ()
+    renamed = [Replace(each, f"{place}={ast.unparse(each)}") for each, place in zip(use.args, places, strict=False)]
+    given = f'"{device}"' if not use.args and not use.keywords else f'{_FIRST[name]}="{device}"'
+    return (Replace(use.func, f"torch.amp.{name}"), *renamed, AddArgument(use, given))
+
+
+def _has_torch(code: Code, use: ast.expr) -> bool:
+    """Whether `torch` means the package, everywhere in the file and before this."""
+    bindings = code.scopes.module.bindings.get("torch", [])
+    everywhere = [each for each in code.all(ast.arg) if each.arg == "torch"]
+    return (
+        bool(bindings)
+        and not everywhere
+        and all(each.kind is Kind.IMPORT and each.imported == "torch" for each in bindings)
+        and not code.is_conditional(bindings[0].node)
+        and bindings[0].since <= (use.lineno, use.col_offset)
+    )
+
+
+RULE = Rule(
+    code="H408",
+    name="deprecated_amp",
+    severity=Severity.STYLE,
+    fix="use torch.amp, and name the device",
+    safety=Safety.SAFE,
+    check=check,
+)

@@ -1,0 +1,53 @@
+"""Deterministic algorithms in every run.
+
+What it finds: `torch.backends.cudnn.deterministic = True` and `torch.use_deterministic_algorithms(True)`, under no
+condition.
+
+Why it costs: Only algorithms that give the same bits in every run may be used, and PyTorch's documentation says that
+these are often slower. An operation that has none raises an error, or warns.
+
+When to ignore it: Where the same bits in every run are worth the time: while a fault is looked for, or where results
+must be repeated exactly.
+
+Fix: Put it under an option, so that a long run can do without.
+
+Safety: Nothing is changed by itself: whether bits must be the same, a person knows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.switches import assigned, is_constant, is_outright, is_put_back
+from hasten.facts.finding import Severity
+
+_SETTING = "torch.backends.cudnn.deterministic"
+_FUNCTIONS = ("torch.use_deterministic_algorithms", "torch.set_deterministic")
+
+
+def check(code: Code) -> Iterator[Found]:
+    settings = assigned(code, _SETTING)
+    for assignment, value in settings.items():
+        if is_constant(code, value, True) and _stays(code, assignment, [*settings]):
+            yield Found(assignment, "every convolution must use a deterministic algorithm, and those are often slower")
+    calls = [*code.calls_to(*_FUNCTIONS)]
+    for call in calls:
+        mode = code.values.argument(call, "mode", 0)
+        if isinstance(mode, ast.expr) and is_constant(code, mode, True) and _stays(code, call, [*calls]):
+            yield Found(call, "every operation must use a deterministic algorithm, and those are often slower")
+
+
+def _stays(code: Code, node: ast.AST, others: list[ast.AST]) -> bool:
+    return is_outright(code, node) and not is_put_back(code, node, others)
+
+
+RULE = Rule(
+    code="H305",
+    name="deterministic",
+    severity=Severity.SLOW,
+    fix="put it under an option, so that a long run can do without",
+    check=check,
+)

@@ -1,0 +1,127 @@
+"""Gradients that no step clears, or that are cleared before the optimizer has used them.
+
+What it finds: A training step that calls `backward()` and `optimizer.step()` and never `zero_grad()`, or that calls
+`zero_grad()` between the two.
+
+Why it costs: `backward()` adds to the gradients that are there. Without `zero_grad()` each step follows the sum over
+all batches so far. With `zero_grad()` before `step()` the optimizer finds no gradient, and nothing is learned.
+
+When to ignore it: Where the sum over all batches is what the optimizer is meant to follow.
+
+Fix: Call `optimizer.zero_grad()` once for each `step()`: before `backward()`, or after `step()`.
+
+Safety: Nothing is changed by itself: it changes what is learned, and which place is meant, only a person knows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.optimizers import Role, name_of
+from hasten.doctor.reading.scopes import Function
+from hasten.doctor.reading.updates import Action, Event, Turn
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    told = set[tuple[ast.AST, str]]()
+    for turn, update in code.updates.updating:
+        if update.target is None or not code.updates.optimizers.is_in_sight(update.target):
+            continue
+        optimizer = ast.unparse(update.target)
+        lost = _cleared_too_early(code, turn, update)
+        if lost is not None:
+            yield Found(lost.node, f"the gradients are gone before {optimizer} steps", fix=_LATER)
+        elif (turn.node, optimizer) not in told and _is_never_cleared(code, turn, update):
+            told.add((turn.node, optimizer))
+            yield Found(update.node, f"nothing clears the gradients of {optimizer}: each step adds to those before")
+
+
+_LATER = "clear them before backward(), or after step()"
+
+
+def _cleared_too_early(code: Code, turn: Turn, update: Event) -> Event | None:
+    """What clears them with nothing behind it that computes new ones, and with a backward pass before it."""
+    others = (Action.BACKWARD, Action.REWRITE, Action.TOUCH, Action.CLEAR, Action.UPDATE)
+    cleared = None
+    for each in reversed(turn.before(update, *others)):
+        if not each.may_meet(update):
+            continue
+        if cleared is None and each.action is Action.CLEAR:
+            cleared = each if _surely_clears(code, each, update) and each.surely_before(update) else None
+        elif each.action is Action.BACKWARD:
+            return cleared
+        elif each.action in {Action.REWRITE, Action.TOUCH} or (cleared is not None and each.action is Action.UPDATE):
+            return None
+    return None
+
+
+def _surely_clears(code: Code, clear: Event, update: Event) -> bool:
+    optimizers = code.updates.optimizers
+    if clear.target is None or update.target is None:
+        return False
+    if optimizers.is_same(clear.target, update.target):
+        return True
+    return ast.unparse(clear.target) in optimizers.modules_of(update.target)
+
+
+def _is_never_cleared(code: Code, turn: Turn, update: Event) -> bool:
+    assert update.target is not None
+    if any(_may_clear(code, turn, each, update.target) for each in turn.events):
+        return False
+    if isinstance(turn.node, Function) and not _has_it_alone(code, turn.node, update.target):
+        return False
+    return not _is_made_in(code, turn, update.target) and not _has_closure(code, update)
+
+
+def _may_clear(code: Code, turn: Turn, event: Event, optimizer: ast.expr) -> bool:
+    if event.action not in {Action.CLEAR, Action.REWRITE, Action.TOUCH}:
+        return False
+    optimizers = code.updates.optimizers
+    if event.target is None:
+        return not _only_scales(event.node)
+    if event.action is Action.TOUCH or optimizers.role(event.target) is Role.OPTIMIZER:
+        return not optimizers.is_distinct(event.target, optimizer)
+    others = [each.target for each in turn.of(Action.UPDATE) if each.target is not None]
+    return not optimizers.belongs_to_another({ast.unparse(event.target)}, optimizer, others)
+
+
+def _only_scales(node: ast.AST) -> bool:
+    """`p.grad /= n`, `p.grad.mul_(x)`."""
+    method = node.func if isinstance(node, ast.Call) else None
+    return isinstance(node, ast.AugAssign) or (isinstance(method, ast.Attribute) and method.attr in {"mul_", "div_"})
+
+
+def _has_it_alone(code: Code, function: Function, optimizer: ast.expr) -> bool:
+    """Whether nothing outside the function can clear its gradients: a framework calls it, or the file makes the
+    optimizer, and nothing in the file clears it."""
+    others = [call.func.value for call in code.methods("zero_grad") if isinstance(call.func, ast.Attribute)]
+    if any(not code.updates.optimizers.is_distinct(each, optimizer) for each in others):
+        return False
+    made = code.updates.optimizers.made(optimizer).startswith("torch.optim.")
+    return made or function.name == "training_step"
+
+
+def _is_made_in(code: Code, turn: Turn, optimizer: ast.expr) -> bool:
+    """Whether each turn has one of its own; Lightning's `self.optimizers()` hands out the same in each."""
+    bindings = code.names.bindings(optimizer) if isinstance(optimizer, ast.Name) else []
+    makings = {code.names.making(optimizer), *(each.source for each in bindings)} & turn.nodes
+    return any(isinstance(each, ast.Call) and name_of(each.func) != "optimizers" for each in makings)
+
+
+def _has_closure(code: Code, update: Event) -> bool:
+    """Whether a function that is not known computes its gradients."""
+    given = update.node.args if isinstance(update.node, ast.Call) else []
+    return any(each is not update.target and code.names.function_named(each) is None for each in given)
+
+
+RULE = Rule(
+    code="H401",
+    name="gradients_not_cleared",
+    severity=Severity.WRONG,
+    fix="call its zero_grad() once for each step()",
+    check=check,
+)

@@ -1,0 +1,72 @@
+"""Batches copied to the device from memory that is not pinned.
+
+What it finds: A DataLoader without `pin_memory`, whose batches a training loop moves to an accelerator by `.cuda()` or
+`.to(device)`.
+
+Why it costs: A device reads pinned memory, which the system may not move, by itself. From any other memory the driver
+first copies a batch into pinned memory, and the host waits for that.
+
+When to ignore it: Where batches are so small that a copy takes no time, or where the machine has no memory to spare:
+pinned memory cannot be swapped out.
+
+Fix: Give `pin_memory=True`, and move batches with `non_blocking=True`.
+
+Safety: Safe: the same numbers arrive. On a machine without an accelerator it only warns.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument
+from hasten.doctor.reading.loaders import Loader
+from hasten.doctor.reading.tensors import Tensor
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    if any(code.calls_to("torch.set_default_device", "torch.set_default_tensor_type")):
+        return  # what is made on a device cannot be pinned
+    for loader in code.loaders:
+        if loader.argument("pin_memory") is not ABSENT or not loader.steps or not loader.moves:
+            continue
+        if code.loading.collates_to_device(loader) or _is_on_device(code, loader):
+            continue
+        edits = (
+            (AddArgument(loader.call, "pin_memory=True"),)
+            if any(_is_certain(code, each) for each in loader.moves)
+            else ()
+        )
+        message = f"{ast.unparse(loader.moves[0])} copies from memory that is not pinned"
+        yield Found(loader.call, message, edits=edits)
+
+
+def _is_on_device(code: Code, loader: Loader) -> bool:
+    """Whether its data set holds tensors that are on a device already: those cannot be pinned."""
+    given = [each for source in loader.sources if isinstance(source.making, ast.Call) for each in source.making.args]
+    return any(code.tensors.kind(each) in {Tensor.DEVICE, Tensor.ATTACHED} for each in given)
+
+
+def _is_certain(code: Code, move: ast.Call) -> bool:
+    """Whether it goes to a device of CUDA, whatever the machine."""
+    if isinstance(move.func, ast.Attribute) and move.func.attr == "cuda":
+        return True
+    target = code.names.followed(code.devices.target(move))
+    if isinstance(target, ast.Call) and code.names.qualified(target.func) == "torch.device" and target.args:
+        target = code.names.followed(target.args[0])
+    return isinstance(target, ast.Constant) and isinstance(target.value, str) and target.value.startswith("cuda")
+
+
+RULE = Rule(
+    code="H102",
+    name="loader_not_pinned",
+    severity=Severity.SLOW,
+    fix="give pin_memory=True",
+    safety=Safety.SAFE,
+    technique="pin_memory",
+    check=check,
+)

@@ -1,0 +1,115 @@
+"""A Python loop over the elements of a tensor.
+
+What it finds: `for x in tensor` and `for i in range(len(tensor))` with `tensor[i]`, in a training step or in a
+`forward()`.
+
+Why it costs: Each element takes kernels of its own, which Python starts one after another; a device is done with so
+small a one long before the next is started. One operation on the whole tensor starts once.
+
+When to ignore it: Where each element needs what was computed from the one before, or work that no operation on the
+whole tensor does.
+
+Fix: Write it for the whole tensor: by broadcasting, a mask or an index, or by `torch.vmap`.
+
+Safety: Nothing is changed by itself: it has to be written differently.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.names import method
+from hasten.doctor.reading.scopes import Function
+from hasten.doctor.reading.single import Single
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    single = Single(code.names)
+    for loop in dict.fromkeys(_loops(code)):
+        over = _gone_over(code, loop)
+        if over is not None and single.is_tensor(over) and not _carries(loop):
+            yield Found(loop, f"Python goes through {ast.unparse(over)} element by element")
+
+
+def _loops(code: Code) -> Iterator[ast.For]:
+    """Those that run in a step, or in the forward() of a module, with gradients."""
+    for step in code.training.steps:
+        for each in step.ran:
+            if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
+                yield each.node
+    for owner in code.all(ast.ClassDef):
+        forward = method(owner, "forward") if code.tensors.is_module_class(owner) else None
+        if isinstance(forward, Function):
+            for each in code.training.run(forward.body):
+                if isinstance(each.node, ast.For) and not code.training.is_without_gradients(each.around):
+                    yield each.node
+
+
+def _gone_over(code: Code, loop: ast.For) -> ast.expr | None:
+    """The tensor, if it is one, whose elements the loop takes one by one."""
+    match loop.iter:
+        case ast.Name() | ast.Call(ast.Attribute()) if not _is_range(code, loop.iter):
+            return loop.iter
+        case ast.Call(ast.Name("enumerate" | "reversed"), [ast.Name() as over, *_]):
+            return over
+        case ast.Call(_, [length]) if _is_range(code, loop.iter) and isinstance(loop.target, ast.Name):
+            over = _length_of(code, length)
+            return over if over is not None and _indexes(loop, over, loop.target.id) else None
+        case _:
+            return None
+
+
+def _is_range(code: Code, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and code.names.qualified(node.func) == "builtins.range"
+
+
+def _length_of(code: Code, node: ast.expr) -> ast.expr | None:
+    """The x of `len(x)`, `x.size(0)` and `x.shape[0]`."""
+    match code.names.followed(node):
+        case ast.Call(ast.Name("len"), [over]):
+            return over
+        case ast.Call(ast.Attribute(over, "size"), [ast.Constant(0)]):
+            return over
+        case ast.Subscript(ast.Attribute(over, "shape"), ast.Constant(0)):
+            return over
+        case _:
+            return None
+
+
+def _indexes(loop: ast.For, over: ast.expr, number: str) -> bool:
+    said = ast.unparse(over)
+    return any(
+        isinstance(each, ast.Subscript)
+        and isinstance(each.ctx, ast.Load)
+        and isinstance(each.slice, ast.Name)
+        and each.slice.id == number
+        and ast.unparse(each.value) == said
+        for statement in loop.body
+        for each in ast.walk(statement)
+    )
+
+
+def _carries(loop: ast.For) -> bool:
+    """Whether a turn reads what an earlier one has assigned, as a recurrent cell does."""
+    names = [each for statement in loop.body for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    assigned = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    for statement in loop.body:
+        inside = [each for each in ast.walk(statement) if isinstance(each, ast.Name)]
+        read = {each.id for each in inside if isinstance(each.ctx, ast.Load)}
+        if read & assigned:
+            return True
+        assigned -= {each.id for each in inside if isinstance(each.ctx, ast.Store)}
+    return False
+
+
+RULE = Rule(
+    code="H207",
+    name="loop_over_elements",
+    severity=Severity.SLOW,
+    fix="write it for the whole tensor: by broadcasting, a mask or an index, or by torch.vmap",
+    check=check,
+)

@@ -1,0 +1,83 @@
+"""A tensor made on the host, and then copied.
+
+What it finds: `torch.zeros(…).to(device)` and the like: a tensor that is filled on the host only to be moved.
+
+Why it costs: The host allocates and fills memory, and copies it to the device while Python waits: memory that is not
+pinned cannot be copied otherwise. With `device=` the device fills its own. (`torch.tensor` of numbers copies them
+either way: there it saves one step of two.)
+
+When to ignore it: Where random numbers must be those that the host would draw.
+
+Fix: Give `device=` to the function that makes it.
+
+Safety: Safe: the same values are made. Random ones, and steps of floats, differ from device to device: those
+are not changed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Replace
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+_RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
+_ROUNDED = frozenset({"torch.linspace", "torch.arange"})  # of floats, perhaps otherwise on another device
+_MAKE = _RANDOM | {
+    f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "empty", "tensor", "linspace")
+}
+_OWN = ("device", "generator", "out", "pin_memory")  # arguments that say where it is made
+
+
+def check(code: Code) -> Iterator[Found]:
+    for call in code.methods("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        name = code.names.qualified(made.func) if isinstance(made, ast.Call) else None
+        if not isinstance(made, ast.Call) or name not in _MAKE or not _moves(code, call):
+            continue
+        if any(code.values.argument(made, each) is not ABSENT for each in _OWN):
+            continue
+        device = _device(code, call)
+        plain = len(call.args) <= 1 and _only(call, "device", "non_blocking") and _only(made, "dtype")
+        exact = plain and name not in _RANDOM and name not in _ROUNDED
+        edits = (Replace(call, _with_device(made, device)),) if exact else ()
+        yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits)
+
+
+def _moves(code: Code, call: ast.Call) -> bool:
+    """Whether it goes to an accelerator, or to where another tensor is."""
+    target = code.devices.target(call)
+    beside = isinstance(target, ast.Attribute) and target.attr == "device" and not _is_said_to_be_host(code, target)
+    return code.devices.is_move(call) or beside
+
+
+def _is_said_to_be_host(code: Code, target: ast.expr) -> bool:
+    known = code.values.constant(target)
+    return isinstance(known, str) and known.startswith("cpu")
+
+
+def _only(call: ast.Call, *names: str) -> bool:
+    return all(each.arg in names for each in call.keywords)
+
+
+def _device(code: Code, call: ast.Call) -> str:
+    target = code.devices.target(call)
+    return '"cuda"' if target is None else ast.unparse(target)
+
+
+def _with_device(made: ast.Call, device: str) -> str:
+    return f"{ast.unparse(made)[:-1]}, device={device})"
+
+
+RULE = Rule(
+    code="H203",
+    name="made_on_host",
+    severity=Severity.SLOW,
+    fix="give device= to the function that makes it",
+    safety=Safety.SAFE,
+    check=check,
+)

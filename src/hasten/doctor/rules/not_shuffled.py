@@ -1,0 +1,70 @@
+"""Training in the order in which the data is stored.
+
+What it finds: A DataLoader that a training loop reads, of a data set with an index, with neither `shuffle` nor a
+`sampler` nor a `batch_sampler`.
+
+Why it costs: The default is `shuffle=False`. Every epoch then has the same batches in the same order, and where data is
+stored class by class, each batch has few classes: gradients are biased, and batch norm sees what no evaluation will.
+
+When to ignore it: Where order carries meaning, as in one long text that is read from its beginning to its end. Write
+`shuffle=False` there: what a person chose is not reported.
+
+Fix: Give `shuffle=True`.
+
+Safety: Unsafe: batches differ, and so does what is learned.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument
+from hasten.doctor.reading.loaders import MOVING, Loader
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+_NOT_GIVEN = (ABSENT, None)
+
+
+def check(code: Code) -> Iterator[Found]:
+    for loader in code.loaders:
+        chosen = any(loader.constant(each) not in _NOT_GIVEN for each in ("shuffle", "sampler", "batch_sampler"))
+        if not chosen and _is_surely_trained_on(loader) and _is_in_order(loader):
+            edits = (AddArgument(loader.call, "shuffle=True"),)
+            yield Found(loader.call, "every epoch trains on the same batches, in the order of the data", edits=edits)
+
+
+def _is_surely_trained_on(loader: Loader) -> bool:
+    """Not by a loop that trains or evaluates as it is told: that may only evaluate on this one."""
+    if loader.is_fitted:
+        return True
+    backwards = [each for step in loader.steps for each in step.methods("backward", "manual_backward", "training_step")]
+    return any(not each.is_conditional for each in backwards)
+
+
+def _is_in_order(loader: Loader) -> bool:
+    if not loader.sources or loader.given_to - MOVING or _is_one_batch(loader.argument("batch_size")):
+        return False
+    return all(each.is_map_style and not each.has_no_order for each in loader.sources)
+
+
+def _is_one_batch(size: object) -> bool:
+    """`batch_size=len(data)`: all of it, whatever the order."""
+    match size:
+        case ast.Call(ast.Name("len")) | ast.Subscript(ast.Attribute(_, "shape")) | ast.Call(ast.Attribute(_, "size")):
+            return True
+        case _:
+            return False
+
+
+RULE = Rule(
+    code="H104",
+    name="not_shuffled",
+    severity=Severity.WRONG,
+    fix="give shuffle=True, or shuffle=False where the order is meant",
+    safety=Safety.UNSAFE,
+    check=check,
+)

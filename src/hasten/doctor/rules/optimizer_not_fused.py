@@ -1,0 +1,59 @@
+"""An optimizer that is not fused.
+
+What it finds: SGD, Adam, AdamW and Adagrad of `torch.optim` without `fused=True`, in a file that trains on an
+accelerator.
+
+Why it costs: The default takes several kernels for each group of parameters, each of which reads and writes them
+again. The fused one reads and writes each parameter once.
+
+When to ignore it: Where parameters are complex or gradients sparse, and where the installed torch has no fused form of
+this optimizer for the device.
+
+Fix: Add `fused=True`.
+
+Safety: Unsafe: it rounds differently, and raises an error where torch has no fused form for the device.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import AddArgument
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Safety, Severity
+
+_FUSED = tuple(f"torch.optim.{name}" for name in ("SGD", "Adam", "AdamW", "Adagrad"))
+_CHOICES = ("fused", "foreach", "capturable", "differentiable")
+
+
+def check(code: Code) -> Iterator[Found]:
+    if not code.devices.accelerated or not code.training.steps or _has_sparse_gradients(code):
+        return
+    for call in code.calls_to(*_FUSED):
+        given = {name: code.values.constant_argument(call, name) for name in _CHOICES}
+        if any(value is not ABSENT and value is not None and value is not False for value in given.values()):
+            continue
+        kind = ast.unparse(call.func)
+        if all(value is ABSENT for value in given.values()):
+            yield Found(call, f"{kind} takes several kernels for a step", edits=(AddArgument(call, "fused=True"),))
+        else:
+            yield Found(call, f"{kind} is kept from its fast form", fix="set fused=True instead")
+
+
+def _has_sparse_gradients(code: Code) -> bool:
+    embeddings = code.calls_to("torch.nn.Embedding", "torch.nn.EmbeddingBag")
+    return any(code.values.constant_argument(each, "sparse") not in {ABSENT, False} for each in embeddings)
+
+
+RULE = Rule(
+    code="H307",
+    name="optimizer_not_fused",
+    severity=Severity.SLOW,
+    fix="add fused=True",
+    safety=Safety.UNSAFE,
+    technique="fused_optimizer",
+    check=check,
+)

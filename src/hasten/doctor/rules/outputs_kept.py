@@ -1,0 +1,49 @@
+"""Keeping a model's outputs with their graph.
+
+What it finds: A list that outlives the training step, and gets in each step what the model has computed, without
+`detach()`, `cpu()` or `item()`.
+
+Why it costs: Each output refers to the graph that computed it, and the graph to what the backward pass has not yet
+freed. Memory grows with every step for as long as the list lives.
+
+When to ignore it: Where a later backward pass goes through what was kept.
+
+Fix: Append `output.detach()`, or `output.detach().cpu()` where the device's memory is short.
+
+Safety: Safe: the list holds the same values. Only their `requires_grad` differs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Append
+from hasten.doctor.reading.kept import KeptValues
+from hasten.doctor.reading.single import Single
+from hasten.facts.finding import Safety, Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    values, single, seen = KeptValues(code.names, code.training), Single(code.names), set[ast.AST]()
+    for step in code.training.steps:
+        for kept in values.of_step(step):
+            if kept.is_sum or kept.value in seen or not code.tensors.is_attached(kept.value):
+                continue
+            if not code.tensors.is_loss(kept.value):
+                seen.add(kept.value)
+                message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
+                edits = (Append(kept.value, ".detach()"),) if single.is_tensor(kept.value) else ()
+                yield Found(kept.value, message, edits=edits)
+
+
+RULE = Rule(
+    code="H206",
+    name="outputs_kept",
+    severity=Severity.SLOW,
+    fix="append its .detach()",
+    safety=Safety.SAFE,
+    check=check,
+)

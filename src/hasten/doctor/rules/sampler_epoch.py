@@ -1,0 +1,83 @@
+"""A DistributedSampler that is not told the epoch.
+
+What it finds: A DistributedSampler that shuffles, of a loader that is trained on in a loop of epochs, on which the file
+never calls `set_epoch`.
+
+Why it costs: The sampler shuffles by its seed and its epoch. Where nobody tells it the epoch, every epoch has the order
+of the first, and each process sees the same part of the data every time.
+
+When to ignore it: Where something outside the file calls `set_epoch`.
+
+Fix: Call `sampler.set_epoch(epoch)` at the beginning of every epoch.
+
+Safety: Nothing is changed by itself: which loop counts epochs, a person knows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.values import ABSENT
+from hasten.facts.finding import Severity
+
+_SAMPLER = "torch.utils.data.DistributedSampler"
+
+
+def check(code: Code) -> Iterator[Found]:
+    told = _told(code)
+    if told is None:
+        return
+    for loader in code.loaders:
+        if not loader.steps or not loader.epochs or loader.given_to:
+            continue
+        for sampler in _samplers(code, loader.call):
+            if sampler not in told and code.values.constant_argument(sampler, "shuffle", 3) in {ABSENT, True}:
+                told.add(sampler)  # two loaders may have the same
+                yield Found(sampler, "without set_epoch(), every epoch has the order of the first")
+
+
+def _samplers(code: Code, loader: ast.Call) -> list[ast.Call]:
+    """What it draws by, also where that is in a BatchSampler."""
+    given = [code.values.argument(loader, "sampler", 3), code.values.argument(loader, "batch_sampler", 4)]
+    waiting, found = [each for each in given if isinstance(each, ast.expr)], list[ast.Call]()
+    while waiting:
+        for call in code.loading.origins.calls(waiting.pop()):
+            name = code.names.qualified(call.func)
+            if name == _SAMPLER:
+                found.append(call)
+            elif name == "torch.utils.data.BatchSampler":
+                waiting += [*call.args[:1], *(each.value for each in call.keywords if each.arg == "sampler")]
+    return found
+
+
+def _told(code: Code) -> set[ast.Call] | None:
+    """The samplers on which set_epoch is called; None where it may be called on any."""
+    found = set[ast.Call]()
+    for call in code.methods("set_epoch"):
+        assert isinstance(call.func, ast.Attribute)
+        base = call.func.value
+        by_loader = isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}
+        while isinstance(base, ast.Attribute) and base.attr in {"sampler", "batch_sampler"}:
+            base = base.value
+        for each in code.loading.origins.of(base):
+            if not isinstance(each.node, ast.Call) or each.entries:
+                return None
+            if code.names.qualified(each.node.func) == _SAMPLER:
+                found.add(each.node)
+            elif by_loader:
+                found |= {*_samplers(code, each.node)}
+            elif code.names.class_named(each.node.func) is None:
+                return None
+    return found
+
+
+RULE = Rule(
+    code="H105",
+    name="sampler_epoch",
+    severity=Severity.WRONG,
+    fix="call its set_epoch(epoch) at the beginning of every epoch",
+    check=check,
+)

@@ -1,0 +1,55 @@
+"""A loss that is scaled for bfloat16.
+
+What it finds: A `GradScaler` that scales the loss of a training loop whose autocast is of `torch.bfloat16`.
+
+Why it costs: Scaling keeps small gradients from becoming zero in float16. bfloat16 has the exponent of float32, so
+nothing needs to be scaled. Scaling and unscaling then only cost time: `scaler.step()` looks for infinities in the
+gradients, and reads the answer on the host, which waits for the device. Each infinity also makes it skip a step.
+
+When to ignore it: Where the same loop runs with float16 as well. Then give the scaler `enabled=`.
+
+Fix: Leave the scaler out: `loss.backward()` and `optimizer.step()`.
+
+Safety: Nothing is changed by itself: all calls of the scaler have to go with it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.mixed_precision import all_autocasts, argument, autocasts_of, is_bfloat16, scalers, steps_of
+from hasten.doctor.reading.values import ABSENT, Unknown
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    for scaler in scalers(code):
+        steps = steps_of(code, scaler)
+        around = [call for step in steps for call in autocasts_of(code, step)]
+        if steps and not around:  # it is entered where the step cannot be followed, as in forward()
+            around = all_autocasts(code)
+        if around and all(is_bfloat16(code, each) and _is_with(code, scaler, each) for each in around):
+            yield Found(scaler, "bfloat16 needs no scaling of the loss, and this scales it")
+
+
+def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
+    """Whether the scaler is on where the autocast is: by the same expression, if not always."""
+    given = code.values.argument(scaler, "enabled")
+    if given is ABSENT or (not isinstance(given, Unknown) and code.values.constant(given) is True):
+        return True
+    other = argument(code, autocast, "enabled")
+    if isinstance(given, Unknown) or isinstance(other, Unknown):
+        return False
+    return ast.unparse(given) == ast.unparse(other)
+
+
+RULE = Rule(
+    code="H407",
+    name="scaler_with_bf16",
+    severity=Severity.SLOW,
+    fix="leave the scaler out: loss.backward(), optimizer.step()",
+    check=check,
+)

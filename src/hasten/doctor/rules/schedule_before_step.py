@@ -1,0 +1,103 @@
+"""A schedule that steps before the optimizer does.
+
+What it finds: `scheduler.step()` before `optimizer.step()` in the same turn of a loop: of the training step, or of the
+epoch that begins with it.
+
+Why it costs: The first learning rate of the schedule is skipped. PyTorch changed the order in 1.1.0, and warns of it
+once.
+
+When to ignore it: Where the rate is meant to change before the first step.
+
+Fix: Move it behind `optimizer.step()`, or to the end of the epoch.
+
+Safety: Nothing is changed by itself: it changes what is learned.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.optimizers import name_of
+from hasten.doctor.reading.updates import Action, Event, Turn
+from hasten.facts.finding import Severity
+
+
+def check(code: Code) -> Iterator[Found]:
+    told = set[ast.AST]()
+    for turn in code.updates.turns:
+        for event in turn.of(Action.SCHEDULE):
+            if event.node in told or not _is_plain(code, event):
+                continue
+            update = _first_update_behind(code, turn, event)
+            if update is not None and _runs_in_first_turn(turn, event, update):
+                told.add(event.node)
+                assert event.target is not None
+                scheduler, optimizer = ast.unparse(event.target), ast.unparse(update.target or event.target)
+                yield Found(event.node, f"{scheduler} steps before {optimizer}: its first rate is skipped")
+
+
+def _is_plain(code: Code, event: Event) -> bool:
+    """Whether it counts for itself, as one of torch does: not one that is told the epoch, or that returns a value.
+    Where the warning of torch is switched off, its author knows."""
+    call = event.node
+    assert isinstance(call, ast.Call)
+    assert event.target is not None
+    if call.args or call.keywords or not isinstance(code.names.parents[call], ast.Expr):
+        return False
+    blocks = (item.context_expr for each, _ in event.around if isinstance(each, ast.With) for item in each.items)
+    silenced = any(isinstance(each, ast.Call) and name_of(each.func) == "catch_warnings" for each in blocks)
+    return not silenced and code.updates.optimizers.is_in_sight(event.target)
+
+
+def _first_update_behind(code: Code, turn: Turn, event: Event) -> Event | None:
+    """Of its own optimizer, where nothing in this turn may update that before it."""
+    optimizers = code.updates.optimizers
+    own = optimizers.scheduled(event.target) if event.target is not None else None
+    for each in turn.before(event, Action.UPDATE, Action.TOUCH):
+        if each.may_meet(event) and not optimizers.is_distinct(each.target, own):
+            return None
+    behind = [each for each in turn.after(event, Action.UPDATE) if each.may_meet(event)]
+    if own is None:
+        several = any(
+            optimizers.is_distinct(behind[0].target, each.target) for each in turn.of(Action.UPDATE) if behind
+        )
+        return behind[0] if behind and not several else None
+    named = ast.unparse(own)
+    for each in behind:
+        if each.target is not None and (optimizers.is_same(each.target, own) or ast.unparse(each.target) == named):
+            return each
+    return None
+
+
+def _runs_in_first_turn(turn: Turn, event: Event, update: Event) -> bool:
+    """Whether no condition of its own keeps it from the turns before the first update."""
+    own = event.conditions - update.conditions
+    return all(isinstance(each, ast.If) and _is_setting(turn, each.test) for each, _ in own)
+
+
+def _is_setting(turn: Turn, test: ast.expr) -> bool:
+    """Whether it is the same in all turns."""
+    match test:
+        case ast.BoolOp(_, values):
+            return all(_is_setting(turn, each) for each in values)
+        case ast.UnaryOp(ast.Not(), operand):
+            return _is_setting(turn, operand)
+        case ast.Compare(left, [ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()], [ast.Constant(str() | None)]):
+            return not turn.depends_on_turn(left)
+        case ast.Name() | ast.Attribute():
+            return not turn.depends_on_turn(test)
+        case _:
+            return False
+
+
+RULE = Rule(
+    code="H402",
+    name="schedule_before_step",
+    severity=Severity.WRONG,
+    fix="move it behind the optimizer's step()",
+    technique="schedule",
+    check=check,
+)

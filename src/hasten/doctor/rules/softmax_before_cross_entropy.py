@@ -1,0 +1,143 @@
+"""A softmax before a loss that has its own.
+
+What it finds: `cross_entropy` of what a softmax or log_softmax has made, `nll_loss` of a softmax without logarithm, and
+`binary_cross_entropy_with_logits` of a sigmoid: in the same function, or as the last layer of the model.
+
+Why it costs: The loss expects scores. A softmax of probabilities is nearly flat: the loss cannot come near zero, its
+gradients are small, and the model learns slowly or not at all. A second log_softmax changes nothing, and is paid for.
+
+When to ignore it: Where flat targets are the purpose.
+
+Fix: Give the loss the scores, and apply the softmax where probabilities are shown. For `nll_loss`, use log_softmax.
+
+Safety: Nothing is changed by itself: other code may read the probabilities.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.layers import Layers
+from hasten.facts.finding import Severity
+
+_MUST_NOT = {
+    "cross_entropy": ("softmax", "log_softmax"),
+    "nll_loss": ("softmax",),
+    "binary_cross_entropy_with_logits": ("sigmoid",),
+}
+_OF_CLASS = {
+    "torch.nn.CrossEntropyLoss": "cross_entropy",
+    "torch.nn.NLLLoss": "nll_loss",
+    "torch.nn.BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+}
+_LAYERS = {"Softmax": "softmax", "Softmax2d": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
+_ACTIVATIONS = frozenset(_LAYERS.values())
+_LEAVE_VALUES = frozenset(
+    {"view", "reshape", "squeeze", "unsqueeze", "float", "contiguous", "flatten", "permute", "transpose", "to", "cuda"}
+)
+
+
+def check(code: Code) -> Iterator[Found]:
+    layers, seen = Layers(code.names), set[ast.AST]()
+    for call in code.all(ast.Call):
+        loss = _loss(code, call)
+        given = _input(call) if loss else None
+        if given is None:
+            continue
+        made = _activation(code, layers, given)
+        if made is None or made[0] not in _MUST_NOT[loss]:
+            continue
+        inside = code.names.enclosing(call, *_FUNCTIONS) is code.names.enclosing(made[1], *_FUNCTIONS)
+        place = call if inside else made[1]
+        if place not in seen:
+            seen.add(place)
+            yield Found(place, _told(loss, made[0]), _FIXES[loss])
+
+
+def _loss(code: Code, call: ast.Call) -> str:
+    name = code.names.qualified(call.func) or ""
+    last = name.rpartition(".")[2]
+    if name == f"torch.nn.functional.{last}" and last in _MUST_NOT:
+        return last
+    return _OF_CLASS.get(code.names.made_by(call.func) or "", "")
+
+
+def _input(call: ast.Call) -> ast.expr | None:
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    return next((each.value for each in call.keywords if each.arg == "input"), None)
+
+
+def _activation(code: Code, layers: Layers, given: ast.expr) -> tuple[str, ast.expr] | None:
+    """What was computed last, where that is one, and its place."""
+    for _ in range(_DEEPEST):
+        for node in layers.output(given):
+            name = _activates(code, node)
+            if name:
+                return name, node
+            of = _same_values(node)
+            if of is not None:
+                given = of
+                break
+        else:
+            return None
+    return None
+
+
+def _same_values(node: ast.expr) -> ast.expr | None:
+    """What it takes rows of, or only shapes in another way."""
+    match node:
+        case ast.Subscript(base):
+            return base
+        case ast.Call(ast.Attribute(base, name)) if name in _LEAVE_VALUES:
+            return base
+        case _:
+            return None
+
+
+def _activates(code: Code, node: ast.expr) -> str:
+    """Of a function, a method, or a layer: one that is made, or one that is called."""
+    if not isinstance(node, ast.Call):
+        return ""
+    name = code.names.qualified(node.func) or ""
+    last = name.rpartition(".")[2]
+    if name in {f"torch.{last}", f"torch.nn.functional.{last}", f"torch.special.{last}"} and last in _ACTIVATIONS:
+        return last
+    method = node.func.attr if isinstance(node.func, ast.Attribute) and not _is_own(code, node.func) else ""
+    if method in _ACTIVATIONS and not name:
+        return method
+    of_layer = name or code.names.made_by(node.func) or ""
+    return _LAYERS.get(of_layer.removeprefix("torch.nn."), "") if of_layer.startswith("torch.nn.") else ""
+
+
+def _is_own(code: Code, method: ast.Attribute) -> bool:
+    """Of an object of this file, and not of a tensor."""
+    return code.names.class_of(method.value) is not None
+
+
+def _told(loss: str, activation: str) -> str:
+    if loss == "nll_loss":
+        return "nll_loss expects log-probabilities, and gets those of a softmax without the logarithm"
+    return (
+        f"{loss} has its own {'sigmoid' if activation == 'sigmoid' else 'softmax'}, and gets what a {activation} made"
+    )
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DEEPEST = 6
+_FIXES = {
+    "cross_entropy": "give the loss the scores, before the softmax",
+    "nll_loss": "use log_softmax",
+    "binary_cross_entropy_with_logits": "give the loss the scores, before the sigmoid",
+}
+
+RULE = Rule(
+    code="H412",
+    name="softmax_before_cross_entropy",
+    severity=Severity.WRONG,
+    fix="give the loss the scores",
+    check=check,
+)

@@ -1,0 +1,87 @@
+"""Copying an array into a tensor.
+
+What it finds: `torch.tensor(x)` of what is an array of NumPy, or a tensor.
+
+Why it costs: `torch.tensor` always copies. `torch.as_tensor` and `torch.from_numpy` share the memory of an array that
+lies on the host.
+
+When to ignore it: Where the array is changed later, and the tensor must not change with it.
+
+Fix: Use `torch.as_tensor(x)`. For a tensor write `x.detach().clone()` where a copy is wanted, and `x` where not.
+
+Safety: Unsafe: a change of the array then changes the tensor, and the other way round.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.arrays import Arrays
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Replace
+from hasten.doctor.reading.single import Single
+from hasten.facts.finding import Safety, Severity
+
+_OF_NUMPY = {"float": "float32", "float32": "float32", "double": "float64", "float64": "float64", "long": "int64",
+             "int64": "int64", "int": "int32", "int32": "int32", "uint8": "uint8", "bool": "bool"}  # fmt: skip
+
+
+def check(code: Code) -> Iterator[Found]:
+    arrays, single = Arrays(code.names), Single(code.names)
+    for call in code.calls_to("torch.tensor"):
+        given = call.args[0] if call.args else None
+        if given is None or isinstance(given, ast.Starred):
+            continue
+        said = ast.unparse(given)
+        if _needs_copy(code, call, given):
+            continue
+        if _is_of_tensor(given):
+            yield Found(call, f"{said} is a tensor again", "write .detach().clone() to copy a tensor")
+        elif arrays.is_array(given):
+            yield Found(call, f"the array {said} is copied", edits=_edits(call.func))
+        elif isinstance(given, ast.Name) and single.is_tensor(given):
+            yield Found(call, f"{said} is a tensor already", f"write {said}.detach().clone() to copy it, or leave it")
+
+
+def _is_of_tensor(given: ast.expr) -> bool:
+    """`x.detach().cpu().numpy()`: made of a tensor, whose memory it may share."""
+    match given:
+        case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, "cpu" | "detach")), "numpy")):
+            return True
+        case _:
+            return False
+
+
+def _edits(function: ast.expr) -> tuple[Replace, ...]:
+    """`torch.as_tensor` for `torch.tensor`; of `tensor` alone, the other may not be imported."""
+    if not isinstance(function, ast.Attribute):
+        return ()
+    return (Replace(function, f"{ast.unparse(function.value)}.as_tensor"),)
+
+
+def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
+    """Whether memory of its own is the point, as that of a parameter is, or another dtype may take a copy anyway."""
+    around = code.names.parents[call]
+    owner = around.func if isinstance(around, ast.Call) else None
+    if code.names.qualified(owner) == "torch.nn.Parameter" or getattr(owner, "attr", "") == "register_buffer":
+        return True
+    if any(each.arg in {"requires_grad", "pin_memory", None} for each in call.keywords):
+        return True
+    dtype = next((each.value for each in call.keywords if each.arg == "dtype"), None)
+    if dtype is None:
+        return False
+    name = (code.names.qualified(dtype) or "").removeprefix("torch.")
+    made = code.names.followed(given)
+    return name not in _OF_NUMPY or made is None or _OF_NUMPY[name] not in ast.unparse(made)
+
+
+RULE = Rule(
+    code="H202",
+    name="tensor_copied",
+    severity=Severity.SLOW,
+    fix="use torch.as_tensor, which shares the memory of the array",
+    safety=Safety.UNSAFE,
+    check=check,
+)

@@ -1,0 +1,64 @@
+"""TF32 switched off.
+
+What it finds: `allow_tf32 = False` for matrix products or for cuDNN, and `set_float32_matmul_precision("highest")`,
+under no condition.
+
+Why it costs: Since Ampere, NVIDIA's tensor cores multiply float32 matrices in the TF32 format, faster than float32
+units do. With the setting, float32 products and convolutions cannot use them.
+
+When to ignore it: Where float32 products need all their 24 bits: TF32 rounds what it multiplies to 11. On a device
+without TF32 the setting does nothing.
+
+Fix: Set `allow_tf32 = True`, or `set_float32_matmul_precision("high")`.
+
+Safety: Unsafe: products are rounded more.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.contract import Found, Rule
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.edits import Replace
+from hasten.doctor.reading.switches import assigned, is_constant, is_outright, is_put_back
+from hasten.facts.finding import Safety, Severity
+
+_SETTINGS = {
+    "torch.backends.cuda.matmul.allow_tf32": "float32 matrix products cannot use the tensor cores",
+    "torch.backends.cudnn.allow_tf32": "float32 convolutions cannot use the tensor cores",
+}
+
+
+def check(code: Code) -> Iterator[Found]:
+    seen = set[ast.Assign]()  # one may set both
+    for name, message in _SETTINGS.items():
+        settings = assigned(code, name)
+        for assignment, value in settings.items():
+            if assignment in seen:
+                continue
+            seen.add(assignment)
+            if is_constant(code, value, False) and _stays(code, assignment, [*settings]):
+                yield Found(assignment, message, "set it to True", (Replace(value, "True"),))
+    calls = [*code.calls_to("torch.set_float32_matmul_precision")]
+    for call in calls:
+        given = code.values.argument(call, "precision", 0)
+        if isinstance(given, ast.Constant) and given.value == "highest" and _stays(code, call, [*calls]):
+            message = "float32 matrix products cannot use the tensor cores"
+            yield Found(call, message, 'give "high"', (Replace(given, '"high"'),))
+
+
+def _stays(code: Code, node: ast.AST, others: list[ast.AST]) -> bool:
+    return is_outright(code, node) and not is_put_back(code, node, others)
+
+
+RULE = Rule(
+    code="H308",
+    name="tf32_off",
+    severity=Severity.SLOW,
+    fix="allow TF32 where eleven bits in each factor are enough",
+    safety=Safety.UNSAFE,
+    technique="precision",
+    check=check,
+)

@@ -1,0 +1,28 @@
+"""What can be found in a running job: one rule a file, all of them enrolled here."""
+
+from hasten.doctor.run_rules import (
+    copies,
+    memory_grows,
+    python_loop,
+    reads,
+    slow_evaluation,
+    slow_loading,
+    slow_transform,
+    slow_update,
+    small_batch,
+)
+from hasten.doctor.run_rules.contract import RunRule
+
+ALL: tuple[RunRule, ...] = (
+    slow_loading.RULE,
+    slow_transform.RULE,
+    small_batch.RULE,
+    python_loop.RULE,
+    reads.RULE,
+    copies.RULE,
+    memory_grows.RULE,
+    slow_update.RULE,
+    slow_evaluation.RULE,
+)
+
+__all__ = ["ALL", "RunRule"]

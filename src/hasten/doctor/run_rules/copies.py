@@ -1,0 +1,46 @@
+"""Copies of tensors in every step.
+
+What it finds: Lines of the job that copy tensors or convert them to another type, where the copies take a twentieth of
+the step or more. Copies that autocast or a layer makes for itself are not counted.
+
+Why it costs: A copy reads and writes every byte, and its backward pass does so again. It computes nothing.
+
+When to ignore it: Where another type is needed at just that place, as a sum in float64 may be.
+
+Fix: Keep one type through the model, use `as_tensor` for `tensor`, views for clones, and make tensors where they are
+needed.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+_NOISE = 1.25  # a copy was timed in few steps
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    lines = [line for line in look.lines if line.copies and not line.in_loading]
+    copied = sum(line.copying_seconds for line in lines)
+    for line in lines:
+        own = line.copying_seconds / copied if copied else 0.0
+        timed = _NOISE * (line.copying_seconds + own * look.backward_copying)
+        if timed > MUCH * look.together.value:
+            mebibytes = line.copied_bytes / 2**20
+            message = f"{line.copies:,} {'copies' if line.copies > 1 else 'copy'} of {mebibytes:,.1f} MiB in every step"
+            # What it computes on copies of another type may be slower as well, so all of the line is the bound.
+            yield FoundInRun(message, min(max(timed, line.high + timed), look.together.value), line)
+
+
+RULE = RunRule(
+    code="H706",
+    name="copies",
+    severity=Severity.SLOW,
+    fix="keep one type, and use views; as_tensor copies only where it must",
+    check=check,
+)

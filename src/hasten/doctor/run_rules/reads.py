@@ -1,0 +1,41 @@
+"""Numbers that are read from tensors in every step.
+
+What it finds: Lines of the job that read numbers out of tensors (`.item()`, `float()`, a condition on a tensor) in each
+step, and that take a twentieth of it or more.
+
+Why it costs: On an accelerator each read waits until all that was asked of the device is done, so Python cannot prepare
+what comes next. On a CPU nothing waits, but each read is an operation of its own, and Python that works on numbers one
+by one is slow.
+
+When to ignore it: Where the number decides what is computed next.
+
+Fix: Keep sums and counts in tensors, and read them every so many steps.
+
+Safety: Nothing is changed by itself: when the number is needed, only a person knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    for line in look.lines:
+        mostly_reads = line.reads and not line.in_loading and 4 * line.reads >= line.operations
+        if mostly_reads and line.high > MUCH * look.together.value:
+            times = f"{line.reads:,} numbers are" if line.reads > 1 else "a number is"
+            yield FoundInRun(f"{times} read from tensors in every step", line.high, line)
+
+
+RULE = RunRule(
+    code="H705",
+    name="reads",
+    severity=Severity.SLOW,
+    fix="keep it in tensors, and read it every so many steps",
+    technique="device_metrics",
+    check=check,
+)

@@ -1,0 +1,44 @@
+"""Training waits for data that waits itself.
+
+What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
+reading leaves the processor idle most of the time: it waits for a disk, a network or a lock.
+
+Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
+with batches that were read before.
+
+When to ignore it: Where the data is only slow the first time, and a cache of the system holds it from then on.
+
+Fix: Read ahead in workers, keep what was read in a cache or in memory, or pack small files into shards.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, gain_without
+from hasten.doctor.run_rules.waiting import is_computing, slowest_in_loading, waiting_at_most
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    seconds = waiting_at_most(look)
+    if seconds > MUCH * look.together.value and not is_computing(look):
+        busy = look.loading_cpu / look.loading.value
+        message = (
+            f"with free loading a step would be {gain_without(look, seconds):.2g} times as fast; "
+            f"reading waits itself, and uses {busy:.0%} of a core"
+        )
+        yield FoundInRun(message, seconds, slowest_in_loading(look))
+
+
+RULE = RunRule(
+    code="H701",
+    name="slow_loading",
+    severity=Severity.SLOW,
+    fix="read ahead in workers, or keep what was read: plan loader_workers, cache or in_memory",
+    technique="loader_workers",
+    check=check,
+)

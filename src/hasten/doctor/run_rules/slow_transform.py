@@ -1,0 +1,44 @@
+"""Training waits for a processor that makes samples.
+
+What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
+reading keeps a core busy: decoding, augmentation, or Python that runs for every sample. The line in which most of that
+time goes is named.
+
+Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
+with batches that were read before.
+
+When to ignore it: Where a device transform or more workers are not possible and the transform is already lean.
+
+Fix: Share it among workers, compute what does not change from epoch to epoch once, or let it work on whole batches.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, gain_without
+from hasten.doctor.run_rules.waiting import is_computing, slowest_in_loading, waiting_at_most
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    seconds = waiting_at_most(look)
+    if seconds > MUCH * look.together.value and is_computing(look):
+        message = (
+            f"with free loading a step would be {gain_without(look, seconds):.2g} times as fast; "
+            f"reading a batch keeps a core busy for {look.loading_cpu * 1e3:.3g} ms"
+        )
+        yield FoundInRun(message, seconds, slowest_in_loading(look))
+
+
+RULE = RunRule(
+    code="H702",
+    name="slow_transform",
+    severity=Severity.SLOW,
+    fix="share it among workers, or do it once or for whole batches: plan loader_workers, cache or device_transform",
+    technique="loader_workers",
+    check=check,
+)

@@ -1,0 +1,40 @@
+"""An update that takes a large share of the step.
+
+What it finds: Jobs whose optimizer, with clipping and the check that gradients are finite, takes a tenth of the step or
+more.
+
+Why it costs: An optimizer that goes through its parameters one by one launches several small operations for each of
+them; a fused one does them all in a few.
+
+When to ignore it: Where the optimizer's arithmetic is large by itself, as second-order methods are.
+
+Fix: Plan `fused_optimizer`, or give `fused=True`; keep parameters in fewer tensors.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+_MUCH = 0.1  # of a step
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    seconds = look.parts.get("optimizer", 0.0)
+    if seconds > _MUCH * look.together.value:
+        yield FoundInRun(f"the update takes {seconds / look.together.value:.0%} of a step", seconds)
+
+
+RULE = RunRule(
+    code="H708",
+    name="slow_update",
+    severity=Severity.SLOW,
+    fix="plan fused_optimizer",
+    technique="fused_optimizer",
+    check=check,
+)

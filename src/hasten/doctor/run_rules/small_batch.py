@@ -1,0 +1,46 @@
+"""A batch that is too small to fill the machine.
+
+What it finds: Jobs for which a batch of four times the size takes less than twice as long: most of a step is spent on
+what does not depend on how many samples it has.
+
+Why it costs: Every operation has a price of its own, whatever its size, and so has every step. The bound is what is
+left when that price is nothing: the seconds that one more sample costs, as the two sizes tell.
+
+When to ignore it: A larger batch takes fewer steps an epoch, so it learns otherwise: the learning rate has to follow,
+and quality has to be looked at. Where the batch is small on purpose, it stays.
+
+Fix: Try a larger batch, with `hasten tune --allow-training-changes` or by hand.
+
+Safety: Nothing is changed by itself: it changes what is learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+_LITTLE = 2.0  # times as long, for four times the samples
+_MUCH = 0.5  # of the operations: a loop that begins them is to blame
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    times = look.larger.value / look.computing.value if look.larger is not None else math.inf
+    if times < _LITTLE and share_of_loops(look) < _MUCH:
+        fixed = fixed_seconds(look)
+        message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
+        yield FoundInRun(message, fixed * (1 - share_of_loops(look)))
+
+
+RULE = RunRule(
+    code="H703",
+    name="small_batch",
+    severity=Severity.SLOW,
+    fix="try a larger batch: it changes what is learned, so look at its quality",
+    technique="batch_size",
+    check=check,
+)

@@ -1,0 +1,23 @@
+"""What loading costs a step, and what it does meanwhile."""
+
+from __future__ import annotations
+
+from hasten.facts.run_look import Line, RunLook
+
+_BUSY = 0.5  # of a core, from which on reading computes rather than waits
+
+
+def waiting_at_most(look: RunLook) -> float:
+    """Seconds of a step that free loading saves, at most. Workers that read beside the step take cores from it, so
+    there it may be more than what is waited for."""
+    beside = look.together.value - look.computing.value if look.workers else 0.0
+    return min(max(look.waited.high, beside), look.together.value)
+
+
+def is_computing(look: RunLook) -> bool:
+    return look.loading_cpu > _BUSY * look.loading.value
+
+
+def slowest_in_loading(look: RunLook) -> Line | None:
+    lines = [line for line in look.lines if line.in_loading]
+    return max(lines, key=lambda line: line.seconds, default=None)

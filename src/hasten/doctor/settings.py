@@ -1,0 +1,58 @@
+"""What a project asks of `hasten doctor`: the table `[tool.hasten]` of the nearest pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from hasten.errors import Misconfigured
+from hasten.facts.names import did_you_mean
+
+FILE = "pyproject.toml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """select, ignore: codes of rules or their beginnings. exclude: patterns of paths below a folder that is named."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+def settings_for(path: Path) -> Settings:
+    """Of the nearest pyproject.toml in its folder or above it that has the table. Raises Misconfigured for one that
+    cannot be read or that asks for what there is not."""
+    folder = path.resolve() if path.is_dir() else path.resolve().parent
+    for each in (folder, *folder.parents):
+        file = each / FILE
+        if file.is_file():
+            table = _table(file)
+            if table is not None:
+                return _settings(table, file)
+    return Settings()
+
+
+def _table(file: Path) -> object:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Misconfigured(f"cannot be read: {error}", where=str(file)) from error
+    tools = document.get("tool")
+    return tools.get("hasten") if isinstance(tools, dict) else None
+
+
+def _settings(table: object, file: Path) -> Settings:
+    where = f"{file}: [tool.hasten]"
+    if not isinstance(table, dict):
+        raise Misconfigured("is no table", where=where)
+    known = [each.name for each in fields(Settings)]
+    found: dict[str, tuple[str, ...]] = {}
+    for key, value in table.items():
+        if key not in known:
+            raise Misconfigured(f'there is no setting "{key}"', where=where, fix=did_you_mean(key, known))
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise Misconfigured(f'"{key}" is no list of texts', where=where, fix=f'{key} = ["H201"]')
+        found[key] = tuple(value)
+    return Settings(**found)

@@ -1,0 +1,105 @@
+"""Source files and notebooks: which of them are looked at, and what they say."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from hasten.doctor.notebooks import Cell, cells_of, text_of_cells
+from hasten.errors import Unreadable
+
+SUFFIXES = (".py", ".ipynb")
+_LARGEST_BYTES = 10 << 20  # a source file of more was not written by a person
+_NOT_LOOKED_INTO = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a file says in Python. cells: of a notebook, whose code cells the text joins; none of a plain file."""
+
+    path: str
+    text: str
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """As Python counts them: a form feed ends none."""
+        return LINE_END.split(self.text)
+
+    def place(self, line: int) -> tuple[int | None, int]:
+        """Of a line of the text: its cell, from 1, and the line in it."""
+        for cell in reversed(self.cells):
+            if line >= cell.first_line:
+                return cell.number, line - cell.first_line + 1
+        return None, line
+
+
+def read(path: Path) -> Source:
+    """As Python would decode it. Raises Unreadable."""
+    text = decoded(content_of(path), str(path))
+    if path.suffix != ".ipynb":
+        return Source(str(path), text)
+    cells = cells_of(text, str(path))
+    return Source(str(path), text_of_cells(cells), cells)
+
+
+def content_of(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise Unreadable(f"is larger than {_LARGEST_BYTES >> 20} MiB", where=str(path))
+        return path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+def decoded(content: bytes, where: str) -> str:
+    """With its own line ends. Raises Unreadable."""
+    try:
+        return content.decode(encoding_of(content))
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        raise Unreadable(f"cannot be read: {error}", where=where) from error
+
+
+def encoding_of(content: bytes) -> str:
+    """The one that the file names, or UTF-8. Raises SyntaxError for one that there is not."""
+    return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+
+
+def files_in(paths: Iterable[Path], exclude: Collection[str] = ()) -> Iterator[Path]:
+    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages.
+
+    exclude: patterns such as "vendored/*" or "old_*.py", of paths below the folder that was named, or of single names.
+    Raises Unreadable for a path that is not there, and for a folder that cannot be read.
+    """
+    for path in paths:
+        if path.is_dir():
+            yield from _files_below(path, path, exclude)
+        elif path.exists():
+            yield path
+        else:
+            raise Unreadable("is not there", where=str(path), fix="name a file or a folder that exists")
+
+
+def _files_below(folder: Path, top: Path, exclude: Collection[str]) -> Iterator[Path]:
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as error:
+        raise Unreadable(f"cannot be looked into: {error.strerror or error}", where=str(folder)) from error
+    for path in inside:
+        if path.name.startswith(".") or path.is_symlink() or _is_excluded(path.relative_to(top), exclude):
+            continue
+        if path.is_dir():
+            if path.name not in _NOT_LOOKED_INTO:
+                yield from _files_below(path, top, exclude)
+        elif path.suffix in SUFFIXES:
+            yield path
+
+
+def _is_excluded(path: Path, patterns: Collection[str]) -> bool:
+    return any(fnmatch(str(path), pattern) or fnmatch(path.name, pattern) for pattern in patterns)

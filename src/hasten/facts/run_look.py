@@ -1,0 +1,82 @@
+"""What a look at a running job tells: where the seconds of its steps go, as measured in a few of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seconds:
+    """Of one optimizer step, with the range in which the windows that were measured lie."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
+    outside the user's code; high: the upper end of their 95 % interval.
+
+    operations, reads, copies: of tensors in a step, that the line begins; copying_seconds: of the copies alone.
+    """
+
+    path: str
+    line: int
+    function: str
+    in_loading: bool
+    seconds: float
+    high: float
+    operations: int = 0
+    reads: int = 0
+    copies: int = 0
+    copied_bytes: int = 0
+    copying_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLook:
+    """together: the steps of the job as they are. waited: of those, until the next batch was there. computing: steps
+    whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
+    this process and its workers.
+
+    larger: a step with four times the batch, its batches there already; None where it was not tried, or failed.
+    backward_copying: seconds of copies in the backward passes of a step.
+    growth: bytes by which memory grew in each step, in every round but the first; None where it did not.
+    overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
+    """
+
+    device: str
+    machine: str
+    batch_size: int
+    samples: int | None  # of the training data
+    workers: int
+    steps_per_epoch: int | None
+    planned_steps: int | None
+    evaluations_per_epoch: float
+    steps: int  # that were taken in all
+    together: Seconds
+    waited: Seconds
+    computing: Seconds
+    loading: Seconds
+    loading_cpu: float
+    larger: Seconds | None
+    parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
+    evaluation_seconds: float
+    operations: int  # on tensors in a step, forward and backward
+    backward_copying: float
+    lines: tuple[Line, ...]  # the slowest first
+    growth: int | None
+    memory_bytes: int  # that the device has
+    free_bytes: int
+    overhead: Seconds
+
+    @property
+    def epoch_steps(self) -> int:
+        """Of an epoch; where nobody knows its end, of the planned run."""
+        return self.steps_per_epoch or self.planned_steps or 1
+
+    @property
+    def epoch_seconds(self) -> float:
+        return self.epoch_steps * self.together.value + self.evaluations_per_epoch * self.evaluation_seconds

@@ -1,0 +1,45 @@
+"""Bytes that this process holds: what it has asked for and not given back.
+
+On a CUDA device torch counts them. On a host with glibc its allocator does, to the byte (mallinfo2, glibc 2.33 and
+newer: what lies in the main arena and what is mapped by itself). Elsewhere it is what the system has given the process,
+which also holds what the allocator keeps for later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+
+_FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
+    hblkhd: int
+    uordblks: int
+
+
+def held_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    ask = _mallinfo2()
+    if ask is None:
+        import psutil
+
+        return psutil.Process().memory_info().rss
+    found = ask()
+    return found.uordblks + found.hblkhd
+
+
+@cache
+def _mallinfo2() -> Any:
+    """The allocator's own function; None where it has none."""
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    function.restype, function.argtypes = _Mallinfo2, []
+    return function
