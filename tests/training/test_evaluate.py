@@ -192,6 +192,20 @@ def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after
     assert model[0].weight is frozen
 
 
+@pytest.mark.trap(45)
+def test_a_model_that_is_cast_in_an_evaluation_is_trained_on_with_the_parameters_that_it_has():
+    model = nn.Linear(5, 4)
+    weight = model.weight
+
+    def loss(model, batch):
+        return functional.cross_entropy(model.double()(batch[0].double()), batch[1])
+
+    evaluator(model, loss)()
+    loss(model, (FEATURES, TARGET)).backward()
+    assert model.weight is weight
+    assert weight.grad.abs().sum() > 0
+
+
 def limited(samples: int):
     """A loss that runs out of memory above so many samples, as an allocator would say it."""
     plain = supervised(functional.cross_entropy)

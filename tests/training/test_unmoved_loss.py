@@ -113,6 +113,17 @@ def test_a_teacher_that_is_cast_or_gets_its_memory_in_an_evaluation_keeps_it(dev
     assert held.weight.dtype == torch.float64
 
 
+@pytest.mark.trap(45)
+def test_gradients_go_through_a_teacher_that_is_cast_in_an_evaluation_and_its_parameters_are_the_same_ones():
+    held = Cast(3, 3)
+    weight = held.weight
+    plain = job(lambda model, batch: functional.cross_entropy(held(model(batch[0])).float(), batch[1]))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        run.evaluate()
+        run.step(next(run.batches()))
+    assert held.weight is weight
+
+
 class Filled(nn.Module):
     """A running centre that begins with the first batch."""
 
@@ -142,6 +153,15 @@ class Regrown(nn.Module):
         return rows * self.held[: len(rows)]
 
 
+class Lengthened(Regrown):
+    """The same mask, in the same buffer."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.longest:
+            self.held.data, self.longest = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[: len(rows)]
+
+
 class Bank(nn.Module):
     """The last rows that came, which it knows from what it holds."""
 
@@ -168,7 +188,7 @@ def evaluated_and_trained(module: nn.Module) -> tuple[Any, Tensor | None, Tensor
 
 
 @pytest.mark.trap(45)
-@pytest.mark.parametrize("make", [Filled, Regrown])
+@pytest.mark.parametrize("make", [Filled, Regrown, Lengthened])
 def test_what_an_evaluation_has_filled_can_be_trained_with(make):
     left, _, after = evaluated_and_trained(make())
     assert left == ["held"]

@@ -42,6 +42,7 @@ class UnmovedLoss:
         moving.look(compare=True)
         self._copies.take(moving.holders, moving.places, large_on_host=True)
         before = [dict(holder) for holder in moving.holders]
+        tensors = {each: each.is_inference() for had in before for each in had.values() if each is not None}
         standing, memories = moving.standing(), {id(module): _memories(module) for module in modules}
 
         def stays(place: Place) -> bool:
@@ -55,7 +56,7 @@ class UnmovedLoss:
             left = self._copies.put_contents_back(stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
             self.left_moved = sorted({*left, *(each.place.name for each in standing if each.is_written)})
-            release_inference_tensors(modules, spared={id(each) for had in before for each in had.values()})
+            release_inference_tensors(modules, tensors)
 
     def _drop_new_items(self, before: list[Holder]) -> None:
         """Of lists and dictionaries of parameters, which know from what they hold what they have."""
