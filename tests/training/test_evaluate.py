@@ -183,6 +183,18 @@ def test_releasing_leaves_ordinary_tensors_alone():
     assert model[1].running_mean is buffer
 
 
+def test_a_tensor_of_an_evaluation_that_lies_in_several_places_is_one_afterwards():
+    model = nn.ModuleList([nn.Module(), nn.Module()])
+    with torch.inference_mode():
+        table = torch.ones(3)
+        for number, module in enumerate(model):
+            module.register_buffer(f"of_{number}", table)
+        model.kept = [table]
+    release_inference_tensors(model.modules())
+    assert model[0].of_0 is model[1].of_1 is model.kept[0]
+    assert not model[0].of_0.is_inference()
+
+
 def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after_an_evaluation():
     model = network()
     with torch.inference_mode():

@@ -50,16 +50,19 @@ class _Usable:
 
     def __init__(self, before: Mapping[Tensor, bool]) -> None:
         self._before = before
+        self._made: dict[Tensor, Tensor] = {}  # one tensor that lies in several places stays one
 
     def tensor(self, tensor: Any) -> Any:
         was_for_inference = self._before.get(tensor)
         if not tensor.is_inference() or was_for_inference:
             return tensor
-        copy = tensor.detach().clone()
-        if was_for_inference is None:
-            return nn.Parameter(copy, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
-        tensor.data = copy
-        return tensor
+        if was_for_inference is not None:
+            tensor.data = tensor.detach().clone()
+            return tensor
+        if tensor not in self._made:
+            copy = tensor.detach().clone()
+            self._made[tensor] = nn.Parameter(copy, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+        return self._made[tensor]
 
     def value(self, value: Any) -> Any:
         """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects."""
