@@ -124,6 +124,34 @@ def test_gradients_go_through_a_teacher_that_is_cast_in_an_evaluation_and_its_pa
     assert held.weight is weight
 
 
+class Follower(nn.Module):
+    """It makes its teacher of the model when it is first called."""
+
+    teacher: nn.Module | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = None
+
+    def forward(self, model: nn.Module, rows: Tensor) -> Tensor:
+        if self.teacher is None:
+            del self.teacher
+            self.teacher = deepcopy(model)
+        for mine, own in zip(self.teacher.parameters(), model.parameters(), strict=True):
+            mine.data.lerp_(own.data, 0.1)
+        return self.teacher(rows)
+
+
+@pytest.mark.trap(45)
+def test_a_teacher_that_a_module_makes_in_an_evaluation_can_be_trained_with():
+    held = Follower()
+    plain = job(lambda model, batch: functional.mse_loss(model(batch[0]), held(model, batch[0])))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        run.evaluate()
+        run.step(next(run.batches()))
+    assert not any(each.is_inference() for each in held.parameters())
+
+
 class Filled(nn.Module):
     """A running centre that begins with the first batch."""
 

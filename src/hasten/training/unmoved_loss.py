@@ -8,11 +8,11 @@ that it did: else it would not do it again. So does what is large and has never 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hasten.facts.machine import free_memory, ranks_here
 from hasten.training.buffer_copies import Copies, Holder, Place
@@ -42,7 +42,9 @@ class UnmovedLoss:
         moving.look(compare=True)
         self._copies.take(moving.holders, moving.places, large_on_host=True)
         before = [dict(holder) for holder in moving.holders]
-        tensors = {each: each.is_inference() for had in before for each in had.values() if each is not None}
+        tensors = {
+            each: each.is_inference() for module in _with_children(modules) for each in _of(module) if each is not None
+        }
         standing, memories = moving.standing(), {id(module): _memories(module) for module in modules}
 
         def stays(place: Place) -> bool:
@@ -56,7 +58,7 @@ class UnmovedLoss:
             left = self._copies.put_contents_back(stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
             self.left_moved = sorted({*left, *(each.place.name for each in standing if each.is_written)})
-            release_inference_tensors(modules, tensors)
+            release_inference_tensors(_with_children(modules), tensors)
 
     def _drop_new_items(self, before: list[Holder]) -> None:
         """Of lists and dictionaries of parameters, which know from what they hold what they have."""
@@ -65,6 +67,15 @@ class UnmovedLoss:
                 for name in holder.keys() - had:
                     del holder[name]
         self._held.fit_containers()
+
+
+def _with_children(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those too that came to be inside of them since the run began, and the model's where a loss holds it so."""
+    return [*dict.fromkeys(each for module in modules for each in module.modules())]
+
+
+def _of(module: nn.Module) -> list[Tensor | None]:
+    return [*module._buffers.values(), *module._parameters.values()]
 
 
 def _memories(module: nn.Module) -> dict[str, Any]:
