@@ -274,3 +274,16 @@ def test_a_name_that_comes_and_goes_is_copied_once():
             del model.held
         start.mark(step)
     assert len(start._moving[0].places) == 1
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("other", [None, "text", 3])
+def test_a_list_of_parameters_with_other_items_is_as_long_as_it_was_when_it_is_put_back(other):
+    held = nn.ParameterList([torch.ones(3), other, torch.full((3,), 5.0)])
+    start = start_of(nn.Linear(1, 1), loss=lambda: held)
+    start.mark(1)
+    held.append(torch.zeros(3))
+    assert start.back(1)
+    assert len(held) == 3
+    assert held[1] is other
+    assert held[2].tolist() == [5, 5, 5]
