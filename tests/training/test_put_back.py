@@ -287,3 +287,36 @@ def test_a_list_of_parameters_with_other_items_is_as_long_as_it_was_when_it_is_p
     assert len(held) == 3
     assert held[1] is other
     assert held[2].tolist() == [5, 5, 5]
+
+
+COMPRESSED = {
+    "csr": Tensor.to_sparse_csr,
+    "csc": Tensor.to_sparse_csc,
+    "bsr": lambda tensor: tensor.to_sparse_bsr((2, 2)),
+    "bsc": lambda tensor: tensor.to_sparse_bsc((2, 2)),
+}
+
+
+@pytest.mark.trap(36)
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind", COMPRESSED)
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda held, make: held.values().mul_(2),
+        lambda held, make: held.copy_(make(torch.eye(4).flip(0))),
+        lambda held, make: held.resize_as_sparse_(make(torch.ones(4, 4))).copy_(make(torch.ones(4, 4))),
+    ],
+    ids=["values", "places", "number"],
+)
+def test_what_lies_in_a_compressed_buffer_is_put_back(kind, move):
+    make = COMPRESSED[kind]
+    model = Holder(make(torch.eye(4)), lambda module: move(module.held, make))
+    start = start_of(model)
+    for step in (1, 2, 3, 4):
+        start.mark(step)
+        assert model.held.to_dense().equal(torch.eye(4))
+        model()
+        assert not model.held.to_dense().equal(torch.eye(4))
+        assert start.back(step)
+    assert model.held.to_dense().equal(torch.eye(4))

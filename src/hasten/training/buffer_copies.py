@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hasten.training.forms import has_its_memory, is_sparse, place_in_memory, put_into
+from hasten.training.forms import has_its_memory, is_compressed, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
 SMALL_BYTES = 64 << 10
@@ -165,6 +165,9 @@ def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
         put_into(tensor, copy)  # a model may be moved in its first forward pass, and knows that it was
         return
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        if is_compressed(copy):  # torch lets those keep their values when .data is set
+            tensor.resize_as_sparse_(copy).copy_(copy)
+            return
         if view is None or not has_its_memory(view):
             tensor.data = copy.to(tensor.device, copy=True)
             return

@@ -34,7 +34,11 @@ def has_its_memory(tensor: Tensor) -> bool:
 
 def is_sparse(tensor: Tensor) -> bool:
     """In any of the layouts whose content is dense tensors of places and of values."""
-    return tensor.layout in {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+    return tensor.layout is torch.sparse_coo or is_compressed(tensor)
+
+
+def is_compressed(tensor: Tensor) -> bool:
+    return tensor.layout in {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
 
 def dense_bytes(tensor: Tensor | None) -> int:
