@@ -13,6 +13,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import hasten
 from going_on import check_goes_on, losses
+from hasten.training.buffer_copies import Copies, Place
 from support import small_job
 from window_starts import LARGE, Holder, in_place, start_of
 
@@ -233,6 +234,20 @@ def test_a_buffer_whose_memory_was_given_back_gets_its_content_again():
     start.mark(1)
     model()
     assert start.back(1)
+    assert model.held.tolist() == [0, 1, 2]
+
+
+@pytest.mark.trap(36)
+def test_memory_that_was_given_back_is_not_read_when_another_tensor_has_got_its_place():
+    model, copies = Holder(torch.zeros(3), None), Copies()
+    places = [Place(model._buffers, "held")]
+    copies.take([model._buffers], places)
+    model.held.untyped_storage().resize_(0)
+    model.held.data = torch.arange(3.0)
+    copies._where[0] = model.held.data_ptr()  # as if the allocator had given the same place out again
+    copies.take([model._buffers], places)
+    model.held.zero_()
+    copies.put_back()
     assert model.held.tolist() == [0, 1, 2]
 
 

@@ -55,6 +55,7 @@ class Copies:
         self._copied: list[_Copied] = []  # dense ones, of which those of one type and device are copied together
         self._together: list[tuple[list[Tensor], list[Tensor]]] = []
         self._where: list[Any] = []
+        self._bytes: list[int] = []  # of the storages of the views
         self._sparse: list[_Copied] = []
 
     def take(self, holders: Sequence[Holder], places: Sequence[Place], *, large_on_host: bool = False) -> None:
@@ -68,11 +69,13 @@ class Copies:
             return  # most models hold none
         tensors = [place.holder.get(place.name) for place in places]
         is_known = places is self.places and not any(map(is_not, tensors, self._tensors))
-        if not is_known or self._where != _where([each.tensor for each in self._copied]):
+        is_known = is_known and self._where == _where([each.tensor for each in self._copied])
+        # What lies there now may be another's memory, which got the place of one that was freed.
+        if not is_known or self._bytes != _bytes(self._copied):
             self.places, self._tensors = places, tensors
             self._copied = _rooms(tensors, large_on_host)
             self._together = _together(self._copied)
-            self._where = _where([each.tensor for each in self._copied])
+            self._where, self._bytes = _where([each.tensor for each in self._copied]), _bytes(self._copied)
         self._sparse = [
             _Copied(each, None, each.detach().clone()) for each in tensors if each is not None and is_sparse(each)
         ]
@@ -158,6 +161,10 @@ def _where(tensors: Sequence[Tensor]) -> list[Any]:
     """Of dense ones, as place_in_memory, but for all in one go."""
     kinds = [tensor.dtype for tensor in tensors]
     return [*map(Tensor.data_ptr, tensors), *map(Tensor.size, tensors), *map(Tensor.stride, tensors), *kinds]
+
+
+def _bytes(copied: Sequence[_Copied]) -> list[int]:
+    return [each.view.untyped_storage().nbytes() for each in copied if each.view is not None]
 
 
 def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:

@@ -17,12 +17,14 @@ def have_same_form(one: Tensor, other: Tensor) -> bool:
 
 
 def place_in_memory(tensor: Tensor) -> tuple[Any, ...] | None:
-    """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, and of a class
-    that wraps other tensors. Else where it lies, and as what."""
+    """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, of a class that
+    wraps other tensors, and those whose storage was made smaller. Else where it lies, and as what."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
     begin = tensor.data_ptr()
-    return (begin, tensor.dtype, tensor.shape, tensor.stride()) if begin or not tensor.numel() else None
+    if tensor.numel() and not (begin and has_its_memory(tensor)):
+        return None
+    return begin, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def has_its_memory(tensor: Tensor) -> bool:
