@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -247,3 +248,25 @@ def test_a_large_teacher_that_training_alone_moves_is_not_said_to_be_moved_by_an
         for batch in run.batches():
             run.step(batch)
             assert run.evaluate().left_moved == ()
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("first", [0, 2, 3])
+def test_a_large_teacher_that_evaluations_alone_move_comes_back_or_is_told_of(first):
+    """first: evaluation that moves it, past torch's count."""
+    held, evaluations = nn.Linear(6, 40_000), count()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if number >= first:
+            held.weight.data.mul_(0.9)
+        return functional.cross_entropy(model(batch[0]), batch[1]) + held(batch[0]).mean().detach()
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for number in evaluations:
+            before = held.weight.detach().clone()
+            told = run.evaluate().left_moved
+            assert told == (() if held.weight.equal(before) else ("weight",))
+            assert not told or number == first >= 2
+            if number == 6:
+                break

@@ -55,9 +55,11 @@ class UnmovedLoss:
             yield
         finally:
             self._drop_new_items(before)
+            moved = [each for each in standing if each.has_moved()]
+            moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
             left = self._copies.put_contents_back(stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
-            self.left_moved = sorted({*left, *(each.place.name for each in standing if each.is_written)})
+            self.left_moved = sorted({*left, *(each.place.name for each in moved if not each.is_copied)})
             release_inference_tensors(_with_children(modules), tensors)
 
     def _drop_new_items(self, before: list[Holder]) -> None:
