@@ -211,6 +211,22 @@ def test_what_a_skipped_window_has_made_or_grown_stays_when_buffers_are_healed()
     assert model[1].table.tolist() == [1, 1, 1]
 
 
+def test_what_a_skipped_window_has_filled_stays_where_its_module_remembers_that_unless_it_is_infinite():
+    model: Any = nn.Module()
+    model.register_buffer("table", torch.zeros(4))
+    model.register_buffer("mean", torch.zeros(2))
+    model.norm, model.filled = nn.BatchNorm1d(2), 0
+    start = start_of(model, windows=2)
+    start.mark(1)
+    model.norm.running_mean.fill_(torch.inf)
+    model.mean.fill_(torch.inf)
+    model.table.fill_(1)
+    model.filled = 4
+    start.heal(1)
+    assert model.table.tolist() == [1, 1, 1, 1]
+    assert model.mean.tolist() == model.norm.running_mean.tolist() == [0, 0]
+
+
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("holder", ["_buffers", "_parameters"])
 def test_what_takes_the_name_of_another_is_put_back_in_later_windows(holder):

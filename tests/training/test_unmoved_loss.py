@@ -191,6 +191,68 @@ class Lengthened(Regrown):
         return rows * self.held[: len(rows)]
 
 
+class Positions(nn.Module):
+    """A table with room for every length, filled as far as the longest batch so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(64))
+        self.filled = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.filled:
+            self.held[self.filled : len(rows)] = 1
+            self.filled = len(rows)
+        return rows * self.held[: len(rows), None]
+
+
+class Begun(nn.Module):
+    """A centre that begins with the first batch, in a buffer that it has from the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+        self.has_begun = False
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if not self.has_begun:
+            self.held.copy_(rows.detach().mean(0))
+            self.has_begun = True
+        return rows - self.held
+
+
+class Noted(nn.Module):
+    """A mask that is as long as its entry in a dictionary says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.ones(1, 1))
+        self.known = {"longest": 1}
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.known["longest"]:
+            self.held, self.known["longest"] = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[torch.arange(len(rows))]
+
+
+class Parent(nn.Module):
+    """It remembers how long the mask of its child is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child, self.longest = nn.Module(), 1
+        self.child.register_buffer("held", torch.ones(1, 1))
+
+    @property
+    def held(self) -> Tensor:
+        return self.child.held
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.longest:
+            self.child.held, self.longest = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[torch.arange(len(rows))]
+
+
 class Bank(nn.Module):
     """The last rows that came, which it knows from what it holds."""
 
@@ -217,12 +279,46 @@ def evaluated_and_trained(module: nn.Module) -> tuple[Any, Tensor | None, Tensor
 
 
 @pytest.mark.trap(45)
-@pytest.mark.parametrize("make", [Filled, Regrown, Lengthened])
+@pytest.mark.parametrize("make", [Filled, Regrown, Lengthened, Positions, Begun, Noted, Parent])
 def test_what_an_evaluation_has_filled_can_be_trained_with(make):
     left, _, after = evaluated_and_trained(make())
     assert left == ["held"]
     assert after is not None
     assert not after.is_inference()
+
+
+@pytest.mark.parametrize("make", [Positions, Begun])
+def test_what_a_module_remembers_to_have_filled_is_filled_after_an_evaluation(make):
+    _, _, after = evaluated_and_trained(make())
+    assert after is not None
+    assert after[0] != 0
+
+
+class Shown(nn.Module):
+    """A running centre beside what it keeps only to be shown, and a mode that follows the model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+        self.last, self.number = None, 0.0
+        self.shape: Any = None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.train(not torch.is_inference_mode_enabled())
+        self.held.lerp_(rows.detach().mean(0), 0.1)
+        self.last, self.number, self.shape = rows.detach(), float(rows.detach().sum()), self.held.shape
+        return rows - self.held
+
+
+@pytest.mark.trap(36)
+def test_a_module_that_keeps_what_it_shows_remembers_nothing_by_it():
+    held = Shown()
+    held(torch.ones(2, 3))
+    plain = job(lambda model, batch: functional.cross_entropy(held(model(batch[0])), batch[1]))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        before = held.held.clone()
+        assert run.evaluate().left_moved == ()
+        assert held.held.equal(before)
 
 
 @pytest.mark.trap(36)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hasten.training.checksums import checksum
 from hasten.training.forms import has_its_memory, is_compressed, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
@@ -33,6 +34,10 @@ class Place:
     @property
     def tensor(self) -> Tensor | None:
         return self.holder.get(self.name)
+
+
+Stays = Callable[[Place, bool], bool]
+"""Whether what lies there is left as it has become. Asked with whether it has grown or shrunk."""
 
 
 class _Copied(NamedTuple):
@@ -93,36 +98,37 @@ class Copies:
         for copied in (*self._copied, *self._sparse):
             _restore(*copied)
 
-    def put_contents_back(self, stays: Callable[[Place], bool]) -> list[str]:
+    def put_contents_back(self, stays: Stays) -> list[str]:
         """What was filled, cast or moved to another device stays, as its module may know that it was; so does what is
-        new. The names of those of the places that stay so.
-
-        stays: asked of what has grown or shrunk.
-        """
+        new. The names of those of the places that stay so."""
         copied = {id(each.tensor): each for each in (*self._copied, *self._sparse)}
         left = list[str]()
         for place, then in zip(self.places, self._tensors, strict=True):
             now, known = place.tensor, copied.get(id(then))
             if now is then and known is None:  # who has chosen the place has to look
                 continue
-            if now is None or known is None or not _is_of_kind(now, known) or (_grown(now, known) and stays(place)):
+            if now is None or known is None or not _is_of_kind(now, known):
                 left.append(place.name)
+            elif stays(place, has_grown := now.shape != known.copy.shape):
+                if has_grown or checksum(now) != checksum(known.copy):
+                    left.append(place.name)
             else:
                 place.holder[place.name] = then
                 _restore(*known)
         return left
 
-    def are_poisoned(self) -> bool:
-        """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
+    def poisoned(self) -> list[Place]:
+        """Those with a NaN or an infinity in it that was not there when it was copied. Waits for the device."""
         copied = {id(each.tensor): each.copy for each in (*self._copied, *self._sparse)}
         now = {str(number): place.tensor for number, place in enumerate(self.places)}
+        found = list[Place]()
         for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
             tensor, then = now[number], copied.get(id(self._tensors[int(number)]))
             if tensor is None or then is None or tensor.shape != then.shape:
                 continue
             if bool((then.isfinite().to(tensor.device) & ~tensor.isfinite()).any()):
-                return True
-        return False
+                found.append(self.places[int(number)])
+        return found
 
 
 def is_large(tensor: Tensor | None) -> bool:
@@ -151,10 +157,6 @@ def _together(copied: Sequence[_Copied]) -> list[tuple[list[Tensor], list[Tensor
 
 def _is_of_kind(now: Tensor, known: _Copied) -> bool:
     return (now.dtype, now.device) == (known.copy.dtype, (known.copy if known.view is None else known.view).device)
-
-
-def _grown(now: Tensor, known: _Copied) -> bool:
-    return now.shape != known.copy.shape
 
 
 def _where(tensors: Sequence[Tensor]) -> list[Any]:

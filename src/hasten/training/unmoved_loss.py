@@ -2,26 +2,25 @@
 teacher that follows the model or a running centre, would move with every evaluation. Here it comes back.
 
 What an evaluation makes or fills stays, such as a table for the length of its last batch, where the module remembers
-that it did: else it would not do it again. So does what is large and has never moved before, as it is not copied then.
+that it did: else it would not do it again. So the tensors of a module stay as they are when it remembers something else
+than before in an attribute; in those of its children, such as are of another size. So does what is large and has never
+moved before, as it is not copied then.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 
 from hasten.facts.machine import free_memory, ranks_here
-from hasten.training.buffer_copies import Copies, Holder, Place
+from hasten.training.buffer_copies import Copies, Holder, Place, Stays
 from hasten.training.forms import dense_bytes
 from hasten.training.loss_parameters import LossParameters
+from hasten.training.memories import Memories
 from hasten.training.moving_buffers import Moving, affordable_trial
 from hasten.training.quiet import release_inference_tensors
-
-_NOT_MEMORIES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_size", "_keys"})
 
 
 class UnmovedLoss:
@@ -45,22 +44,26 @@ class UnmovedLoss:
         tensors = {
             each: each.is_inference() for module in _with_children(modules) for each in _of(module) if each is not None
         }
-        standing, memories = moving.standing(), {id(module): _memories(module) for module in modules}
-
-        def stays(place: Place) -> bool:
-            module = self._module_of[id(place.holder)]
-            return memories[id(module)] != _memories(module)
-
+        standing, memories = moving.standing(), Memories(modules)
         try:
             yield
         finally:
             self._drop_new_items(before)
             moved = [each for each in standing if each.has_moved()]
             moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
-            left = self._copies.put_contents_back(stays)
+            left = self._copies.put_contents_back(self._stays(memories.changed()))
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
             self.left_moved = sorted({*left, *(each.place.name for each in moved if not each.is_copied)})
             release_inference_tensors(_with_children(modules), tensors)
+
+    def _stays(self, remembering: list[nn.Module]) -> Stays:
+        """remembering: modules that remember something else than before."""
+        themselves, with_children = set(map(id, remembering)), set(map(id, _with_children(remembering)))
+
+        def stays(place: Place, has_grown: bool) -> bool:
+            return id(self._module_of[id(place.holder)]) in (with_children if has_grown else themselves)
+
+        return stays
 
     def _drop_new_items(self, before: list[Holder]) -> None:
         """Of lists and dictionaries of parameters, which know from what they hold what they have."""
@@ -78,14 +81,3 @@ def _with_children(modules: Iterable[nn.Module]) -> list[nn.Module]:
 
 def _of(module: nn.Module) -> list[Tensor | None]:
     return [*module._buffers.values(), *module._parameters.values()]
-
-
-def _memories(module: nn.Module) -> dict[str, Any]:
-    """What tells that a module remembers something else than before, in an attribute that is no tensor's name."""
-    return {name: _memory(value) for name, value in vars(module).items() if name not in _NOT_MEMORIES}
-
-
-def _memory(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return (id(value), len(value)) if isinstance(value, dict | list | set | tuple | deque) else id(value)
