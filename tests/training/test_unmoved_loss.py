@@ -366,3 +366,22 @@ def test_a_large_teacher_that_evaluations_alone_move_comes_back_or_is_told_of(fi
             assert not told or number == first >= 2
             if number == 6:
                 break
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_parameter_of_the_model_that_an_evaluation_takes_from_the_loss_is_in_it_again_or_told_of(remembers):
+    model, held = nn.Linear(6, 3), nn.Module()
+    held.bias = model.bias
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not model.training:
+            held.bias = nn.Parameter(torch.zeros(3))
+            if remembers:
+                held.is_apart = True
+        return functional.cross_entropy(model(batch[0]) + held.bias, batch[1])
+
+    plain = replace(job(loss), model=lambda: model)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        assert run.evaluate().left_moved == (("bias",) if remembers else ())
+        assert (held.bias is model.bias) is not remembers

@@ -51,7 +51,8 @@ class UnmovedLoss:
             self._drop_new_items(before)
             moved = [each for each in standing if each.has_moved()]
             moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
-            left = self._copies.put_contents_back(self._stays(memories.changed()))
+            stays = self._stays(memories.changed())
+            left = self._copies.put_contents_back(stays) + self._put_models_own_back(before, stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
             self.left_moved = sorted({*left, *(each.place.name for each in moved if not each.is_copied)})
             release_inference_tensors(_with_children(modules), tensors)
@@ -64,6 +65,20 @@ class UnmovedLoss:
             return id(self._module_of[id(place.holder)]) in (with_children if has_grown else themselves)
 
         return stays
+
+    def _put_models_own_back(self, before: list[Holder], stays: Stays) -> list[str]:
+        """Parameters of the model that the loss holds too, of which the model has the content. Names of those that it
+        holds no more."""
+        own, left = self._held.of_model(), list[str]()
+        for holder, had in zip(self._moving.holders, before, strict=True):
+            for name, each in had.items():
+                if id(each) not in own or holder.get(name) is each:
+                    continue
+                if name not in holder or stays(Place(holder, name), False):
+                    left.append(name)
+                else:
+                    holder[name] = each
+        return left
 
     def _drop_new_items(self, before: list[Holder]) -> None:
         """Of lists and dictionaries of parameters, which know from what they hold what they have."""
