@@ -195,6 +195,19 @@ def test_a_tensor_of_an_evaluation_that_lies_in_several_places_is_one_afterwards
     assert not model[0].of_0.is_inference()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("make", [lambda: torch.ones(3, device="meta"), lambda: torch.eye(3).to_sparse_csr()])
+def test_what_cannot_lie_elsewhere_and_was_swapped_in_an_evaluation_is_made_anew(make):
+    held = nn.Module()
+    held.register_buffer("held", make())
+    before = {held.held: False}
+    with torch.inference_mode():
+        torch.utils.swap_tensors(held.held, make())
+    release_inference_tensors([held], before)
+    assert not held.held.is_inference()
+    assert held.held.is_meta or not held.held.values().is_inference()
+
+
 def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after_an_evaluation():
     model = network()
     with torch.inference_mode():

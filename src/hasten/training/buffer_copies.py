@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hasten.training.checksums import checksum
-from hasten.training.forms import has_its_memory, is_compressed, is_sparse, place_in_memory, put_into
+from hasten.training.forms import can_lie_elsewhere, has_its_memory, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
 SMALL_BYTES = 64 << 10
@@ -174,7 +174,7 @@ def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
         put_into(tensor, copy)  # a model may be moved in its first forward pass, and knows that it was
         return
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        if is_compressed(copy):  # torch lets those keep their values when .data is set
+        if not can_lie_elsewhere(copy):
             tensor.resize_as_sparse_(copy).copy_(copy)
             return
         if view is None or not has_its_memory(view):

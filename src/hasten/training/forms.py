@@ -52,6 +52,11 @@ def can_be_copied(tensor: Tensor) -> bool:
     return place_in_memory(tensor) is not None or is_sparse(tensor)
 
 
+def can_lie_elsewhere(tensor: Tensor) -> bool:
+    """Whether all of it does when its .data is set: torch lets a compressed one keep its values, and refuses others."""
+    return can_be_copied(tensor) and not is_compressed(tensor)
+
+
 def is_expanded(tensor: Tensor) -> bool:
     """Whether several of its elements are one: nothing can be written into it."""
     if tensor.layout is not torch.strided:

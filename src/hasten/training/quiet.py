@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.randomness import undisturbed as undisturbed
+from hasten.training.forms import can_lie_elsewhere
 
 
 @contextmanager
@@ -56,7 +57,7 @@ class _Usable:
         was_for_inference = self._before.get(tensor)
         if not tensor.is_inference() or was_for_inference:
             return tensor
-        if was_for_inference is not None:
+        if was_for_inference is not None and can_lie_elsewhere(tensor):
             tensor.data = tensor.detach().clone()
             return tensor
         if tensor not in self._made:
