@@ -175,7 +175,7 @@ def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
         return
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         if not can_lie_elsewhere(copy):
-            tensor.resize_as_sparse_(copy).copy_(copy)
+            tensor.data.resize_as_sparse_(copy).copy_(copy)  # past torch's count
             return
         if view is None or not has_its_memory(view):
             tensor.data = copy.to(tensor.device, copy=True)
