@@ -44,7 +44,7 @@ def pictures() -> tuple[Tensor, Tensor]:
     )
 
 
-def network() -> nn.Module:
+def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(CHANNELS, WIDTH, 3, padding=1, bias=False),

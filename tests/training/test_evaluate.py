@@ -183,6 +183,31 @@ def test_releasing_leaves_ordinary_tensors_alone():
     assert model[1].running_mean is buffer
 
 
+def test_a_tensor_of_an_evaluation_that_lies_in_several_places_is_one_afterwards():
+    model = nn.ModuleList([nn.Module(), nn.Module()])
+    with torch.inference_mode():
+        table = torch.ones(3)
+        for number, module in enumerate(model):
+            module.register_buffer(f"of_{number}", table)
+        model.kept = [table]
+    release_inference_tensors(model.modules())
+    assert model[0].of_0 is model[1].of_1 is model.kept[0]
+    assert not model[0].of_0.is_inference()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("make", [lambda: torch.ones(3, device="meta"), lambda: torch.eye(3).to_sparse_csr()])
+def test_what_cannot_lie_elsewhere_and_was_swapped_in_an_evaluation_is_made_anew(make):
+    held = nn.Module()
+    held.register_buffer("held", make())
+    before = {held.held: False}
+    with torch.inference_mode():
+        torch.utils.swap_tensors(held.held, make())
+    release_inference_tensors([held], before)
+    assert not held.held.is_inference()
+    assert held.held.is_meta or not held.held.values().is_inference()
+
+
 def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after_an_evaluation():
     model = network()
     with torch.inference_mode():
@@ -190,6 +215,20 @@ def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after
     frozen = model[0].weight
     evaluator(model)()
     assert model[0].weight is frozen
+
+
+@pytest.mark.trap(45)
+def test_a_model_that_is_cast_in_an_evaluation_is_trained_on_with_the_parameters_that_it_has():
+    model = nn.Linear(5, 4)
+    weight = model.weight
+
+    def loss(model, batch):
+        return functional.cross_entropy(model.double()(batch[0].double()), batch[1])
+
+    evaluator(model, loss)()
+    loss(model, (FEATURES, TARGET)).backward()
+    assert model.weight is weight
+    assert weight.grad.abs().sum() > 0
 
 
 def limited(samples: int):

@@ -13,6 +13,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import hasten
 from going_on import check_goes_on, losses
+from hasten.training.buffer_copies import Copies, Place
 from support import small_job
 from window_starts import LARGE, Holder, in_place, start_of
 
@@ -210,6 +211,22 @@ def test_what_a_skipped_window_has_made_or_grown_stays_when_buffers_are_healed()
     assert model[1].table.tolist() == [1, 1, 1]
 
 
+def test_what_a_skipped_window_has_filled_stays_where_its_module_remembers_that_unless_it_is_infinite():
+    model: Any = nn.Module()
+    model.register_buffer("table", torch.zeros(4))
+    model.register_buffer("mean", torch.zeros(2))
+    model.norm, model.filled = nn.BatchNorm1d(2), 0
+    start = start_of(model, windows=2)
+    start.mark(1)
+    model.norm.running_mean.fill_(torch.inf)
+    model.mean.fill_(torch.inf)
+    model.table.fill_(1)
+    model.filled = 4
+    start.heal(1)
+    assert model.table.tolist() == [1, 1, 1, 1]
+    assert model.mean.tolist() == model.norm.running_mean.tolist() == [0, 0]
+
+
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("holder", ["_buffers", "_parameters"])
 def test_what_takes_the_name_of_another_is_put_back_in_later_windows(holder):
@@ -233,6 +250,20 @@ def test_a_buffer_whose_memory_was_given_back_gets_its_content_again():
     start.mark(1)
     model()
     assert start.back(1)
+    assert model.held.tolist() == [0, 1, 2]
+
+
+@pytest.mark.trap(36)
+def test_memory_that_was_given_back_is_not_read_when_another_tensor_has_got_its_place():
+    model, copies = Holder(torch.zeros(3), None), Copies()
+    places = [Place(model._buffers, "held")]
+    copies.take([model._buffers], places)
+    model.held.untyped_storage().resize_(0)
+    model.held.data = torch.arange(3.0)
+    copies._where[0] = model.held.data_ptr()  # as if the allocator had given the same place out again
+    copies.take([model._buffers], places)
+    model.held.zero_()
+    copies.put_back()
     assert model.held.tolist() == [0, 1, 2]
 
 
@@ -274,3 +305,49 @@ def test_a_name_that_comes_and_goes_is_copied_once():
             del model.held
         start.mark(step)
     assert len(start._moving[0].places) == 1
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("other", [None, "text", 3])
+def test_a_list_of_parameters_with_other_items_is_as_long_as_it_was_when_it_is_put_back(other):
+    held = nn.ParameterList([torch.ones(3), other, torch.full((3,), 5.0)])
+    start = start_of(nn.Linear(1, 1), loss=lambda: held)
+    start.mark(1)
+    held.append(torch.zeros(3))
+    assert start.back(1)
+    assert len(held) == 3
+    assert held[1] is other
+    assert held[2].tolist() == [5, 5, 5]
+
+
+COMPRESSED = {
+    "csr": Tensor.to_sparse_csr,
+    "csc": Tensor.to_sparse_csc,
+    "bsr": lambda tensor: tensor.to_sparse_bsr((2, 2)),
+    "bsc": lambda tensor: tensor.to_sparse_bsc((2, 2)),
+}
+
+
+@pytest.mark.trap(36)
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind", COMPRESSED)
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda held, make: held.values().mul_(2),
+        lambda held, make: held.copy_(make(torch.eye(4).flip(0))),
+        lambda held, make: held.resize_as_sparse_(make(torch.ones(4, 4))).copy_(make(torch.ones(4, 4))),
+    ],
+    ids=["values", "places", "number"],
+)
+def test_what_lies_in_a_compressed_buffer_is_put_back(kind, move):
+    make = COMPRESSED[kind]
+    model = Holder(make(torch.eye(4)), lambda module: move(module.held, make))
+    start = start_of(model)
+    for step in (1, 2, 3, 4):
+        start.mark(step)
+        assert model.held.to_dense().equal(torch.eye(4))
+        model()
+        assert not model.held.to_dense().equal(torch.eye(4))
+        assert start.back(step)
+    assert model.held.to_dense().equal(torch.eye(4))

@@ -212,7 +212,7 @@ def test_what_stands_still_in_evaluations_is_copied_in_the_first_two_alone(move)
         for batch, _ in zip(run.batches(), range(4), strict=False):
             run.step(batch)
             assert run.evaluate().left_moved == ()
-            copied.append(len(run._unmoved_loss._copies._copied))
+            copied.append(len(run.unmoved_loss._copies._copied))
     assert copied == ([2, 2, 1, 1] if move is stand else [2, 2, 2, 2])
 
 

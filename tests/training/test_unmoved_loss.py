@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -113,6 +114,45 @@ def test_a_teacher_that_is_cast_or_gets_its_memory_in_an_evaluation_keeps_it(dev
     assert held.weight.dtype == torch.float64
 
 
+@pytest.mark.trap(45)
+def test_gradients_go_through_a_teacher_that_is_cast_in_an_evaluation_and_its_parameters_are_the_same_ones():
+    held = Cast(3, 3)
+    weight = held.weight
+    plain = job(lambda model, batch: functional.cross_entropy(held(model(batch[0])).float(), batch[1]))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        run.evaluate()
+        run.step(next(run.batches()))
+    assert held.weight is weight
+
+
+class Follower(nn.Module):
+    """It makes its teacher of the model when it is first called."""
+
+    teacher: nn.Module | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = None
+
+    def forward(self, model: nn.Module, rows: Tensor) -> Tensor:
+        if self.teacher is None:
+            del self.teacher
+            self.teacher = deepcopy(model)
+        for mine, own in zip(self.teacher.parameters(), model.parameters(), strict=True):
+            mine.data.lerp_(own.data, 0.1)
+        return self.teacher(rows)
+
+
+@pytest.mark.trap(45)
+def test_a_teacher_that_a_module_makes_in_an_evaluation_can_be_trained_with():
+    held = Follower()
+    plain = job(lambda model, batch: functional.mse_loss(model(batch[0]), held(model, batch[0])))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        run.evaluate()
+        run.step(next(run.batches()))
+    assert not any(each.is_inference() for each in held.parameters())
+
+
 class Filled(nn.Module):
     """A running centre that begins with the first batch."""
 
@@ -142,6 +182,77 @@ class Regrown(nn.Module):
         return rows * self.held[: len(rows)]
 
 
+class Lengthened(Regrown):
+    """The same mask, in the same buffer."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.longest:
+            self.held.data, self.longest = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[: len(rows)]
+
+
+class Positions(nn.Module):
+    """A table with room for every length, filled as far as the longest batch so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(64))
+        self.filled = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.filled:
+            self.held[self.filled : len(rows)] = 1
+            self.filled = len(rows)
+        return rows * self.held[: len(rows), None]
+
+
+class Begun(nn.Module):
+    """A centre that begins with the first batch, in a buffer that it has from the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+        self.has_begun = False
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if not self.has_begun:
+            self.held.copy_(rows.detach().mean(0))
+            self.has_begun = True
+        return rows - self.held
+
+
+class Noted(nn.Module):
+    """A mask that is as long as its entry in a dictionary says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.ones(1, 1))
+        self.known = {"longest": 1}
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.known["longest"]:
+            self.held, self.known["longest"] = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[torch.arange(len(rows))]
+
+
+class Parent(nn.Module):
+    """It remembers how long the mask of its child is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child, self.longest = nn.Module(), 1
+        self.child.register_buffer("held", torch.ones(1, 1))
+
+    @property
+    def held(self) -> Tensor:
+        return self.child.held
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if len(rows) > self.longest:
+            self.child.held, self.longest = torch.ones(len(rows), 1), len(rows)
+        return rows * self.held[torch.arange(len(rows))]
+
+
 class Bank(nn.Module):
     """The last rows that came, which it knows from what it holds."""
 
@@ -168,12 +279,46 @@ def evaluated_and_trained(module: nn.Module) -> tuple[Any, Tensor | None, Tensor
 
 
 @pytest.mark.trap(45)
-@pytest.mark.parametrize("make", [Filled, Regrown])
+@pytest.mark.parametrize("make", [Filled, Regrown, Lengthened, Positions, Begun, Noted, Parent])
 def test_what_an_evaluation_has_filled_can_be_trained_with(make):
     left, _, after = evaluated_and_trained(make())
     assert left == ["held"]
     assert after is not None
     assert not after.is_inference()
+
+
+@pytest.mark.parametrize("make", [Positions, Begun])
+def test_what_a_module_remembers_to_have_filled_is_filled_after_an_evaluation(make):
+    _, _, after = evaluated_and_trained(make())
+    assert after is not None
+    assert after[0] != 0
+
+
+class Shown(nn.Module):
+    """A running centre beside what it keeps only to be shown, and a mode that follows the model's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(3))
+        self.last, self.number = None, 0.0
+        self.shape: Any = None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.train(not torch.is_inference_mode_enabled())
+        self.held.lerp_(rows.detach().mean(0), 0.1)
+        self.last, self.number, self.shape = rows.detach(), float(rows.detach().sum()), self.held.shape
+        return rows - self.held
+
+
+@pytest.mark.trap(36)
+def test_a_module_that_keeps_what_it_shows_remembers_nothing_by_it():
+    held = Shown()
+    held(torch.ones(2, 3))
+    plain = job(lambda model, batch: functional.cross_entropy(held(model(batch[0])), batch[1]))
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        before = held.held.clone()
+        assert run.evaluate().left_moved == ()
+        assert held.held.equal(before)
 
 
 @pytest.mark.trap(36)
@@ -199,3 +344,44 @@ def test_a_large_teacher_that_training_alone_moves_is_not_said_to_be_moved_by_an
         for batch in run.batches():
             run.step(batch)
             assert run.evaluate().left_moved == ()
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("first", [0, 2, 3])
+def test_a_large_teacher_that_evaluations_alone_move_comes_back_or_is_told_of(first):
+    """first: evaluation that moves it, past torch's count."""
+    held, evaluations = nn.Linear(6, 40_000), count()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if number >= first:
+            held.weight.data.mul_(0.9)
+        return functional.cross_entropy(model(batch[0]), batch[1]) + held(batch[0]).mean().detach()
+
+    plain = job(loss)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        for number in evaluations:
+            before = held.weight.detach().clone()
+            told = run.evaluate().left_moved
+            assert told == (() if held.weight.equal(before) else ("weight",))
+            assert not told or number == first >= 2
+            if number == 6:
+                break
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("remembers", [False, True])
+def test_a_parameter_of_the_model_that_an_evaluation_takes_from_the_loss_is_in_it_again_or_told_of(remembers):
+    model, held = nn.Linear(6, 3), nn.Module()
+    held.bias = model.bias
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if not model.training:
+            held.bias = nn.Parameter(torch.zeros(3))
+            if remembers:
+                held.is_apart = True
+        return functional.cross_entropy(model(batch[0]) + held.bias, batch[1])
+
+    plain = replace(job(loss), model=lambda: model)
+    with hasten.prepare(replace(plain, valid=plain.train)) as run:
+        assert run.evaluate().left_moved == (("bias",) if remembers else ())
+        assert (held.bias is model.bias) is not remembers

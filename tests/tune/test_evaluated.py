@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import hasten
 from hasten.errors import JobError, NonFinite
@@ -115,4 +117,23 @@ def test_a_short_run_knows_no_target():
     asked = {"seed": 3, "metric": None, "seconds": 1e9}
     assert len(train(trial, {**asked, "steps": 5})["losses"]) == 5
     assert len(train(trial, {**asked, "steps": None})["losses"]) == 1
+    trial.close()
+
+
+@pytest.mark.trap(36)
+def test_an_evaluation_that_is_only_timed_moves_nothing_of_the_loss_and_what_it_fills_can_be_trained_with():
+    held = nn.Module()
+    held.register_buffer("calls", torch.zeros(1))
+    held.register_buffer("filled", None)
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        held.calls += 1
+        held.filled = torch.ones(3) if held.filled is None else held.filled
+        found = summed(model, batch)
+        return hasten.Loss(found.total * held.filled.mean(), found.count)
+
+    trial = Trial(job(loss=loss, metrics={}), Plan(), "")
+    trial.evaluate(seconds=1e9)
+    assert held.calls == 0
+    assert not held.filled.is_inference()
     trial.close()

@@ -234,7 +234,7 @@ class _Observer:
             return 0.0
         self._tell("an evaluation")
         part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._ahead)
-        with run.averaged(), run._unmoved_loss():
+        with run.averaged(), run.unmoved_loss():
             return evaluator.timed(part, time.perf_counter, self._settle)
 
     @property

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hasten.training.forms import has_its_memory, is_sparse, place_in_memory, put_into
+from hasten.training.checksums import checksum
+from hasten.training.forms import can_lie_elsewhere, has_its_memory, is_sparse, place_in_memory, put_into
 from hasten.training.non_finite import non_finite_weights
 
 SMALL_BYTES = 64 << 10
@@ -33,6 +34,10 @@ class Place:
     @property
     def tensor(self) -> Tensor | None:
         return self.holder.get(self.name)
+
+
+Stays = Callable[[Place, bool], bool]
+"""Whether what lies there is left as it has become. Asked with whether it has grown or shrunk."""
 
 
 class _Copied(NamedTuple):
@@ -55,6 +60,7 @@ class Copies:
         self._copied: list[_Copied] = []  # dense ones, of which those of one type and device are copied together
         self._together: list[tuple[list[Tensor], list[Tensor]]] = []
         self._where: list[Any] = []
+        self._bytes: list[int] = []  # of the storages of the views
         self._sparse: list[_Copied] = []
 
     def take(self, holders: Sequence[Holder], places: Sequence[Place], *, large_on_host: bool = False) -> None:
@@ -68,11 +74,13 @@ class Copies:
             return  # most models hold none
         tensors = [place.holder.get(place.name) for place in places]
         is_known = places is self.places and not any(map(is_not, tensors, self._tensors))
-        if not is_known or self._where != _where([each.tensor for each in self._copied]):
+        is_known = is_known and self._where == _where([each.tensor for each in self._copied])
+        # What lies there now may be another's memory, which got the place of one that was freed.
+        if not is_known or self._bytes != _bytes(self._copied):
             self.places, self._tensors = places, tensors
             self._copied = _rooms(tensors, large_on_host)
             self._together = _together(self._copied)
-            self._where = _where([each.tensor for each in self._copied])
+            self._where, self._bytes = _where([each.tensor for each in self._copied]), _bytes(self._copied)
         self._sparse = [
             _Copied(each, None, each.detach().clone()) for each in tensors if each is not None and is_sparse(each)
         ]
@@ -90,36 +98,37 @@ class Copies:
         for copied in (*self._copied, *self._sparse):
             _restore(*copied)
 
-    def put_contents_back(self, stays: Callable[[Place], bool]) -> list[str]:
+    def put_contents_back(self, stays: Stays) -> list[str]:
         """What was filled, cast or moved to another device stays, as its module may know that it was; so does what is
-        new. The names of those of the places that stay so.
-
-        stays: asked of what has grown or shrunk.
-        """
+        new. The names of those of the places that stay so."""
         copied = {id(each.tensor): each for each in (*self._copied, *self._sparse)}
         left = list[str]()
         for place, then in zip(self.places, self._tensors, strict=True):
             now, known = place.tensor, copied.get(id(then))
             if now is then and known is None:  # who has chosen the place has to look
                 continue
-            if now is None or known is None or not _is_of_kind(now, known) or (_grown(now, known) and stays(place)):
+            if now is None or known is None or not _is_of_kind(now, known):
                 left.append(place.name)
+            elif stays(place, has_grown := now.shape != known.copy.shape):
+                if has_grown or checksum(now) != checksum(known.copy):
+                    left.append(place.name)
             else:
                 place.holder[place.name] = then
                 _restore(*known)
         return left
 
-    def are_poisoned(self) -> bool:
-        """Whether a NaN or an infinity is in a buffer, and was not when it was copied. Waits for the device."""
+    def poisoned(self) -> list[Place]:
+        """Those with a NaN or an infinity in it that was not there when it was copied. Waits for the device."""
         copied = {id(each.tensor): each.copy for each in (*self._copied, *self._sparse)}
         now = {str(number): place.tensor for number, place in enumerate(self.places)}
+        found = list[Place]()
         for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
             tensor, then = now[number], copied.get(id(self._tensors[int(number)]))
             if tensor is None or then is None or tensor.shape != then.shape:
                 continue
             if bool((then.isfinite().to(tensor.device) & ~tensor.isfinite()).any()):
-                return True
-        return False
+                found.append(self.places[int(number)])
+        return found
 
 
 def is_large(tensor: Tensor | None) -> bool:
@@ -150,14 +159,14 @@ def _is_of_kind(now: Tensor, known: _Copied) -> bool:
     return (now.dtype, now.device) == (known.copy.dtype, (known.copy if known.view is None else known.view).device)
 
 
-def _grown(now: Tensor, known: _Copied) -> bool:
-    return now.shape != known.copy.shape
-
-
 def _where(tensors: Sequence[Tensor]) -> list[Any]:
     """Of dense ones, as place_in_memory, but for all in one go."""
     kinds = [tensor.dtype for tensor in tensors]
     return [*map(Tensor.data_ptr, tensors), *map(Tensor.size, tensors), *map(Tensor.stride, tensors), *kinds]
+
+
+def _bytes(copied: Sequence[_Copied]) -> list[int]:
+    return [each.view.untyped_storage().nbytes() for each in copied if each.view is not None]
 
 
 def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
@@ -165,6 +174,9 @@ def _restore(tensor: Tensor, view: Tensor | None, copy: Tensor) -> None:
         put_into(tensor, copy)  # a model may be moved in its first forward pass, and knows that it was
         return
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        if not can_lie_elsewhere(copy):
+            tensor.data.resize_as_sparse_(copy).copy_(copy)  # past torch's count
+            return
         if view is None or not has_its_memory(view):
             tensor.data = copy.to(tensor.device, copy=True)
             return

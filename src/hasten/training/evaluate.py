@@ -132,13 +132,13 @@ class Evaluator:
 
     def _evaluate(self, batches: Batches) -> dict[str, float]:
         with undisturbed(self._device), evaluation_mode(self._model):
-            # An optimizer and averages hold the model's own parameters: one that was made for inference stays itself.
-            own = {id(each) for each in self._model.parameters()}
+            # An optimizer and averages hold the model's own parameters: each stays itself.
+            own: dict[Tensor, bool] = {each: each.is_inference() for each in self._model.parameters()}
             try:
                 with torch.inference_mode():
                     return self._results(batches)
             finally:
-                release_inference_tensors(self._model.modules(), spared=own)
+                release_inference_tensors(self._model.modules(), own)
 
     def _results(self, batches: Batches) -> dict[str, float]:
         # total, count, auxiliary total, samples: one all-reduce brings the ranks together

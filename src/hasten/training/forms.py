@@ -17,12 +17,14 @@ def have_same_form(one: Tensor, other: Tensor) -> bool:
 
 
 def place_in_memory(tensor: Tensor) -> tuple[Any, ...] | None:
-    """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, and of a class
-    that wraps other tensors. Else where it lies, and as what."""
+    """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, of a class that
+    wraps other tensors, and those whose storage was made smaller. Else where it lies, and as what."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
     begin = tensor.data_ptr()
-    return (begin, tensor.dtype, tensor.shape, tensor.stride()) if begin or not tensor.numel() else None
+    if tensor.numel() and not (begin and has_its_memory(tensor)):
+        return None
+    return begin, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def has_its_memory(tensor: Tensor) -> bool:
@@ -34,7 +36,11 @@ def has_its_memory(tensor: Tensor) -> bool:
 
 def is_sparse(tensor: Tensor) -> bool:
     """In any of the layouts whose content is dense tensors of places and of values."""
-    return tensor.layout in {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+    return tensor.layout is torch.sparse_coo or is_compressed(tensor)
+
+
+def is_compressed(tensor: Tensor) -> bool:
+    return tensor.layout in {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
 
 def dense_bytes(tensor: Tensor | None) -> int:
@@ -44,6 +50,11 @@ def dense_bytes(tensor: Tensor | None) -> int:
 
 def can_be_copied(tensor: Tensor) -> bool:
     return place_in_memory(tensor) is not None or is_sparse(tensor)
+
+
+def can_lie_elsewhere(tensor: Tensor) -> bool:
+    """Whether all of it does when its .data is set: torch lets a compressed one keep its values, and refuses others."""
+    return can_be_copied(tensor) and not is_compressed(tensor)
 
 
 def is_expanded(tensor: Tensor) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ class LossParameters:
         """A list of parameters counts them itself, and a dictionary of them has its own keys."""
         for path, module in self._modules.items():
             if isinstance(module, nn.ParameterList):
-                module._size = len(module._parameters)
+                module._size = _length(module)
             if isinstance(module, nn.ParameterDict):
                 new = (name for name in module._parameters if f"{path}.{name}" not in self._first)
                 keys = dict.fromkeys((*module._keys, *new))
@@ -137,6 +138,11 @@ class LossParameters:
         if path not in self._modules:
             raise ValueError(f"it has a parameter {shown(place)} of the loss, and there is no such module here")
         return self._modules[path], name
+
+
+def _length(held: nn.ParameterList) -> int:
+    """Items that are no parameters, such as None, lie among its attributes."""
+    return next(number for number in count() if str(number) not in held._parameters and str(number) not in vars(held))
 
 
 def _first(tensor: Tensor | None) -> _First:

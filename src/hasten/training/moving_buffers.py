@@ -98,23 +98,31 @@ class Moving:
         return (is_turn or self._still.any_written()) and self._copy_what_moved() and not ends_trial
 
     def standing(self) -> list[Standing]:
-        """What is not copied in this window, as it is now."""
+        """What is copied while the trial lasts, or not at all. Of a window that began with a look at contents."""
         return [
-            Standing(place, place.tensor, _version(place.tensor))
-            for place, _ in self._still.each
-            if not (self.on_trial and _can_be_copied(place.tensor))
+            Standing(
+                place=place,
+                then=then if _can_be_copied(place.tensor) else seen(place.tensor),
+                is_copied=self.on_trial and _can_be_copied(place.tensor),
+            )
+            for place, then in self._still.each
         ]
+
+    def copy_from_now_on(self, places: Sequence[Place]) -> None:
+        """What stood still, and from the next window on is copied in each."""
+        moved = [place for place in places if _can_be_copied(place.tensor)]
+        if not moved:
+            return
+        known = {*map(id, moved)}
+        if not self.on_trial:
+            self.places = [*self.places, *moved]
+        self._still = _Watched([each for each in self._still.each if id(each[0]) not in known])
 
     def _copy_what_moved(self) -> bool:
         """From this window on. Whether something that stood still has moved."""
-        moved = [
-            place for place, then in self._still.each if has_moved(then, place.tensor) and _can_be_copied(place.tensor)
-        ]
-        if moved:
-            known = {*map(id, moved)}
-            self.places = [*self.places, *moved]
-            self._still = _Watched([each for each in self._still.each if id(each[0]) not in known])
-        return bool(moved)
+        watched = self._still
+        self.copy_from_now_on([place for place, then in watched.each if has_moved(then, place.tensor)])
+        return self._still is not watched
 
     def _may_not_be_copied(self, tensor: Tensor | None) -> bool:
         return self._may_stand(tensor) or not _can_be_copied(tensor)
@@ -130,13 +138,11 @@ class Moving:
 
 class Standing(NamedTuple):
     place: Place
-    tensor: Tensor | None
-    version: int
+    then: Seen
+    is_copied: bool
 
-    @property
-    def is_written(self) -> bool:
-        """By now, as far as torch counts it."""
-        return self.place.tensor is not self.tensor or _version(self.tensor) != self.version
+    def has_moved(self) -> bool:
+        return has_moved(self.then, self.place.tensor)
 
 
 class _Watched:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.randomness import undisturbed as undisturbed
+from hasten.training.forms import can_lie_elsewhere
 
 
 @contextmanager
@@ -25,36 +25,55 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def release_inference_tensors(modules: Iterable[nn.Module], spared: Collection[int] = ()) -> None:
+def release_inference_tensors(modules: Iterable[nn.Module], before: Mapping[Tensor, bool] | None = None) -> None:
     """Replace tensors that a module created and kept during inference_mode, such as a cached table of positions.
 
     Autograd refuses to save them for a backward pass, so the next training step would fail on what an evaluation left.
-    spared: the numbers of buffers and parameters that were made for inference before it.
+    before: whether each tensor that was there before it was made for inference. What was stays so; what was not, and
+    got its content there by `.data = …`, as a cast does, stays the same object.
     """
+    usable = _Usable(before or {})
     for module in modules:
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_inference() and id(buffer) not in spared:
-                module._buffers[name] = buffer.clone()
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_inference() and id(parameter) not in spared:
-                module._parameters[name] = nn.Parameter(parameter.clone(), parameter.requires_grad)
+        for holder in (module._buffers, module._parameters):
+            for name, tensor in holder.items():
+                if tensor is not None:
+                    holder[name] = usable.tensor(tensor)
         for name, value in vars(module).items():
             if name not in _OF_THE_MODULE:
-                vars(module)[name] = _released(value)
+                vars(module)[name] = usable.value(value)
 
 
 _OF_THE_MODULE = frozenset({"_parameters", "_buffers", "_modules"})
 
 
-def _released(value: Any) -> Any:
-    """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects."""
-    if isinstance(value, torch.Tensor):
-        return value.clone() if value.is_inference() else value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            value[key] = _released(item)
-    elif isinstance(value, list):
-        value[:] = [_released(item) for item in value]
-    elif type(value) is tuple:
-        return tuple(_released(item) for item in value)
-    return value
+class _Usable:
+    """Of what an inference left, what autograd can use."""
+
+    def __init__(self, before: Mapping[Tensor, bool]) -> None:
+        self._before = before
+        self._made: dict[Tensor, Tensor] = {}  # one tensor that lies in several places stays one
+
+    def tensor(self, tensor: Any) -> Any:
+        was_for_inference = self._before.get(tensor)
+        if not tensor.is_inference() or was_for_inference:
+            return tensor
+        if was_for_inference is not None and can_lie_elsewhere(tensor):
+            tensor.data = tensor.detach().clone()
+            return tensor
+        if tensor not in self._made:
+            copy = tensor.detach().clone()
+            self._made[tensor] = nn.Parameter(copy, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+        return self._made[tensor]
+
+    def value(self, value: Any) -> Any:
+        """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects."""
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        if isinstance(value, dict):
+            for key, item in value.items():
+                value[key] = self.value(item)
+        elif isinstance(value, list):
+            value[:] = [self.value(item) for item in value]
+        elif type(value) is tuple:
+            return tuple(self.value(item) for item in value)
+        return value

@@ -117,7 +117,7 @@ class Run:
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
         self._between_windows, self._places = True, Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
-        self._unmoved_loss = UnmovedLoss(self.built.loss_parameters)
+        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters)
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
@@ -219,13 +219,13 @@ class Run:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
         with self.averaged():
-            with self._unmoved_loss():
+            with self.unmoved_loss():
                 evaluation = self.evaluator()
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps
         self.schedule.after_evaluation(evaluation.results)
-        return replace(evaluation, left_moved=tuple(self._unmoved_loss.left_moved))
+        return replace(evaluation, left_moved=tuple(self.unmoved_loss.left_moved))
 
     def _on_device(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
         if self._stays_on_host:

@@ -2,26 +2,25 @@
 teacher that follows the model or a running centre, would move with every evaluation. Here it comes back.
 
 What an evaluation makes or fills stays, such as a table for the length of its last batch, where the module remembers
-that it did: else it would not do it again. So does what is large and has never moved before, as it is not copied then.
+that it did: else it would not do it again. So the tensors of a module stay as they are when it remembers something else
+than before in an attribute; in those of its children, such as are of another size. So does what is large and has never
+moved before, as it is not copied then.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hasten.facts.machine import free_memory, ranks_here
-from hasten.training.buffer_copies import Copies, Holder, Place
+from hasten.training.buffer_copies import Copies, Holder, Place, Stays
 from hasten.training.forms import dense_bytes
 from hasten.training.loss_parameters import LossParameters
+from hasten.training.memories import Memories
 from hasten.training.moving_buffers import Moving, affordable_trial
 from hasten.training.quiet import release_inference_tensors
-
-_NOT_MEMORIES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_size", "_keys"})
 
 
 class UnmovedLoss:
@@ -42,20 +41,44 @@ class UnmovedLoss:
         moving.look(compare=True)
         self._copies.take(moving.holders, moving.places, large_on_host=True)
         before = [dict(holder) for holder in moving.holders]
-        standing, memories = moving.standing(), {id(module): _memories(module) for module in modules}
-
-        def stays(place: Place) -> bool:
-            module = self._module_of[id(place.holder)]
-            return memories[id(module)] != _memories(module)
-
+        tensors = {
+            each: each.is_inference() for module in _with_children(modules) for each in _of(module) if each is not None
+        }
+        standing, memories = moving.standing(), Memories(modules)
         try:
             yield
         finally:
             self._drop_new_items(before)
-            left = self._copies.put_contents_back(stays)
+            moved = [each for each in standing if each.has_moved()]
+            moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
+            stays = self._stays(memories.changed())
+            left = self._copies.put_contents_back(stays) + self._put_models_own_back(before, stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
-            self.left_moved = sorted({*left, *(each.place.name for each in standing if each.is_written)})
-            release_inference_tensors(modules, spared={id(each) for had in before for each in had.values()})
+            self.left_moved = sorted({*left, *(each.place.name for each in moved if not each.is_copied)})
+            release_inference_tensors(_with_children(modules), tensors)
+
+    def _stays(self, remembering: list[nn.Module]) -> Stays:
+        """remembering: modules that remember something else than before."""
+        themselves, with_children = set(map(id, remembering)), set(map(id, _with_children(remembering)))
+
+        def stays(place: Place, has_grown: bool) -> bool:
+            return id(self._module_of[id(place.holder)]) in (with_children if has_grown else themselves)
+
+        return stays
+
+    def _put_models_own_back(self, before: list[Holder], stays: Stays) -> list[str]:
+        """Parameters of the model that the loss holds too, of which the model has the content. Names of those that it
+        holds no more."""
+        own, left = self._held.of_model(), list[str]()
+        for holder, had in zip(self._moving.holders, before, strict=True):
+            for name, each in had.items():
+                if id(each) not in own or holder.get(name) is each:
+                    continue
+                if name not in holder or stays(Place(holder, name), False):
+                    left.append(name)
+                else:
+                    holder[name] = each
+        return left
 
     def _drop_new_items(self, before: list[Holder]) -> None:
         """Of lists and dictionaries of parameters, which know from what they hold what they have."""
@@ -66,12 +89,10 @@ class UnmovedLoss:
         self._held.fit_containers()
 
 
-def _memories(module: nn.Module) -> dict[str, Any]:
-    """What tells that a module remembers something else than before, in an attribute that is no tensor's name."""
-    return {name: _memory(value) for name, value in vars(module).items() if name not in _NOT_MEMORIES}
+def _with_children(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those too that came to be inside of them since the run began, and the model's where a loss holds it so."""
+    return [*dict.fromkeys(each for module in modules for each in module.modules())]
 
 
-def _memory(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return (id(value), len(value)) if isinstance(value, dict | list | set | tuple | deque) else id(value)
+def _of(module: nn.Module) -> list[Tensor | None]:
+    return [*module._buffers.values(), *module._parameters.values()]

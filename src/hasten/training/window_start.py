@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 from hasten.data.randomness import random_state, set_random_state
 from hasten.facts.machine import free_memory, ranks_here
 from hasten.training.buffer_copies import Copies
+from hasten.training.memories import Memories
 from hasten.training.moving_buffers import Moving, affordable_trial
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
+
+_OF_TORCH = {"torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm"}  # many in a model, and remember nothing
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class _Mark:
     """copies: of buffers, and of parameters that only the loss holds. whole: as far as is known."""
 
     copies: tuple[Copies, Copies] = field(default_factory=lambda: (Copies(), Copies()))
+    memories: Memories = field(default_factory=lambda: Memories(()))
     step: int = 0
     random: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +51,9 @@ class WindowStart:
             may_stand=lambda tensor: True,
             trial_windows=affordable_trial(self._held.nbytes, free_memory() / ranks_here()),
         )
-        self._moving = (Moving([module._buffers for module in run.built.buffers.modules]), teacher)
+        modules = run.built.buffers.modules
+        self._moving = (Moving([module._buffers for module in modules]), teacher)
+        self._remembering = [module for module in modules if type(module).__module__ not in _OF_TORCH]
         self.name_of_moved: str | None = None  # of one, as far as was seen when a window was put back
 
     def mark(self, step: int) -> None:
@@ -57,6 +63,7 @@ class WindowStart:
         mark.step, mark.random, mark.whole = step, random_state(self._device), True
         if self._generators:
             mark.own = self._generators.states()
+        mark.memories = Memories(module for module in self._remembering if module._buffers)
         for moving, copies in zip(self._moving, mark.copies, strict=True):
             if not moving.holders:
                 continue
@@ -83,13 +90,18 @@ class WindowStart:
         return whole
 
     def heal(self, step: int) -> None:
-        """Let buffers be as that optimizer step's window began, where one was finite then and is not any more."""
+        """Let buffers be as that optimizer step's window began, where one was finite then and is not any more. Finite
+        ones stay where their module remembers something else since, as it may have filled them."""
         mark = self._of(step)
         if mark is None:
             return
         buffers, _ = mark.copies
-        if buffers.are_poisoned():
-            buffers.put_contents_back(stays=lambda place: True)
+        poisoned = set(map(id, buffers.poisoned()))
+        if poisoned:
+            remembering = {id(module._buffers) for module in mark.memories.changed()}
+            buffers.put_contents_back(
+                lambda place, grown: grown or (id(place.holder) in remembering and id(place) not in poisoned)
+            )
             for later in self._marks:
                 if later.step > step:
                     later.copies[0].take(self._moving[0].holders, later.copies[0].places)

@@ -113,7 +113,7 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with run.averaged():
+        with run.averaged(), run.unmoved_loss():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:
