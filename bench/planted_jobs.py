@@ -204,7 +204,8 @@ class Converting(nn.Module):
 
     def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.first, self.rest, self.between = network()[:3], network()[3:], between
+        layers = network()
+        self.first, self.rest, self.between = layers[:3], layers[3:], between
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.rest(self.between(self.first(rows)))
@@ -293,7 +294,7 @@ def sample_by_sample(mended: bool) -> hasten.Job:
 def losses_with_graphs(mended: bool) -> hasten.Job:
     history: list[Tensor] = []
 
-    def loss(model: nn.Module, batch: Any) -> Tensor:
+    def loss(model: Any, batch: Any) -> Tensor:
         rows, labels = batch
         spread = (rows * model[0].weight.mean()).square().mean()  # a term that only a log is meant to see
         history.append(spread.detach() if mended else spread)

@@ -96,7 +96,7 @@ def test_commands_and_options_change_only_on_purpose():
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
             *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
         ],
-        "doctor": ["paths", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff"],
+        "doctor": ["targets", "--plan", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff"],
         "checkpoints": ["run", "--json"],
         "export": ["run", "--output", "-o", "--step"],
         "techniques": [],

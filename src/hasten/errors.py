@@ -30,6 +30,7 @@ An error says what happened, where, and what to do, in that order and in whole s
 from __future__ import annotations
 
 import unicodedata
+from typing import Any
 
 _OBEYED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # by terminals: control codes, writing directions, halves of characters
 HARMED, NOT_PROVEN = 16, 17
@@ -49,12 +50,20 @@ class HastenError(Exception):
         self.what, self.where, self.fix = what, where, fix
         super().__init__(what, where, fix)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.what, self.where, self.fix)
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         remedy = f"\n  → {self.fix}" if self.fix else ""
         text = f"{place}{self.what}{remedy}"
         # It may quote a file of somebody else, and Python prints it where nobody catches it.
         return "".join(each for each in text if each == "\n" or unicodedata.category(each) not in _OBEYED)
+
+
+def _restored(kind: type[HastenError], what: str, where: str, fix: str) -> HastenError:
+    """What another process sent."""
+    return kind(what, where=where, fix=fix)
 
 
 class InvalidMeasurement(HastenError):

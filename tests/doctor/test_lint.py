@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.doctor.lint import lint, lint_text, selected
+from hasten.doctor.lint import lint, lint_text
+from hasten.doctor.registry import selected
 from hasten.doctor.rules import ALL
 from hasten.errors import Misconfigured, Unreadable
 
@@ -77,11 +78,16 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
 def test_many_files_are_looked_at_by_several_processes_in_the_same_order(tmp_path, monkeypatch):
     for number in range(40):
         (tmp_path / f"{number:02}.py").write_text(f"{WRONG}  # {number}\n")
+    (tmp_path / "broken.py").write_text("def f(:\n")
     alone = list(lint([tmp_path]))
     monkeypatch.setattr("hasten.doctor.lint._WORTH_PROCESSES", 0)
     monkeypatch.setattr("hasten.doctor.lint.usable_cores", lambda: 2)
-    assert list(lint([tmp_path])) == alone
-    assert len(alone) == 40
+    beside = list(lint([tmp_path]))
+    assert [(each.path, each.findings, str(each.unreadable)) for each in beside] == [
+        (each.path, each.findings, str(each.unreadable)) for each in alone
+    ]
+    assert len(alone) == 41
+    assert "is not Python" in str(beside[-1].unreadable)
 
 
 def test_columns_count_characters_and_lines_are_those_of_python():

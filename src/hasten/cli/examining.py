@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from hasten.cli.shared import app, ending_in_one_block, offer
+from hasten.cli.job_looks import is_job, look_at_job, source_of
+from hasten.cli.shared import PlanPath, app, command, ending_in_one_block, offer
 from hasten.errors import Unreadable
 
 if TYPE_CHECKING:
     from hasten.doctor.contract import Rule
     from hasten.doctor.fix import Mended
+    from hasten.doctor.registry import AnyRule
     from hasten.facts.finding import Finding
 
 FOUND = 1
@@ -34,9 +36,11 @@ class Format(StrEnum):
 @app.command()
 @ending_in_one_block
 def doctor(
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Source files, notebooks, or folders of them.")
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Source files, notebooks, folders of them; or a job: digits.py:job."),
     ],
+    plan: PlanPath = None,
     select: Annotated[str, typer.Option(metavar="CODES", help="Only these rules: H201,H3.")] = "",
     ignore: Annotated[str, typer.Option(metavar="CODES", help="All rules but these.")] = "",
     output: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.TEXT,
@@ -46,7 +50,7 @@ def doctor(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would be mended, and write nothing.")] = False,
 ) -> None:
-    """Find what slows training in source files. Nothing of them is executed.
+    """Find what slows training: in source files, of which nothing is executed, or in a job, some steps of which are.
 
     The exit code is 0 where nothing was found or all of it was mended, 1 where something was found, and 2 where a file
     cannot be read. A project's own choice stands in its pyproject.toml, under [tool.hasten].
@@ -54,14 +58,21 @@ def doctor(
     \b
     Examples:
       hasten doctor train.py
+      hasten doctor digits.py:job
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.lint import lint, selected
+    from hasten.doctor.contract import Rule
+    from hasten.doctor.lint import lint
+    from hasten.doctor.registry import selected
     from hasten.doctor.settings import settings_for
+    from hasten.facts.finding import ranked, told_once
 
-    settings = settings_for(paths[0])
-    rules = selected(_codes(select) or settings.select, (*_codes(ignore), *settings.ignore))
+    jobs = [each for each in targets if is_job(each)]
+    paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
+    settings = settings_for(next(iter(paths), Path()))
+    chosen = selected(_codes(select) or settings.select, (*_codes(ignore), *settings.ignore))
+    rules = [rule for rule in chosen if isinstance(rule, Rule)]
     unreadable: list[Unreadable] = []
     if diff or fix or unsafe_fixes:
         mended = _mend(paths, settings.exclude, rules, unsafe_fixes, unreadable)
@@ -71,8 +82,9 @@ def doctor(
         unreadable.clear()  # told below, once
     looked = list(_told_meanwhile(lint(paths, rules, settings.exclude)))
     findings = [finding for each in looked for finding in each.findings]
+    findings += [each for job in jobs for each in look_at_job(job, plan, chosen, shown=output is Format.TEXT)]
     unreadable += [each.unreadable for each in looked if each.unreadable is not None]
-    _show(findings, len(looked), output, rules)
+    _show(ranked(told_once(findings)), len(looked), output, chosen, next(iter(jobs), None))
     _end(unreadable, output, bool(findings))
 
 
@@ -120,7 +132,7 @@ def _write(mended: Sequence[Mended]) -> None:
         typer.echo(f"{each.path}: {each.count:,} mended", err=True)
 
 
-def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterable[Rule]) -> None:
+def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterable[AnyRule], job: str | None) -> None:
     from hasten.report.findings import as_github, as_json, as_text, summary
 
     if output is Format.JSON:
@@ -139,7 +151,10 @@ def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterab
             typer.echo(as_text(findings))
         typer.echo(f"\n{summary(findings, files)}")
         first = next(iter(findings), None)
-        offer(f"hasten explain {first.code}" if first is not None else "hasten techniques")
+        if job is not None:
+            offer(command("tune", job, None))
+        else:
+            offer(f"hasten explain {first.code}" if first is not None else "hasten techniques")
 
 
 def _end(unreadable: Sequence[Unreadable], output: Format, found: bool) -> None:

@@ -18,10 +18,9 @@ from hasten.doctor.reading.code import Code
 from hasten.doctor.reading.scopes import begin, end
 from hasten.doctor.rules import ALL
 from hasten.doctor.sources import Source, files_in, read
-from hasten.errors import Misconfigured, Unreadable
+from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 from hasten.facts.machine import usable_cores
-from hasten.facts.names import did_you_mean
 
 _SUPPRESSED = re.compile(r"#\s*hasten:\s*ignore(?:\[([A-Z0-9, ]+)\])?")
 _OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
@@ -60,16 +59,6 @@ def look_at(path: Path, codes: Collection[str]) -> Looked:
         return Looked(path=str(path), findings=found)
     except Unreadable as error:
         return Looked(path=str(path), unreadable=error)
-
-
-def selected(select: Sequence[str], ignore: Sequence[str]) -> list[Rule]:
-    """select, ignore: codes or their beginnings. Raises Misconfigured for one that no rule has."""
-    for code in (*select, *ignore):
-        if not any(rule.code.startswith(code) for rule in ALL):
-            known = {rule.code: rule for rule in ALL}
-            raise Misconfigured(f'there is no rule "{code}"', fix=did_you_mean(code, known))
-    chosen = [rule for rule in ALL if rule.code.startswith(tuple(select)) or (not select and not rule.preview)]
-    return [rule for rule in chosen if not (ignore and rule.code.startswith(tuple(ignore)))]
 
 
 def lint_text(text: str, path: str, rules: Collection[Rule] = ALL) -> list[Finding]:

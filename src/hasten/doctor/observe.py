@@ -22,8 +22,8 @@ import psutil
 import torch
 
 from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
-from hasten.doctor.operations import Operations, Tally
-from hasten.doctor.places import Place, place_of
+from hasten.doctor.operations import Operations, Tally, least_of
+from hasten.doctor.places import Place, lines_of_loops, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
 from hasten.facts.finding import Finding
@@ -46,6 +46,7 @@ MOST_SECONDS = 60.0  # of all rounds, where steps are long: there are fewer then
 FEWEST_ROUNDS = 3
 TIMES = 4  # as large a batch is tried
 _WARM_UP = 3  # steps
+_WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
 _MOST_LINES = 50
@@ -94,7 +95,7 @@ def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
         fix=found.fix or rule.fix,
         path=found.line.path if found.line is not None else "",
         line=found.line.line if found.line is not None else 0,
-        part="run",
+        part="" if found.line is not None else "run",
         price=price_of(look, found),
         technique=rule.technique,
     )
@@ -220,12 +221,15 @@ class _Observer:
         """Of one step; None of compiled ones, which no mode sees."""
         if self._run.compiling is not None:
             return None
-        with closing(self._run.batches()) as batches, Operations() as found:
-            for batch in batches:
-                self._run.step(batch)
-                if self._run.window_closed:
-                    break
-        return found
+        autocast = self._run.setup.step.autocast is not None
+        found = [Operations(autocast=autocast) for _ in range(_WATCHED_STEPS)]
+        for each in found:
+            with closing(self._run.batches()) as batches, each:
+                for batch in batches:
+                    self._run.step(batch)
+                    if self._run.window_closed:
+                        break
+        return least_of(found)
 
     def _evaluation(self) -> float:
         run, evaluator = self._run, self._run.evaluator
@@ -357,9 +361,11 @@ def _line(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,
+        in_a_loop=place.line in lines_of_loops(place.path),
         seconds=value * seconds,
         high=high * seconds,
         operations=tally.operations,
+        direct=tally.direct,
         reads=tally.reads,
         copies=tally.copies,
         copied_bytes=tally.copied_bytes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -19,16 +20,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hasten.doctor.places import Place, is_users, place_of
 
 _READS = frozenset({"aten::_local_scalar_dense"})
-_COPIES = frozenset({"aten::_to_copy", "aten::clone", "aten::copy_", "aten::lift_fresh_copy"})
+_CONVERSIONS = frozenset({"aten::_to_copy"})
+_COPIES = _CONVERSIONS | {"aten::clone", "aten::copy_", "aten::lift_fresh_copy"}
+_LAYERS = "/torch/nn/modules/"
 _BACKWARD = "_engine_run_backward"  # the function of torch.autograd in which all backward passes run
 _DEEPEST = 60  # frames
 
 
 @dataclass(slots=True)
 class Tally:
-    """Of one line. direct: its own copies, those that code in between made for itself are not."""
+    """Of one line. direct: operations that it begins itself; those of a layer that it calls are not. Copies are counted
+    where they are direct."""
 
     operations: int = 0
+    direct: int = 0
     reads: int = 0
     copies: int = 0
     copied_bytes: int = 0
@@ -36,10 +41,14 @@ class Tally:
 
 
 class Operations(TorchDispatchMode):
-    """Use it around steps. lines: a tally of each; backward: of what backward passes ran."""
+    """Use it around steps. lines: a tally of each; backward: of what backward passes ran.
 
-    def __init__(self) -> None:
+    autocast: whether steps are computed under it; conversions are then its own, wherever they begin.
+    """
+
+    def __init__(self, *, autocast: bool) -> None:
         super().__init__()
+        self._copies = _COPIES - _CONVERSIONS if autocast else _COPIES
         self.lines: dict[Place, Tally] = {}
         self.elsewhere, self.backward = Tally(), Tally()
         self.names = Counter[str]()
@@ -50,13 +59,15 @@ class Operations(TorchDispatchMode):
         tally = self._tally(caller)
         tally.operations += 1
         self.names[name] += 1
+        direct = _is_direct(caller)
+        tally.direct += direct
         if name in _READS:
             tally.reads += 1
-        if name not in _COPIES:
+        if name not in self._copies:
             return func(*args, **(kwargs or {}))
         begin = time.perf_counter()
         result = func(*args, **(kwargs or {}))
-        if tally is self.backward or is_users(caller.f_code.co_filename):
+        if tally is self.backward or direct:
             tally.copies += 1
             tally.copying_seconds += time.perf_counter() - begin
             if isinstance(result, torch.Tensor):
@@ -72,6 +83,24 @@ class Operations(TorchDispatchMode):
             return self.backward
         place = place_of(frame)
         return self.elsewhere if place is None else self.lines.setdefault(place, Tally())
+
+
+def least_of(steps: Sequence[Operations]) -> Operations:
+    """The first of several equal steps, with the least seconds that its copies took in any of them."""
+    first = steps[0]
+    for place, tally in first.lines.items():
+        tally.copying_seconds = min(each.lines.get(place, tally).copying_seconds for each in steps)
+    first.backward.copying_seconds = min(each.backward.copying_seconds for each in steps)
+    return first
+
+
+def _is_direct(frame: FrameType | None) -> bool:
+    """Whether the user's code has begun it, and no layer that it calls."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if _LAYERS in frame.f_code.co_filename:
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_in_backward(frame: FrameType | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,26 @@ class Place(NamedTuple):
     line: int
     function: str
     in_loading: bool
+
+
+@cache
+def lines_of_loops(path: str) -> frozenset[int]:
+    """Lines of a source that a loop or a comprehension runs again and again; none where it cannot be read."""
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    found = set[int]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.For(body=body) | ast.AsyncFor(body=body) | ast.While(body=body):
+                for each in body:
+                    found.update(range(each.lineno, (each.end_lineno or each.lineno) + 1))
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            case _:
+                pass
+    return frozenset(found)
 
 
 @cache

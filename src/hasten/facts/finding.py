@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -68,6 +68,15 @@ class Finding:
         inside = f"cell {self.cell}:" if self.cell is not None else ""
         column = f":{self.column}" if self.column else ""
         return f"{self.path}:{inside}{self.line}{column}"
+
+
+def told_once(findings: Sequence[Finding]) -> list[Finding]:
+    """Without what a source may mean where a look at the model tells what is so."""
+    known = {_SAME_OF_SOURCES[each.code] for each in findings if each.code in _SAME_OF_SOURCES}
+    return [each for each in findings if each.code not in known]
+
+
+_SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

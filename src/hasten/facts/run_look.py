@@ -19,16 +19,19 @@ class Line:
     """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
     outside the user's code; high: the upper end of their 95 % interval.
 
-    operations, reads, copies: of tensors in a step, that the line begins; copying_seconds: of the copies alone.
+    in_a_loop: of its function, as its source says. operations, reads, copies: of tensors in a step, that the line
+    begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
     """
 
     path: str
     line: int
     function: str
     in_loading: bool
+    in_a_loop: bool
     seconds: float
     high: float
     operations: int = 0
+    direct: int = 0
     reads: int = 0
     copies: int = 0
     copied_bytes: int = 0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERVAL_SECONDS = 0.004
+INTERVAL_SECONDS = 0.01
 _Z = 1.96  # of a 95 % interval
 
 

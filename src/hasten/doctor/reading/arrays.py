@@ -69,10 +69,16 @@ class Arrays:
     def _is_bound_to_array(self, binding: Binding, depth: int) -> bool:
         if binding.kind is Kind.AUGMENTED:
             return True  # what it adds to is bound before
-        source = binding.source if binding.kind is Kind.VALUE else None
-        if binding.kind is Kind.PARAMETER:
-            source = self._names.given_to(binding.node)
-        return self.is_array(source, depth + 1)
+        if binding.kind is Kind.ITEM and isinstance(binding.source, ast.Call):
+            return self._splits(binding.source)
+        return self.is_array(self._names.source(binding), depth + 1)
+
+    def _splits(self, call: ast.Call) -> bool:
+        """`for train, valid in KFold().split(x)`, numbered or not: arrays of places."""
+        if self._names.qualified(call.func) == "builtins.enumerate" and call.args:
+            return isinstance(call.args[0], ast.Call) and self._splits(call.args[0])
+        made = self._names.made_by(getattr(call.func, "value", None)) or ""
+        return getattr(call.func, "attr", "") == "split" and made.startswith("sklearn.model_selection.")
 
     def _is_part(self, index: ast.expr, depth: int) -> bool:
         """Whether it takes several elements, and not one."""

@@ -88,10 +88,24 @@ class Devices:
             return any(self.is_accelerator(each, depth + 1) for each in returns)
         return False
 
+    @cached_property
+    def _is_written_for_one(self) -> bool:
+        """Whether the file names an accelerator anywhere."""
+        nodes = self._names.scopes.nodes
+        texts = (each.value for each in nodes.get(ast.Constant, []) if isinstance(each, ast.Constant))
+        if any(isinstance(text, str) and text.startswith(_ACCELERATORS) for text in texts):
+            return True
+        return any(
+            isinstance(each, ast.Attribute) and each.attr in {"cuda", "mps"} for each in nodes.get(ast.Attribute, [])
+        )
+
     def _is_called_so(self, node: ast.Name | ast.Attribute) -> bool:
+        """Of what comes from elsewhere: by its name, in a file that is written for an accelerator."""
         known = self._values.constant(node)
         if isinstance(known, str):
             return known.startswith(_ACCELERATORS)
+        if not self._is_written_for_one:
+            return isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in {"accelerator", "fabric"}
         if isinstance(node, ast.Name):
             several = [each.source for each in self._names.bindings(node) if each.source is not None]
             if several:  # assigned under conditions

@@ -80,7 +80,7 @@ class Names:
             return _known_as(binding.imported)
         if binding.kind is Kind.DEFINITION:
             return f".{name}"
-        source = self._source(binding)
+        source = self.source(binding)
         return self.qualified(source, depth + 1) if isinstance(source, ast.Name | ast.Attribute) else None
 
     # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +92,7 @@ class Names:
             bindings = self.bindings(node)
         elif isinstance(node, ast.Attribute):
             bindings = self.attribute_bindings(node)
-        return self._source(bindings[0]) if len(bindings) == 1 else None
+        return self.source(bindings[0]) if len(bindings) == 1 else None
 
     def followed(self, node: ast.AST | None) -> ast.AST | None:
         """The expression itself, or what was assigned to it, as far as that can be followed."""
@@ -123,10 +123,20 @@ class Names:
             node = returned
         return None
 
-    def _source(self, binding: Binding) -> ast.expr | None:
+    def source(self, binding: Binding) -> ast.expr | None:
+        """The expression that it stands for; None where that is none of its own."""
         if binding.kind is Kind.VALUE:
             return binding.source
+        if binding.kind is Kind.PART and binding.number is not None:
+            return self._part(binding.source, binding.number)
         return self.given_to(binding.node) if binding.kind is Kind.PARAMETER else None
+
+    def _part(self, source: ast.expr | None, number: int) -> ast.expr | None:
+        """Of a tuple that is written out, or that a function of this file returns."""
+        whole = self.followed(source)
+        if isinstance(whole, ast.Call):
+            whole = self.followed(only_return(self.function(whole)))
+        return whole.elts[number] if isinstance(whole, ast.Tuple) and number < len(whole.elts) else None
 
     # ── bindings ────────────────────────────────────────────────────────────────────────────────────────────────────
 

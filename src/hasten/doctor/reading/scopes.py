@@ -32,13 +32,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """One place that gives a name its meaning. since: where it takes effect. imported: the name that is imported."""
+    """One place that gives a name its meaning. since: where it takes effect. imported: the name that is imported.
+    number: which of the parts of its source it is, where those are counted from the first on."""
 
     kind: Kind
     node: ast.AST
     since: Position
     source: ast.expr | None = None
     imported: str = ""
+    number: int | None = None
 
 
 @dataclass(slots=True)
@@ -156,8 +158,10 @@ def _part(binding: Binding, target: ast.Tuple | ast.List, number: int) -> Bindin
     plain = not any(isinstance(each, ast.Starred) for each in (*values, *target.elts))
     if binding.kind is Kind.VALUE and plain and len(values) == len(target.elts):
         return Binding(Kind.VALUE, binding.node, binding.since, values[number])
-    kind = Kind.ITEM if binding.kind is Kind.ITEM else Kind.PART
-    return Binding(kind, binding.node, binding.since, binding.source)
+    if binding.kind is not Kind.VALUE or any(isinstance(each, ast.Starred) for each in target.elts[:number]):
+        kind = Kind.ITEM if binding.kind is Kind.ITEM else Kind.PART
+        return Binding(kind, binding.node, binding.since, binding.source)
+    return Binding(Kind.PART, binding.node, binding.since, binding.source, number=number)
 
 
 def _around_comprehensions(scope: Scope) -> Scope:

@@ -133,6 +133,8 @@ class Tensors:
             if node.id == "self":
                 return self.is_module_class(self._names.class_of(node))
             return _is_called(node.id, _MODEL_NAMES)
+        if isinstance(node, ast.Attribute) and self._names.qualified(node) is None:
+            return _is_called(node.attr, _MODEL_NAMES)
         return False
 
     def _is_one_of_models(self, node: ast.Name) -> bool:
@@ -204,6 +206,10 @@ class Tensors:
     def _of_name(self, node: ast.Name) -> Tensor | None:
         bindings = self._names.bindings(node)
         kinds = [self._of_binding(each, node.id) for each in bindings]
+        if any(kind is not None for kind in kinds):  # to add a number to a tensor, or divide it by one, changes no kind
+            known = [(each, kind) for each, kind in zip(bindings, kinds, strict=True)
+                     if kind is not None or each.kind is not Kind.AUGMENTED]  # fmt: skip
+            bindings, kinds = [each for each, _ in known], [kind for _, kind in known]
         if self._is_loss(node):
             return None if any(self._is_number(each) for each in bindings) else Tensor.ATTACHED
         if not kinds or any(each is None for each in kinds):

@@ -136,7 +136,8 @@ class Training:
         calls = [each for each in self._names.calls_of(function) if function not in self._names.around(each)]
         loops = [loop for each in calls for loop in self._steps_of(each, depth + 1)]
         yield from loops
-        if not loops and self._updates(function) and not any(self._names.function(each) is function for each in calls):
+        is_handed_on = any(self._names.function(each) is not function for each in calls)
+        if not loops and self._updates(function) and (is_handed_on or not calls):
             yield function  # which other code calls, or a framework that it is handed to
 
     def _updates(self, function: Function) -> bool:

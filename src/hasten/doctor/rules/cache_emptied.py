@@ -9,7 +9,7 @@ When to ignore it: Where another process needs the memory at just that time.
 
 Fix: Leave it out. Where memory is fragmented, `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps without waiting.
 
-Safety: Safe: it computes nothing.
+Safety: Unsafe: it computes nothing, but where memory is nearly full or in pieces, the next step may not fit.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RULE = Rule(
     name="cache_emptied",
     severity=Severity.SLOW,
     fix="leave it out; where memory is fragmented, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    safety=Safety.SAFE,
+    safety=Safety.UNSAFE,
     technique="allocator",
     check=check,
 )

@@ -15,6 +15,7 @@ Safety: Nothing is changed by itself: the script has to be started differently.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from hasten.doctor.contract import Found, Rule
@@ -24,7 +25,10 @@ from hasten.facts.finding import Severity
 
 def check(code: Code) -> Iterator[Found]:
     for call in code.calls_to("torch.nn.parallel.DataParallel"):
-        yield Found(call, "one process drives all devices, and copies the model to each in every step")
+        devices = code.values.argument(call, "device_ids", 1)
+        is_one = isinstance(devices, ast.List | ast.Tuple) and len(devices.elts) == 1
+        if not is_one:  # one device is driven as by the model alone
+            yield Found(call, "one process drives all devices, and copies the model to each in every step")
 
 
 RULE = Rule(

@@ -48,7 +48,7 @@ def check(code: Code) -> Iterator[Found]:
 
 def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
     """Whether a condition chooses between the old and the new: what is right for either version of torch."""
-    news = {f"torch.amp.{name}", "torch.autocast" if name == "autocast" else ""}
+    news = {f"torch.amp.{name}"} | ({"torch.autocast"} if name == "autocast" else set())
     return any(
         isinstance(each, ast.Name | ast.Attribute) and known_as(code.names.qualified(each)) in news
         for other in _other_branches(code, use)

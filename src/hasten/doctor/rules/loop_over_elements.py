@@ -98,12 +98,23 @@ def _carries(loop: ast.For) -> bool:
     names = [each for statement in loop.body for each in ast.walk(statement) if isinstance(each, ast.Name)]
     assigned = {each.id for each in names if isinstance(each.ctx, ast.Store)}
     for statement in loop.body:
+        if _adds_up(statement):
+            continue
         inside = [each for each in ast.walk(statement) if isinstance(each, ast.Name)]
         read = {each.id for each in inside if isinstance(each.ctx, ast.Load)}
         if read & assigned:
             return True
         assigned -= {each.id for each in inside if isinstance(each.ctx, ast.Store)}
     return False
+
+
+def _adds_up(statement: ast.stmt) -> bool:
+    """`total = total + …`: a sum of all elements can be taken at once."""
+    match statement:
+        case ast.Assign([ast.Name(total)], ast.BinOp(ast.Name(again), ast.Add(), added)) if total == again:
+            return not any(isinstance(each, ast.Name) and each.id == total for each in ast.walk(added))
+        case _:
+            return False
 
 
 RULE = Rule(

@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.doctor.run_rules.fixed_costs import by_function
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
+from hasten.facts.sizes import byte_size
 
 _NOISE = 1.25  # a copy was timed in few steps
 
@@ -27,14 +29,18 @@ _NOISE = 1.25  # a copy was timed in few steps
 def check(look: RunLook) -> Iterator[FoundInRun]:
     lines = [line for line in look.lines if line.copies and not line.in_loading]
     copied = sum(line.copying_seconds for line in lines)
-    for line in lines:
-        own = line.copying_seconds / copied if copied else 0.0
-        timed = _NOISE * (line.copying_seconds + own * look.backward_copying)
+    for function in by_function(lines):
+        own = sum(line.copying_seconds for line in function)
+        timed = _NOISE * (own + look.backward_copying * own / copied) if copied else 0.0
         if timed > MUCH * look.together.value:
-            mebibytes = line.copied_bytes / 2**20
-            message = f"{line.copies:,} {'copies' if line.copies > 1 else 'copy'} of {mebibytes:,.1f} MiB in every step"
-            # What it computes on copies of another type may be slower as well, so all of the line is the bound.
-            yield FoundInRun(message, min(max(timed, line.high + timed), look.together.value), line)
+            count, bytes_ = sum(line.copies for line in function), sum(line.copied_bytes for line in function)
+            first = max(function, key=lambda line: line.copying_seconds)
+            message = (
+                f"{first.function} makes {count:,} {'copies' if count > 1 else 'copy'} in a step, {byte_size(bytes_)}"
+            )
+            # What it computes on copies of another type may be slower as well, so all of its lines are the bound.
+            seconds = timed + sum(line.high for line in function)
+            yield FoundInRun(message, min(seconds, look.together.value), first)
 
 
 RULE = RunRule(

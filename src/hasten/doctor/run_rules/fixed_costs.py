@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hasten.facts.run_look import Line, RunLook
 
-OFTEN = 24  # operations of one line in a step: a layer has a few, a loop many
+OFTEN = 24  # operations that one line begins itself in a step
+LONG = 0.2  # of a step, in a loop without any
 _TIMES = 4  # the larger batch that was tried
 
 
@@ -19,8 +18,15 @@ def fixed_seconds(look: RunLook) -> float:
 
 
 def loops(look: RunLook) -> list[Line]:
-    """Lines of steps that begin many operations, or that wait in Python for none."""
-    return [line for line in look.lines if not line.in_loading and line.operations >= OFTEN]
+    """Lines in loops of the user's code that begin many operations of their own, or that are long without any."""
+    long = LONG * look.together.value
+    return [
+        line
+        for line in look.lines
+        if line.in_a_loop
+        and not line.in_loading
+        and (line.direct >= OFTEN or (line.seconds > long and not line.operations))
+    ]
 
 
 def share_of_loops(look: RunLook) -> float:
@@ -30,11 +36,9 @@ def share_of_loops(look: RunLook) -> float:
 
 
 def by_function(lines: list[Line]) -> list[list[Line]]:
-    """The lines of each function, the one with the most operations first."""
-    counts = Counter[tuple[str, str]]()
+    """The lines of each function, its slowest first; a comprehension is a part of the function that it is in."""
+    named = {(line.path, line.line): line.function for line in lines if not line.function.startswith("<")}
+    groups: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        counts[line.path, line.function] += line.operations
-    return [
-        sorted((each for each in lines if (each.path, each.function) == key), key=lambda each: -each.high)
-        for key, _ in counts.most_common()
-    ]
+        groups.setdefault((line.path, named.get((line.path, line.line), line.function)), []).append(line)
+    return [sorted(each, key=lambda line: -line.high) for each in groups.values()]

@@ -1,7 +1,7 @@
 """A loop in Python around small operations.
 
-What it finds: Functions of the job whose lines begin many tensor operations in each step, or in which Python itself
-runs for a twentieth of the step or more, where most of the step does not depend on how many samples it has.
+What it finds: Loops and comprehensions in the job's own functions that begin many tensor operations in each step, or
+in which Python runs for a fifth of the step without any. Loops over layers begin none themselves, and are not meant.
 
 Why it costs: Each operation costs some microseconds of Python and of dispatch, forward and backward, before it computes
 anything. An operation on all elements at once pays that once.
@@ -36,7 +36,9 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
         seconds = min(sum(line.high for line in function) + backward, look.together.value)
         if seconds > MUCH * look.together.value:
             first = function[0]
-            message = f"{first.function} begins {operations:,} operations in a step, one after the other"
+            what = f"{operations:,} operations on tensors in a step" if operations else "no operation on tensors"
+            name = next((line.function for line in function if not line.function.startswith("<")), first.function)
+            message = f"a loop in Python, in {name}, begins {what}"
             yield FoundInRun(message, seconds, first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hasten.doctor.run_rules.contract import MUCH
 from hasten.facts.run_look import Line, RunLook
 
 _BUSY = 0.5  # of a core, from which on reading computes rather than waits
@@ -12,6 +13,12 @@ def waiting_at_most(look: RunLook) -> float:
     there it may be more than what is waited for."""
     beside = look.together.value - look.computing.value if look.workers else 0.0
     return min(max(look.waited.high, beside), look.together.value)
+
+
+def is_waiting(look: RunLook) -> bool:
+    """In most of its windows, and for long."""
+    beside = look.together.value - look.computing.value if look.workers else 0.0
+    return max(look.waited.value, beside) > MUCH * look.together.value
 
 
 def is_computing(look: RunLook) -> bool:

@@ -1,0 +1,83 @@
+"""What looks at a job's model and at its running steps tell a person, beside the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hasten.facts.model_look import ModelLook
+from hasten.facts.run_look import RunLook, Seconds
+from hasten.facts.sizes import byte_size
+from hasten.report.text import count, duration, percent, scaled, table
+
+_ROWS = 6  # layers that are shown
+_BAR = 24  # columns
+_PARTS = {
+    "data_wait": "waiting for data",
+    "transfer": "copying to the device",
+    "forward": "forward pass and loss",
+    "backward": "backward pass",
+    "optimizer": "update",
+    "python": "the loop around them",
+}
+
+
+def run_lines(look: RunLook) -> list[tuple[str, str]]:
+    """Label and text of each line."""
+    lines = [
+        ("machine", look.machine),
+        ("step", f"{_range(look.together)}, of {look.batch_size:,} samples; {look.steps:,} steps were taken"),
+        (
+            "loading",
+            f"{_range(look.loading)} alone; a step whose batch is there already takes {_range(look.computing)}",
+        ),
+    ]
+    if look.evaluation_seconds:
+        lines.append(("evaluation", duration(look.evaluation_seconds)))
+    low, high = look.overhead.low - 1, look.overhead.high - 1
+    lines.append(("looking", f"costs {look.overhead.value - 1:+.1%} of a step ({low:+.1%} to {high:+.1%})"))
+    return lines
+
+
+def budget_rows(look: RunLook) -> list[str]:
+    """Where the seconds of a step go, as a picture."""
+    total = sum(look.parts.values()) or 1.0
+    rows = [
+        [_PARTS[name], duration(value), percent(value / total), _bar(value / total)] for name, value in _shown(look)
+    ]
+    return table(["a step", "takes", "share", ""], rows)
+
+
+def model_lines(look: ModelLook) -> list[tuple[str, str]]:
+    lines = [
+        ("work", f"{scaled(look.flops_per_sample, 'FLOP')} a sample, forward and backward, in {look.precision}"),
+        (
+            "memory",
+            f"{byte_size(look.peak_bytes)} at the peak, of which activations {byte_size(look.activation_bytes)}",
+        ),
+    ]
+    if look.untraceable:
+        lines.append(("note", f"what flows where is not known: {look.untraceable}"))
+    return lines
+
+
+def layer_rows(look: ModelLook) -> list[str]:
+    """The layers with the most arithmetic, and those with the most activations."""
+    heaviest = sorted(look.layers, key=lambda layer: (-layer.flops_share, -layer.activation_bytes))[:_ROWS]
+    rows = [
+        [layer.name, layer.kind, count(layer.parameters), percent(layer.flops_share), byte_size(layer.activation_bytes)]
+        for layer in heaviest
+    ]
+    return table(["layer", "is", "parameters", "arithmetic", "activations"], rows)
+
+
+def _shown(look: RunLook) -> list[tuple[str, float]]:
+    parts: Mapping[str, float] = look.parts
+    return [(name, parts[name]) for name in _PARTS if parts.get(name)]
+
+
+def _bar(share: float) -> str:
+    return "█" * round(share * _BAR)
+
+
+def _range(seconds: Seconds) -> str:
+    return f"{duration(seconds.value)} ({duration(seconds.low)} to {duration(seconds.high)})"
