@@ -31,7 +31,8 @@ def load_digits_as_tensors() -> tuple[Samples, Samples]:
 
 
 def convolution(channels_in: int, channels_out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.BatchNorm2d(channels_out))
+    layer = nn.Conv2d(channels_in, channels_out, 3, padding=1)  # hasten: ignore[H417]  the plan takes its bias away
+    return nn.Sequential(layer, nn.BatchNorm2d(channels_out))
 
 
 class Residual(nn.Module):

@@ -7,15 +7,16 @@ more fall behind its technique than a docstring can.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
 from hasten.cli import app
-from hasten.doctor.rules import ALL as RULES
-from hasten.doctor.rules import Rule
+from hasten.doctor.contract import Rule
+from hasten.doctor.registry import EVERY as RULES
+from hasten.doctor.registry import AnyRule
 from hasten.techniques import ALL, Stage, Technique
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -57,9 +58,7 @@ def technique_page(technique: Technique) -> str:
         "",
         as_markdown(technique.manual),
         "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {as_cell(text)} |" for name, text in rows.items()),
+        *table_of(rows),
     ]
     return "\n".join([*lines, ""])
 
@@ -79,32 +78,53 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
     return "\n".join([*lines, ""])
 
 
-def rule_page(rule: Rule) -> str:
+def rule_page(rule: AnyRule) -> str:
+    rows = {"what is at stake": rule.severity.value}
+    if isinstance(rule, Rule):
+        rows["mending it"] = "is left to a person" if rule.safety is None else f"is {rule.safety.value}"
     lines = [
-        f"<!-- Written by `make docs` from src/hasten/doctor/rules/{rule.name}.py; change that file instead. -->",
+        f"<!-- Written by `make docs` from {file_of(rule)}; change that file instead. -->",
         "",
         f"# {rule.code} {rule.name}",
         "",
         as_markdown(rule.manual),
         "",
-        "| | |",
-        "|---|---|",
-        f"| what is at stake | {rule.severity.value} |",
-        f"| mending it | {'is left to a person' if rule.safety is None else f'is {rule.safety.value}'} |",
+        *table_of(rows),
         *([f"| technique | [{rule.technique}](../techniques/{rule.technique}.md) |"] if rule.technique else []),
     ]
     return "\n".join([*lines, ""])
 
 
-def list_of_rules(rules: tuple[Rule, ...]) -> str:
+def table_of(rows: Mapping[str, str]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {name} | {as_cell(text)} |" for name, text in rows.items())]
+
+
+def file_of(rule: AnyRule) -> str:
+    return f"src/{rule.check.__module__.replace('.', '/')}.py"
+
+
+ABOUT = {
+    "H1": "In a source: how samples come",
+    "H2": "In a source: waiting and copying",
+    "H3": "In a source: settings",
+    "H4": "In a source: what is learned",
+    "H5": "In a source: many devices",
+    "H6": "In a job's model",
+    "H7": "In a job's running steps",
+}
+
+
+def list_of_rules(rules: tuple[AnyRule, ...]) -> str:
     """By code."""
     lines = [
-        "<!-- Written by `make docs` from the files in src/hasten/doctor/rules; change those instead. -->",
+        "<!-- Written by `make docs` from the rules of src/hasten/doctor; change those instead. -->",
         "",
         "# Rules",
-        "",
-        *(f"* [{rule.code}]({rule.name}.md): {rule.headline}" for rule in sorted(rules, key=lambda rule: rule.code)),
     ]
+    for beginning, about in ABOUT.items():
+        members = sorted((rule for rule in rules if rule.code.startswith(beginning)), key=lambda rule: rule.code)
+        lines += ["", f"## {about}", ""]
+        lines += [f"* [{rule.code}]({rule.name}.md): {rule.headline}" for rule in members]
     return "\n".join([*lines, ""])
 
 

@@ -75,21 +75,6 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         list(lint([tmp_path]))
 
 
-def test_many_files_are_looked_at_by_several_processes_in_the_same_order(tmp_path, monkeypatch):
-    for number in range(40):
-        (tmp_path / f"{number:02}.py").write_text(f"{WRONG}  # {number}\n")
-    (tmp_path / "broken.py").write_text("def f(:\n")
-    alone = list(lint([tmp_path]))
-    monkeypatch.setattr("hasten.doctor.lint._WORTH_PROCESSES", 0)
-    monkeypatch.setattr("hasten.doctor.lint.usable_cores", lambda: 2)
-    beside = list(lint([tmp_path]))
-    assert [(each.path, each.findings, str(each.unreadable)) for each in beside] == [
-        (each.path, each.findings, str(each.unreadable)) for each in alone
-    ]
-    assert len(alone) == 41
-    assert "is not Python" in str(beside[-1].unreadable)
-
-
 def test_columns_count_characters_and_lines_are_those_of_python():
     (found,) = lint_text(f"x = 1\f\ny = 'äöü'; {WRONG}", "script.py")
     assert (found.line, found.column, found.source) == (2, 12, f"y = 'äöü'; {WRONG}")

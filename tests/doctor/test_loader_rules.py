@@ -165,7 +165,9 @@ def test_where_batches_stay_on_the_host_nothing_is_pinned():
 
 def test_pinning_is_only_written_in_where_the_device_is_certain():
     assert edits_of("loader = DataLoader(data)" + LOOP, "H102") == [["pin_memory=True"]]
-    assert edits_of("loader = DataLoader(data)" + LOOP.replace(".cuda()", ".to(args.device)"), "H102") == [[]]
+    elsewhere = LOOP.replace(".cuda()", ".to(args.device)")
+    assert edits_of("known = 'cuda'\nloader = DataLoader(data)" + elsewhere, "H102") == [[]]
+    assert edits_of("loader = DataLoader(data)" + elsewhere, "H102") == []
 
 
 # ── H103: not persistent ────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -150,11 +151,16 @@ def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterab
         if findings:
             typer.echo(as_text(findings))
         typer.echo(f"\n{summary(findings, files)}")
-        first = next(iter(findings), None)
-        if job is not None:
-            offer(command("tune", job, None))
-        else:
-            offer(f"hasten explain {first.code}" if first is not None else "hasten techniques")
+        offer(_next(findings, job))
+
+
+def _next(findings: Sequence[Finding], job: str | None) -> str:
+    if job is not None:
+        return command("tune", job, None)
+    mended = next((each for each in findings if each.safety is not None and each.safety.value == "safe"), None)
+    if mended is not None:
+        return shlex.join(["hasten", "doctor", mended.path, "--diff"])
+    return f"hasten explain {findings[0].code}" if findings else "hasten techniques"
 
 
 def _end(unreadable: Sequence[Unreadable], output: Format, found: bool) -> None:

@@ -82,11 +82,11 @@ def explain(
 
 
 def _explain_rule(code: str) -> None:
-    from hasten.doctor.rules import ALL
+    from hasten.doctor.registry import EVERY
     from hasten.errors import Misconfigured
     from hasten.facts.names import did_you_mean
 
-    known = {rule.code: rule for rule in ALL}
+    known = {rule.code: rule for rule in EVERY}
     if code not in known:
         raise Misconfigured(f'there is no rule "{code}"', fix=did_you_mean(code, known))
     rule = known[code]

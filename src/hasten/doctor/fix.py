@@ -38,12 +38,13 @@ def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
         return None
     content = content_of(path)
     before = after = decoded(content, str(path))
-    count = 0
+    count, seen = 0, {before}
     for _ in range(_MOST_ROUNDS):
         again, mended = _mended_once(after, str(path), rules)
-        if again == after:
+        if again in seen:
             break
         after, count = again, count + mended
+        seen.add(after)
     if after == before:
         return None
     return Mended(path=path, before=before, after=after, count=count, encoding=encoding_of(content))

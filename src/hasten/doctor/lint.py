@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import signal
+import sys
+import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -43,11 +45,12 @@ def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL, exclude: Collecti
     files = list(dict.fromkeys(files_in(paths, exclude)))
     look = partial(look_at, codes=frozenset(rule.code for rule in rules))
     workers = min(usable_cores(), len(files))
-    if workers < 2 or sum(map(_bytes_of, files)) < _WORTH_PROCESSES:
+    # A process that has threads must not be forked, and a spawned one would run the program's own main file again.
+    alone = threading.active_count() > 1 or sys.platform != "linux"
+    if alone or workers < 2 or sum(map(_bytes_of, files)) < _WORTH_PROCESSES:
         yield from map(look, files)
         return
-    # Spawned: a process that has threads, as one with torch has, must not be forked.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _leave_interrupts) as pool:
+    with ProcessPoolExecutor(workers, get_context("fork"), _leave_interrupts) as pool:
         yield from pool.map(look, files, chunksize=min(_IN_A_PIECE, len(files) // workers + 1))
 
 

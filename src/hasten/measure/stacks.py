@@ -61,4 +61,4 @@ def share(found: int, samples: int) -> tuple[float, float, float]:
     p, z2 = found / samples, _Z * _Z / samples
     middle = (p + z2 / 2) / (1 + z2)
     reach = _Z / (1 + z2) * math.sqrt(p * (1 - p) / samples + z2 / (4 * samples))
-    return max(0.0, middle - reach), p, min(1.0, middle + reach)
+    return max(0.0, min(middle - reach, p)), p, min(1.0, max(middle + reach, p))  # rounding aside

@@ -58,7 +58,7 @@ def _odd_sizes(layer: Layer, grid: int) -> Iterator[tuple[str, int]]:
 RULE = ModelRule(
     code="H604",
     name="sizes_off_the_grid",
-    severity=Severity.STYLE,
+    severity=Severity.SLOW,
     fix="pad it to the next multiple",
     check=check,
 )

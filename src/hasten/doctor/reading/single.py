@@ -78,7 +78,7 @@ class Single:
             return True
         if name is not None and len(bindings) == 1 and bindings[0].kind is Kind.PARAMETER:
             return self._is_given_tensor(bindings[0], name, depth)
-        return all(each.kind is Kind.VALUE and self.is_tensor(each.source, depth + 1) for each in bindings)
+        return all(self.is_tensor(self._names.source(each), depth + 1) for each in bindings)
 
     def _is_asked_for(self, name: ast.Name) -> bool:
         """`isinstance(x, torch.Tensor)`: it may be something else, too."""

@@ -42,13 +42,14 @@ _RANDOM = ("random.", "numpy.random.", "torch.rand")
 
 def check(code: Code) -> Iterator[Found]:
     settings = assigned(code, _BENCHMARK)
+    changing = _changing_size(code) if settings else None
     for assignment, value in settings.items():
         if not is_outright(code, assignment):
             continue
-        if is_constant(code, value, False) and len(settings) == 1 and not _is_deterministic(code):
+        if is_constant(code, value, False) and len(settings) == 1 and not changing and not _is_deterministic(code):
             message = "cuDNN's search for the fastest convolution is switched off"
             yield Found(assignment, message, "set it to True where sizes stay the same", (Replace(value, "True"),))
-        elif is_constant(code, value, True) and (changing := _changing_size(code)):
+        elif is_constant(code, value, True) and changing:
             message = (
                 f"line {changing.lineno} changes the size in each step, and cuDNN searches again for every new one"
             )

@@ -52,7 +52,7 @@ def _moves(code: Code, call: ast.Call) -> bool:
     """Whether it goes to an accelerator, or to where another tensor is."""
     target = code.devices.target(call)
     beside = isinstance(target, ast.Attribute) and target.attr == "device" and not _is_said_to_be_host(code, target)
-    return code.devices.is_move(call) or beside
+    return code.devices.is_move_to_some_device(call) or beside
 
 
 def _is_said_to_be_host(code: Code, target: ast.expr) -> bool:

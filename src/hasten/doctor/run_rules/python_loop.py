@@ -28,7 +28,7 @@ _READS = 0.25  # of a line's operations, from which on it is the reads that are 
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    lines = [line for line in loops(look) if line.reads < _READS * line.operations]
+    lines = [line for line in loops(look) if not line.reads or line.reads < _READS * line.operations]
     begun = max(sum(line.operations for line in look.lines if not line.in_loading), 1)
     for function in by_function(lines):
         operations = sum(line.operations for line in function)

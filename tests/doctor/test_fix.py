@@ -1,0 +1,128 @@
+"""Fixes change their own place alone, need no second go, and a file that was mended trains as it did before."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from hasten.doctor.fix import mend, write
+from hasten.doctor.lint import lint_text
+from hasten.doctor.rules import ALL
+from hasten.facts.finding import Safety
+
+CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
+SAFE = [rule for rule in ALL if rule.safety is Safety.SAFE]
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+rows = TensorDataset(torch.randn(64, 8), torch.randint(0, 2, (64,)))
+loader = DataLoader(rows, batch_size=8, shuffle=True, pin_memory=True)
+model = torch.nn.Linear(8, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.cuda.amp.GradScaler(enabled=False)
+for epoch in range(2):
+    total, outputs = 0.0, []  # of this epoch
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        weight = torch.ones(2).to(device)
+        with torch.cuda.amp.autocast(enabled=False):
+            out = model(x)
+            loss = torch.nn.functional.cross_entropy(out, y, weight=weight)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        total += loss
+        outputs.append(out)
+    print(float(total.detach()).hex(), float(torch.cat(outputs).detach().sum()).hex())
+"""
+
+
+def comments(text: str) -> list[str]:
+    return [
+        each.string for each in tokenize.generate_tokens(io.StringIO(text).readline) if each.type == tokenize.COMMENT
+    ]
+
+
+def run(text: str, folder: Path) -> str:
+    script = folder / "script.py"
+    script.write_text(text)
+    command = [sys.executable, "-W", "ignore", str(script)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_a_script_that_was_mended_is_python_has_its_comments_and_needs_no_second_go(path, tmp_path):
+    mended = mend(path, ALL)
+    if mended is None:
+        assert not any(each.safety for each in lint_text(path.read_text(), path.name))
+        return
+    assert comments(mended.after) == comments(mended.before)
+    assert not any(each.safety for each in lint_text(mended.after, path.name))
+    (tmp_path / path.name).write_text(mended.after)
+    assert mend(tmp_path / path.name, ALL) is None
+
+
+def test_every_fix_is_made_somewhere_in_the_corpus():
+    mended = {each.code for path in CORPUS for each in lint_text(path.read_text(), path.name) if each.safety}
+    assert mended == {rule.code for rule in ALL if rule.safety is not None}
+
+
+def test_a_script_that_was_mended_safely_trains_to_the_same_losses(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    found = {each.code for each in lint_text(SCRIPT, "train.py", SAFE) if each.safety}
+    assert found == {"H203", "H204", "H205", "H206", "H408"}
+    mended = mend(path, SAFE)
+    assert mended is not None
+    assert mended.after != SCRIPT
+    assert run(mended.after, tmp_path) == run(SCRIPT, tmp_path)
+
+
+def test_what_is_written_keeps_the_files_mode_its_encoding_and_its_line_ends(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_bytes("# coding: latin-1\r\nname = 'ü'\r\noptimizer.zero_grad(set_to_none=False)\r\n".encode("latin-1"))
+    path.chmod(0o751)
+    mended = mend(path, ALL)
+    assert mended is not None
+    write(mended)
+    expected = "# coding: latin-1\r\nname = 'ü'\r\noptimizer.zero_grad()\r\n"
+    assert path.read_bytes() == expected.encode("latin-1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o751
+    assert os.listdir(tmp_path) == ["train.py"]
+
+
+def test_a_mark_at_the_beginning_of_a_file_stays(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_bytes(b"\xef\xbb\xbfoptimizer.zero_grad(set_to_none=False)\n")
+    mended = mend(path, ALL)
+    assert mended is not None
+    write(mended)
+    assert path.read_bytes() == b"\xef\xbb\xbfoptimizer.zero_grad()\n"
+
+
+def test_what_is_suppressed_is_not_mended(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("optimizer.zero_grad(set_to_none=False)  # hasten: ignore[H303]\n")
+    assert mend(path, ALL) is None
+
+
+def test_a_link_stays_a_link(tmp_path):
+    real, link = tmp_path / "real.py", tmp_path / "link.py"
+    real.write_text("optimizer.zero_grad(set_to_none=False)\n")
+    link.symlink_to(real)
+    mended = mend(link, ALL)
+    assert mended is not None
+    write(mended)
+    assert link.is_symlink()
+    assert real.read_text() == "optimizer.zero_grad()\n"

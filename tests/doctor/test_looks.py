@@ -1,0 +1,167 @@
+"""Looks at real jobs: what they see of a model, that they leave nothing behind, and whose lines they name."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+from hasten.doctor.inspect import found_in, inspect_job
+from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
+from hasten.doctor.observe import observe_job
+from hasten.doctor.operations import Operations
+from hasten.doctor.places import lines_of_loops, place_of
+from hasten.measure.held import held_bytes
+from hasten.measure.stacks import share
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 50, 3)
+        self.norm = nn.BatchNorm2d(50)
+        self.left_out = nn.Linear(8, 8)
+        self.cut_off = nn.Linear(50, 50)
+        self.last = nn.Linear(50, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.norm(self.convolution(images)).mean((2, 3))
+        return self.last(features + self.cut_off(features).detach())
+
+
+def job(loss: Callable[..., Any] | None = None, **changes: Any) -> hasten.Job:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(64, 1, 6, 6, generator=generator), torch.randint(0, 3, (64,), generator=generator)
+    given: dict[str, Any] = {
+        "model": Model,
+        "loss": loss or hasten.supervised(functional.cross_entropy),
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        "train": rows,
+        "batch_size": 16,
+        "epochs": 1,
+    }
+    return hasten.Job(**(given | changes))
+
+
+def test_a_model_shows_its_useless_bias_its_unused_layer_and_what_gets_no_gradient():
+    look = inspect_job(job())
+    found = {each.code: each for each in found_in(look)}
+    assert found.keys() == {"H601", "H602", "H603", "H604"}
+    assert found["H601"].part == "model.convolution"
+    assert "left_out (Linear, 72 parameters) was never called" in found["H602"].message
+    assert "no gradient reached cut_off.weight, cut_off.bias" in found["H603"].message
+    assert "in_features 50 and out_features 50" in found["H604"].message
+    assert all(each.path.endswith("test_looks.py") for each in found.values())
+    assert look.activation_bytes > 0
+    assert look.flops_per_sample > 0
+
+
+def test_a_look_leaves_random_states_and_hooks_as_they_were():
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    made: list[nn.Module] = []
+
+    def model() -> nn.Module:
+        made.append(Model())
+        return made[-1]
+
+    inspect_job(job(model=model))
+    observe_job(job(model=model, valid=job().train), tell=lambda what: None)
+    assert torch.equal(torch.get_rng_state(), state)
+    for module in (each for model in made for each in model.modules()):
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+    assert "hasten-stacks" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        rows, labels = batch
+        out = model(rows)
+        [score.item() for score in out.detach().flatten()]
+        return functional.cross_entropy(out, labels)
+
+    told: list[str] = []
+    look = observe_job(job(loss, valid=job().train), tell=told.append)
+    assert told[0] == "the first steps"
+    assert look.parts.keys() == {"data_wait", "transfer", "forward", "backward", "optimizer", "python"}
+    assert 0 < look.together.low <= look.together.value <= look.together.high
+    assert look.larger is not None
+    assert look.evaluation_seconds > 0
+    (reading,) = [line for line in look.lines if line.reads]
+    assert (reading.function, reading.reads, reading.in_a_loop) == ("<listcomp>", 48, True) or sys.version_info >= (
+        3,
+        12,
+    )
+    assert look.growth is None
+
+
+def test_what_a_job_keeps_of_every_step_is_seen_as_growth():
+    kept: list[Tensor] = []
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        rows, labels = batch
+        kept.append(torch.zeros(1 << 16))
+        return functional.cross_entropy(model(rows), labels)
+
+    look = observe_job(job(loss), tell=lambda what: None)
+    assert look.growth is not None
+    assert look.growth == pytest.approx(1 << 18, rel=0.05)
+
+
+def test_bytes_that_are_asked_for_and_given_back_are_counted():
+    cpu = torch.device("cpu")
+    gc.collect()
+    before = held_bytes(cpu)
+    tensor = torch.zeros(1 << 22)
+    assert held_bytes(cpu) - before >= tensor.nbytes
+    del tensor
+    gc.collect()
+    assert held_bytes(cpu) - before < 1 << 20
+
+
+def test_operations_are_told_apart_by_who_begins_them():
+    layer, rows = nn.Linear(4, 4), torch.ones(2, 4)
+    with Operations(autocast=False) as found:
+        out = layer(rows) + 1
+        copy = out.double()
+        copy.sum().backward()
+    assert found.backward.operations > 0
+    assert found.names["aten::addmm"] == 1
+    assert found.elsewhere.direct >= 2  # nothing here is called by hasten
+    assert found.elsewhere.copies == 1
+    with Operations(autocast=True) as found:
+        out.detach().double()
+    assert found.elsewhere.copies == 0
+
+
+def test_a_line_that_hasten_has_not_called_is_nobodys():
+    assert place_of(sys._getframe()) is None
+
+
+def test_lines_of_loops_are_those_that_run_again_and_again(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("x = 1\nfor i in x:\n    y = 2\nz = [a\n     for a in x]\nwhile x:\n    b = 1\nc = 3\n")
+    assert lines_of_loops(str(file)) == {3, 4, 5, 7}
+    assert lines_of_loops(str(tmp_path / "none.py")) == frozenset()
+
+
+@pytest.mark.parametrize(("found", "samples"), [(0, 100), (50, 100), (100, 100), (3, 7)])
+def test_the_interval_of_a_share_holds_it_and_stays_between_none_and_all(found, samples):
+    low, value, high = share(found, samples)
+    assert 0 <= low <= value <= high <= 1
+    assert high - low > 0
+    assert share(0, 0) == (0.0, 0.0, 1.0)
+
+
+def test_the_grid_is_that_of_the_device_and_the_precision():
+    assert (grid_of("cuda:0", "bfloat16"), grid_of("cuda:0", "float32")) == (8, 4)
+    assert (grid_of("cpu", "bfloat16"), grid_of("cpu", "float32")) == (32, 16)

@@ -1,0 +1,175 @@
+"""What is found in a look at a running job, and what it is priced at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hasten.doctor.observe import found_in, growth, seconds_of
+from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
+from hasten.facts.run_look import Line, RunLook, Seconds
+
+
+def exactly(seconds: float) -> Seconds:
+    return Seconds(value=seconds, low=seconds, high=seconds)
+
+
+HEALTHY = RunLook(
+    device="cpu",
+    machine="two cores",
+    batch_size=64,
+    samples=6_400,
+    workers=0,
+    steps_per_epoch=100,
+    planned_steps=None,
+    evaluations_per_epoch=1.0,
+    steps=400,
+    together=exactly(0.1),
+    waited=exactly(0.001),
+    computing=exactly(0.099),
+    loading=exactly(0.001),
+    loading_cpu=0.001,
+    larger=exactly(0.4),
+    parts={"data_wait": 0.001, "transfer": 0.0, "forward": 0.04, "backward": 0.05, "optimizer": 0.005, "python": 0.004},
+    evaluation_seconds=1.0,
+    operations=100,
+    backward_copying=0.0,
+    lines=(),
+    growth=None,
+    memory_bytes=16 << 30,
+    free_bytes=8 << 30,
+    overhead=exactly(1.0),
+)
+LINE = Line(
+    path="train.py", line=7, function="forward", in_loading=False, in_a_loop=True, seconds=0.02, high=0.03
+)  # fmt: skip
+
+
+def codes(look: RunLook) -> list[str]:
+    return [each.code for each in ranked(found_in(look))]
+
+
+def test_a_healthy_job_has_no_finding():
+    assert found_in(HEALTHY) == []
+
+
+def waiting(**changes: object) -> RunLook:
+    slow = replace(HEALTHY, waited=Seconds(value=0.06, low=0.055, high=0.065), loading=exactly(0.06))
+    return replace(slow, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def test_waiting_for_data_that_waits_itself_is_priced_by_the_longest_wait():
+    line = replace(LINE, in_loading=True, function="__getitem__")
+    (found,) = found_in(waiting(loading_cpu=0.005, lines=(line,)))
+    assert (found.code, found.place) == ("H701", "train.py:7")
+    assert found.price == Price(seconds=pytest.approx(6.5), epoch_seconds=pytest.approx(11.0))
+    assert "2.9 times as fast" in found.message
+
+
+def test_waiting_for_a_busy_processor_is_another_finding():
+    assert codes(waiting(loading_cpu=0.05)) == ["H702"]
+
+
+def test_one_slow_window_is_no_waiting():
+    assert found_in(replace(HEALTHY, waited=Seconds(value=0.001, low=0.001, high=0.09))) == []
+
+
+def test_workers_that_read_beside_the_step_may_cost_more_than_the_wait():
+    (found,) = found_in(waiting(workers=2, waited=exactly(0.01), computing=exactly(0.04), loading_cpu=0.0))
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(6.0)
+
+
+def test_a_batch_that_takes_no_longer_when_it_is_larger_is_too_small():
+    (found,) = found_in(replace(HEALTHY, larger=exactly(0.12)))
+    assert found.code == "H703"
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * (0.099 - 0.021 / 3))
+    assert found_in(replace(HEALTHY, larger=None)) == []
+
+
+def test_a_loop_of_many_operations_is_told_with_its_backward_pass():
+    line = replace(LINE, operations=96, direct=96)
+    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=exactly(0.12)))
+    assert (found.code, found.place) == ("H704", "train.py:7")
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * (0.03 + 0.05))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        replace(LINE, operations=96, direct=3),
+        replace(LINE, operations=96, direct=96, in_a_loop=False),
+        replace(LINE, operations=96, direct=96, in_loading=True),
+        replace(LINE, operations=8, direct=8),
+    ],
+    ids=["of layers", "no loop", "of loading", "few"],
+)
+def test_what_is_no_loop_over_small_operations_is_none(line):
+    assert "H704" not in codes(replace(HEALTHY, lines=(line,)))
+
+
+def test_a_long_loop_of_plain_python_is_one_too():
+    assert codes(replace(HEALTHY, lines=(replace(LINE, seconds=0.03, high=0.04),))) == ["H704"]
+
+
+def test_reads_are_told_at_their_line_and_not_as_a_loop():
+    line = replace(LINE, operations=64, direct=64, reads=32)
+    assert codes(replace(HEALTHY, lines=(line,))) == ["H705"]
+    assert codes(replace(HEALTHY, lines=(replace(line, high=0.004, seconds=0.003),))) == []
+
+
+def test_copies_of_one_function_are_one_finding_with_their_backward_pass():
+    one = replace(LINE, in_a_loop=False, copies=1, copied_bytes=1 << 20, copying_seconds=0.01, seconds=0.01, high=0.012)
+    (found,) = found_in(replace(HEALTHY, lines=(one, replace(one, line=8)), backward_copying=0.02))
+    assert found.code == "H706"
+    assert "2 copies" in found.message
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * (1.25 * (0.02 + 0.02) + 0.024))
+
+
+def test_memory_that_grows_comes_before_all_that_is_only_slow():
+    found = ranked(found_in(waiting(loading_cpu=0.0, growth=1 << 20)))
+    assert [each.code for each in found] == ["H707", "H701"]
+    assert "8,192 more" in found[0].message
+
+
+def test_an_update_and_an_evaluation_that_are_long_are_told():
+    parts = {**HEALTHY.parts, "optimizer": 0.03}
+    assert codes(replace(HEALTHY, parts=parts, evaluation_seconds=9.0)) == ["H709", "H708"]
+
+
+def test_growth_is_only_told_where_memory_grew_in_every_later_round():
+    assert growth([(10, 0), (20, 9 << 20), (30, 19 << 20), (40, 29 << 20), (50, 39 << 20), (60, 49 << 20)]) == 1 << 20
+    assert growth([(10, 0), (20, 9 << 20), (30, 19 << 20), (40, 29 << 20), (50, 29 << 20), (60, 49 << 20)]) is None
+    assert growth([(10, 0), (20, 10), (30, 20), (40, 30), (50, 40), (60, 50)]) is None
+
+
+def test_the_range_of_windows_is_told_beside_their_middle():
+    assert seconds_of([3.0, 1.0, 2.0]) == Seconds(value=2.0, low=1.0, high=3.0)
+
+
+def test_findings_are_ranked_by_seconds_and_then_by_what_is_at_stake():
+    def finding(code: str, severity: Severity, seconds: float | None) -> Finding:
+        price = None if seconds is None else Price(seconds=seconds, epoch_seconds=10.0)
+        return Finding(code=code, rule=code, severity=severity, message="", fix="", price=price)
+
+    slow, wrong = finding("a", Severity.SLOW, None), finding("b", Severity.WRONG, None)
+    cheap, dear = finding("c", Severity.STYLE, 0.1), finding("d", Severity.SLOW, 5.0)
+    fails = finding("e", Severity.FAILS, 0.0)
+    assert ranked([slow, wrong, cheap, dear, fails]) == [fails, dear, cheap, wrong, slow]
+
+
+def test_what_the_model_shows_is_not_told_again_of_its_source():
+    def finding(code: str) -> Finding:
+        return Finding(code=code, rule=code, severity=Severity.SLOW, message="", fix="")
+
+    assert [each.code for each in told_once([finding("H417"), finding("H601")])] == ["H601"]
+    assert [each.code for each in told_once([finding("H417")])] == ["H417"]
+
+
+def test_a_price_is_a_bound_on_how_many_times_as_fast_an_epoch_can_be():
+    assert Price(seconds=5.0, epoch_seconds=10.0).most_gain == 2.0
+    assert Price(seconds=10.0, epoch_seconds=10.0).most_gain == float("inf")
