@@ -29,11 +29,15 @@ Make = Callable[[bool], hasten.Job]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """code: that must be found first. make: the job, mended where True is given."""
+    """code: that must be found first. make: the job, mended where True is given. step_seconds: of the faster of both,
+    roughly. samples: of a batch with the fault, and without it."""
 
     name: str
     code: str
     make: Make
+    step_seconds: float = 0.014
+    samples: int = BATCH
+    samples_mended: int = BATCH
 
 
 def pictures() -> tuple[Tensor, Tensor]:
@@ -321,8 +325,8 @@ ALL = (
     Planted("pixel_by_pixel", "H702", pixel_by_pixel),
     Planted("large_transform", "H702", large_transform),
     Planted("decoding", "H702", decoding),
-    Planted("tiny_batch", "H703", tiny_batch),
-    Planted("tiny_batch_of_rows", "H703", tiny_batch_of_rows),
+    Planted("tiny_batch", "H703", tiny_batch, step_seconds=0.0015, samples=1),
+    Planted("tiny_batch_of_rows", "H703", tiny_batch_of_rows, step_seconds=0.0006, samples=8, samples_mended=512),
     Planted("channel_by_channel", "H704", channel_by_channel),
     Planted("sample_by_sample", "H704", sample_by_sample),
     Planted("accuracy_by_hand", "H705", accuracy_by_hand),

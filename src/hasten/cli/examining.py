@@ -51,7 +51,7 @@ def doctor(
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would be mended, and write nothing.")] = False,
 ) -> None:
-    """Find what slows training: in source files, of which nothing is executed, or in a job, some steps of which are.
+    """Find what slows training, in source files or in a job. Nothing of a file is executed; of a job, some steps are.
 
     The exit code is 0 where nothing was found or all of it was mended, 1 where something was found, and 2 where a file
     cannot be read. A project's own choice stands in its pyproject.toml, under [tool.hasten].

@@ -1,0 +1,49 @@
+"""The arms of the benchmark of planted faults: one job with its fault, or without it; and what the doctor says of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from bench.planted_jobs import ALL
+
+import hasten
+
+BY_NAME = {each.name: each for each in ALL}
+
+
+def planted(name: str, mended: bool) -> Callable[[int], None]:
+    """window(steps) takes whole optimizer steps of the job, with their data."""
+    job = replace(BY_NAME[name].make(mended), epochs=None, max_steps=1_000_000_000)
+    run = hasten.prepare(job)
+    batches: Iterator[Any] = run.batches()
+
+    def window(steps: int) -> None:
+        for _ in range(steps):
+            run.step(next(batches))
+
+    return window
+
+
+def main() -> None:
+    """Say in JSON what a look at the job of this name finds, the first finding first."""
+    from hasten.doctor.observe import found_in, observe_job
+    from hasten.facts.finding import ranked
+
+    look = observe_job(BY_NAME[sys.argv[1]].make(False), tell=lambda what: None)
+    findings = [
+        {"code": each.code, "place": each.place, "most_gain": each.price.most_gain if each.price else None}
+        for each in ranked(found_in(look))
+    ]
+    print(json.dumps({"findings": findings, "overhead": vars_of(look.overhead), "growth": look.growth}))
+
+
+def vars_of(seconds: Any) -> dict[str, float]:
+    return {"low": seconds.low, "value": seconds.value, "high": seconds.high}
+
+
+if __name__ == "__main__":
+    main()
