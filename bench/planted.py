@@ -1,7 +1,7 @@
 """Whether `hasten doctor` names a planted fault first, and whether its bound holds what mending it gained.
 
     pip install -e ".[bench]"
-    python -m bench.planted            # twenty minutes; nothing else may run meanwhile; writes a record
+    python -m bench.planted            # half an hour; nothing else may run meanwhile; writes a record
     python -m bench.planted --quick    # minutes; shows that it works, and judges nothing
 
 Each job is healthy but for one fault (bench/planted_jobs.py). The doctor looks at it in a process of its own. Then the
@@ -30,10 +30,10 @@ from hasten.facts.machine import read_machine
 from hasten.measure.paired import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("planted_arms.py")
-FULL = Protocol(rounds=12, steps=100, warmup_steps=20)
+FULL = Protocol(rounds=16, steps=50, warmup_steps=20)
 QUICK = Protocol(rounds=12, steps=50, warmup_steps=5)
 MOST_OVERHEAD = 1.02  # of the look at the stacks; fixed before the first run
-SECONDS_OF_A_WINDOW = 2.0
+SECONDS_OF_A_WINDOW = 0.7
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

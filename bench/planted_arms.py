@@ -1,4 +1,4 @@
-"""The arms of the benchmark of planted faults: one job with its fault, or without it; and what the doctor says of it."""
+"""The arms of the benchmark of planted faults: a job with its fault, or without it; and what the doctor says of it."""
 
 from __future__ import annotations
 

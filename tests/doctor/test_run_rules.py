@@ -55,7 +55,9 @@ def test_a_healthy_job_has_no_finding():
 
 
 def waiting(**changes: object) -> RunLook:
-    slow = replace(HEALTHY, waited=Seconds(value=0.06, low=0.055, high=0.065), loading=exactly(0.06))
+    slow = replace(
+        HEALTHY, waited=Seconds(value=0.06, low=0.055, high=0.065), loading=exactly(0.06), computing=exactly(0.04)
+    )
     return replace(slow, **changes)  # pyright: ignore[reportArgumentType]
 
 

@@ -9,10 +9,9 @@ _BUSY = 0.5  # of a core, from which on reading computes rather than waits
 
 
 def waiting_at_most(look: RunLook) -> float:
-    """Seconds of a step that free loading saves, at most. Workers that read beside the step take cores from it, so
-    there it may be more than what is waited for."""
-    beside = look.together.value - look.computing.value if look.workers else 0.0
-    return min(max(look.waited.high, beside), look.together.value)
+    """Seconds of a step that free loading saves, at most. It may be more than what is waited for: workers that read
+    beside the step take cores from it, and caches are cold after a wait."""
+    return min(max(look.waited.high, look.together.value - look.computing.low), look.together.value)
 
 
 def is_waiting(look: RunLook) -> bool:
