@@ -185,7 +185,7 @@ def accuracy_by_hand(mended: bool) -> hasten.Job:
         rows, labels = batch
         out = model(rows)
         if not mended:
-            for _ in range(8):
+            for _ in range(24):
                 sum(float(score.max()) for score in out.detach())
         return functional.cross_entropy(out, labels)
 
@@ -196,7 +196,7 @@ def norms_of_weights(mended: bool) -> hasten.Job:
     def loss(model: nn.Module, batch: Any) -> Tensor:
         rows, labels = batch
         if not mended:
-            for _ in range(40):
+            for _ in range(80):
                 [parameter.norm().item() for parameter in model.parameters()]
         return functional.cross_entropy(model(rows), labels)
 

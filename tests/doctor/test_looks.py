@@ -80,6 +80,7 @@ def test_a_look_leaves_random_states_and_hooks_as_they_were():
         assert not module._forward_pre_hooks
         assert not module._forward_hooks
     assert "hasten-stacks" not in {thread.name for thread in threading.enumerate()}
+    assert sys.getswitchinterval() == pytest.approx(0.005)
 
 
 def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():

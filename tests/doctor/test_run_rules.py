@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hasten.doctor.observe import found_in, growth, seconds_of
+from hasten.doctor.observe import found_in
+from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
 from hasten.facts.run_look import Line, RunLook, Seconds
 

@@ -9,11 +9,10 @@ tell what that look costs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from threading import get_ident
 from typing import Any
@@ -23,17 +22,17 @@ import torch
 
 from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
 from hasten.doctor.operations import Operations, Tally, least_of
-from hasten.doctor.places import Place, lines_of_loops, place_of
+from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
+from hasten.doctor.timings import growth, line_of, ratio_of, seconds_of, with_fastest
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory, read_machine
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import Line, RunLook, Seconds
+from hasten.facts.run_look import Line, RunLook
 from hasten.measure.held import held_bytes
-from hasten.measure.paired import early_speedup
-from hasten.measure.stacks import Stacks, share
+from hasten.measure.stacks import Stacks
 from hasten.training.build import device_of
 from hasten.training.evaluate import Part
 from hasten.training.phases import Phase, phases_told
@@ -56,7 +55,7 @@ _MOST_LINES = 50
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
-    loading_cpu of processor time. memory: bytes held, after each round."""
+    loading_cpu of processor time; computing_steps of single steps. memory: bytes held, after each round."""
 
     quiet: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -64,6 +63,7 @@ class _Windows:
     loading: list[float] = field(default_factory=list)
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
+    computing_steps: list[float] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
@@ -149,11 +149,14 @@ class _Observer:
         found.loading_cpu.append(cpu)
         with self._free(kept):
             found.computing.append(self._steps(steps))
+            if self._run.device.type == "cpu":  # elsewhere Python only asks for a step, and the device takes it later
+                found.computing_steps += [b - a for a, b in pairwise(self._clock)]
 
     def _steps(self, steps: int) -> float:
         """Seconds of one of so many steps. One more is taken before, and as many as workers have batches ready."""
         run, ahead = self._run, 1 + self._ahead
         begin, first = 0.0, run.steps
+        self._clock = list[float]()
         with closing(run.batches()) as batches:
             for batch in batches:
                 run.step(batch)
@@ -161,6 +164,8 @@ class _Observer:
                 if taken == ahead and run.window_closed:
                     self._settle()
                     begin = time.perf_counter()
+                if taken >= ahead and run.window_closed:
+                    self._clock.append(time.perf_counter())
                 if taken == ahead + steps and run.window_closed:
                     break
         self._settle()
@@ -285,7 +290,7 @@ class _Observer:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
-            computing=seconds_of(found.computing),
+            computing=with_fastest(seconds_of(found.computing), found.computing_steps),
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
             larger=None if larger is None else seconds_of(larger),
@@ -297,7 +302,7 @@ class _Observer:
             growth=growth(found.memory),
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=torch.cuda.mem_get_info(run.device)[0] if run.device.type == "cuda" else free_memory(),
-            overhead=_ratio(found.watched, found.quiet),
+            overhead=ratio_of(found.watched, found.quiet),
         )
 
     def _evaluations_per_epoch(self) -> float:
@@ -312,10 +317,10 @@ class _Observer:
         lines = list[Line]()
         seen = {place for place in self._stacks.counts if isinstance(place, Place) and not place.in_loading}
         for place in seen | {each for each in tallies if not each.in_loading}:
-            lines.append(_line(place, self._stacks, step, tallies.get(place, Tally())))
+            lines.append(line_of(place, self._stacks, step, tallies.get(place, Tally())))
         for place in self._loading_stacks.counts:
             if isinstance(place, Place):
-                lines.append(_line(place, self._loading_stacks, loading, Tally()))
+                lines.append(line_of(place, self._loading_stacks, loading, Tally()))
         return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]
 
 
@@ -338,48 +343,3 @@ class _Clock:
         elif phase in _PARTS:
             self.seconds[_PARTS[phase]] += now - self._mark
         self._mark = time.perf_counter()
-
-
-def seconds_of(windows: Sequence[float]) -> Seconds:
-    return Seconds(value=median(windows), low=min(windows), high=max(windows))
-
-
-def growth(memory: Sequence[tuple[int, int]]) -> int | None:
-    """Bytes a step, where memory grew in every round but those of the first half: setting up is over by then."""
-    later = memory[len(memory) // 2 - 1 :]
-    grown = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(later)]
-    return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None
-
-
-_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
-
-
-def _line(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
-    _, value, high = share(stacks.counts[place], stacks.samples)
-    return Line(
-        path=_shown(place.path),
-        line=place.line,
-        function=place.function,
-        in_loading=place.in_loading,
-        in_a_loop=place.line in lines_of_loops(place.path),
-        seconds=value * seconds,
-        high=high * seconds,
-        operations=tally.operations,
-        direct=tally.direct,
-        reads=tally.reads,
-        copies=tally.copies,
-        copied_bytes=tally.copied_bytes,
-        copying_seconds=tally.copying_seconds,
-    )
-
-
-def _shown(path: str) -> str:
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
-
-
-def _ratio(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:
-    found = early_speedup([a / b for a, b in zip(challenger, baseline, strict=True)])
-    return Seconds(value=found.ratio, low=found.low, high=found.high)

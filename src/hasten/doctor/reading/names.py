@@ -237,8 +237,17 @@ class Names:
             found = bindings[0].node if len(bindings) == 1 else None
             return found if isinstance(found, Function) else None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = self.class_of(node.value)
-            return method(owner, node.attr) if owner is not None else None
+            return self.method_of(self.class_of(node.value), node.attr)
+        return None
+
+    def method_of(self, owner: ast.ClassDef | None, name: str) -> Function | None:
+        """Its own, or that of a class of this file that it derives from."""
+        for _ in range(_DEEPEST):
+            found = method(owner, name) if owner is not None else None
+            if owner is None or found is not None:
+                return found
+            bases = [base for each in owner.bases if (base := self.class_named(each)) not in {None, owner}]
+            owner = bases[0] if bases else None
         return None
 
     def class_of(self, node: ast.AST | None) -> ast.ClassDef | None:

@@ -1,0 +1,66 @@
+"""What windows of steps, and samples of their stack, say of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, quantiles
+
+from hasten.doctor.operations import Tally
+from hasten.doctor.places import Place, lines_of_loops
+from hasten.facts.run_look import Line, Seconds
+from hasten.measure.paired import early_speedup
+from hasten.measure.stacks import Stacks, share
+
+
+def seconds_of(windows: Sequence[float]) -> Seconds:
+    return Seconds(value=median(windows), low=min(windows), high=max(windows))
+
+
+def with_fastest(windows: Seconds, steps: Sequence[float]) -> Seconds:
+    """With the fastest tenth of single steps as the low end: what a bound has to reckon with."""
+    fastest = quantiles(steps, n=10)[0] if len(steps) > 1 else windows.low
+    return replace(windows, low=min(windows.low, fastest))
+
+
+def growth(memory: Sequence[tuple[int, int]]) -> int | None:
+    """Bytes a step, where memory grew in every round but those of the first half: setting up is over by then."""
+    later = memory[len(memory) // 2 - 1 :]
+    grown = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(later)]
+    return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None
+
+
+_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
+
+
+def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
+    _, value, high = share(stacks.counts[place], stacks.samples)
+    return Line(
+        path=_shown(place.path),
+        line=place.line,
+        function=place.function,
+        in_loading=place.in_loading,
+        in_a_loop=place.line in lines_of_loops(place.path),
+        seconds=value * seconds,
+        high=high * seconds,
+        operations=tally.operations,
+        direct=tally.direct,
+        reads=tally.reads,
+        copies=tally.copies,
+        copied_bytes=tally.copied_bytes,
+        copying_seconds=tally.copying_seconds,
+    )
+
+
+def _shown(path: str) -> str:
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
+def ratio_of(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:
+    found = early_speedup([a / b for a, b in zip(challenger, baseline, strict=True)])
+    return Seconds(value=found.ratio, low=found.low, high=found.high)
