@@ -120,13 +120,13 @@ class Modes:
 
     @cached_property
     def optimized(self) -> frozenset[Identity]:
-        """Models whose parameters are asked for."""
-        calls = (each for each in self.moments if isinstance(each.node, ast.Call))
+        """Models whose parameters are asked for, here or anywhere in the file, as in a constructor."""
+        anywhere = ((each, ()) for each in self._names.scopes.nodes.get(ast.Call, []))
         found = frozenset[Identity]()
-        for each in calls:
-            match each.node:
+        for node, path in (*((each.node, each.path) for each in self.moments), *anywhere):
+            match node:
                 case ast.Call(ast.Attribute(base, "parameters" | "named_parameters")):
-                    found |= self._timelines.own(base, each.path)
+                    found |= self._timelines.own(base, path)
         return found
 
     # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────

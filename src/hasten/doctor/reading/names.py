@@ -236,7 +236,7 @@ class Names:
             bindings = self.bindings(node)
             found = bindings[0].node if len(bindings) == 1 else None
             return found if isinstance(found, Function) else None
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Call):
             return self.method_of(self.class_of(node.value), node.attr)
         return None
 
@@ -265,15 +265,23 @@ class Names:
 
     def given_to(self, parameter: ast.AST) -> ast.expr | None:
         """What the file gives for a parameter: of a function that is called from one place and handed on nowhere."""
+        given = self.all_given_to(parameter)
+        return given[0] if len(given) == 1 else None
+
+    def all_given_to(self, parameter: ast.AST) -> list[ast.expr]:
+        """By each of the calls of its function; none where one of them hides it, or where the function is handed on."""
         arguments = self.parents.get(parameter)
         function = self.parents.get(arguments) if arguments is not None else None
         if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
-            return None
-        uses = self.uses(function)
-        call = self.parents.get(uses[0]) if len(uses) == 1 else None
-        if not isinstance(call, ast.Call) or call.func is not uses[0]:
-            return None
-        return argument_for(parameter, function, call)
+            return []
+        found = list[ast.expr]()
+        for use in self.uses(function):
+            call = self.parents.get(use)
+            given = argument_for(parameter, function, call) if isinstance(call, ast.Call) and call.func is use else None
+            if given is None:
+                return []
+            found.append(given)
+        return found
 
     def uses(self, function: Function) -> list[ast.AST]:
         """Expressions that stand for it in this file; for an `__init__`, those that stand for its class."""

@@ -37,7 +37,7 @@ _OF_A_TENSOR = frozenset(
 )  # fmt: skip
 _PLAIN_LAYERS = ("Linear", "Conv", "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Pool", "Embedding", "ReLU",
                  "GELU",
-                 "Sigmoid", "Tanh", "Softmax", "Upsample", "Flatten", "Loss", "ELU", "SiLU")  # fmt: skip
+                 "Sigmoid", "Tanh", "Softmax", "Upsample", "Flatten", "Sequential", "Loss", "ELU", "SiLU")  # fmt: skip
 
 _ASK = frozenset({"builtins.isinstance", "builtins.type", "torch.is_tensor"})
 
@@ -103,10 +103,10 @@ class Single:
         return False
 
     def _is_given_tensor(self, parameter: Binding, name: ast.Name, depth: int) -> bool:
-        """As the one place that calls the function shows; or what its own `x = torch.stack(…)` puts in its place."""
-        given = self._names.given_to(parameter.node)
-        if given is not None:
-            return self.is_tensor(given, depth + 1)
+        """As the places that call the function show; or what its own `x = torch.stack(…)` puts in its place."""
+        given = self._names.all_given_to(parameter.node)
+        if given:
+            return all(self.is_tensor(each, depth + 1) for each in given)
         others = [each for each in self._names.scopes.of(name).bindings.get(name.id, []) if each is not parameter]
         return any(each.kind is Kind.VALUE and self._is_certainly_made(each.source, name.id, depth) for each in others)
 

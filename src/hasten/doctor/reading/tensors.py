@@ -304,7 +304,19 @@ class Tensors:
     def _of_arguments(self, call: ast.Call) -> Tensor | None:
         given = [*call.args, *(each.value for each in call.keywords)]
         inner = [part for each in given for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
-        return _highest(self.kind(each) for each in inner)
+        return _highest(self.kind(part) for each in inner for part in (each, *self._appended_to(each)))
+
+    def _appended_to(self, node: ast.expr) -> list[ast.expr]:
+        """What is put into a list that begins empty, as `torch.stack` gets it."""
+        if not isinstance(node, ast.Name) or not isinstance(self._names.followed(node), ast.List):
+            return []
+        calls = self._names.scopes.nodes.get(ast.Call, [])
+        scope = self._names.scopes.of(node)
+        return [
+            each.args[0]
+            for each in calls
+            if isinstance(each, ast.Call) and _is_append(each, node.id) and self._names.scopes.of(each) is scope
+        ]
 
     def _of_method(self, call: ast.Call, method: ast.Attribute) -> Tensor | None:
         kind, name = self.kind(method.value), method.attr
@@ -321,6 +333,14 @@ class Tensors:
         if name in _WITHOUT_GRADIENTS:
             return _without_graph(kind)
         return _highest((kind, self._of_arguments(call)))
+
+
+def _is_append(call: ast.Call, name: str) -> bool:
+    match call:
+        case ast.Call(ast.Attribute(ast.Name(base), "append"), [_]):
+            return base == name
+        case _:
+            return False
 
 
 _DEEPEST = 6  # classes that derive from classes
