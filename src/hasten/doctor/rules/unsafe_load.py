@@ -34,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
     for call in code.calls_to("torch.load", "torch.serialization.load"):
         # Who gives a pickle_module reads the file by it: it cannot be had together with weights_only.
         if all(code.values.argument(call, each, place) is ABSENT for each, place in _CHOICES.items()):
-            message = "what is in the file may run code while it is loaded"
+            message = "what is in the file may run code before torch 2.6, and be refused since"
             if _is_used_as_module(code, call):
                 yield Found(call, message, "save and load its state_dict(), and give weights_only=True")
             else:
