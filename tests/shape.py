@@ -112,8 +112,10 @@ class Fault:
 
 
 def sources(*folders: str) -> list[Source]:
-    """Every Python file under these folders of the repository, sorted by path; a missing folder has none."""
-    paths = sorted(path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
+    """Every Python file under these folders of the repository, sorted by path; a missing folder has none. The corpus of
+    the doctor is data: scripts as other people write them."""
+    found = (path for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
+    paths = sorted(path for path in found if "corpus" not in path.parts)
     return [Source(path.relative_to(REPOSITORY).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
 
 

@@ -54,6 +54,20 @@ def test_an_editor_is_told_the_same_in_sarif(here):
     assert location["physicalLocation"]["region"] == {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 39}
 
 
+def test_a_difference_is_one_that_patch_can_read(here):
+    (here / "odd.py").write_text(f"x = '\u2028'\n\f\n{WRONG}y = 1")
+    result = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"])
+    assert result.stdout.count("No newline at end of file") == 1
+    told = result.stdout.replace("--- odd", "--- a/odd").replace("+++ odd", "+++ b/odd")
+    subprocess.run(["git", "apply", "-"], input=told, cwd=here, text=True, check=True)
+    assert "set_to_none" not in (here / "odd.py").read_text()
+
+
+def test_what_is_asked_for_here_is_not_taken_back_by_the_project(here):
+    (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--select", "H303"]).exit_code == 1
+
+
 def test_what_would_be_mended_is_shown_and_nothing_is_written(here):
     result = CliRunner().invoke(app, ["doctor", ".", "--diff", "--unsafe-fixes"])
     assert "-optimizer.zero_grad(set_to_none=False)\n+optimizer.zero_grad()\n" in result.stdout

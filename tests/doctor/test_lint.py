@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.doctor.lint import lint, lint_text
+from hasten.doctor.reading.training import Training
 from hasten.doctor.registry import selected
 from hasten.doctor.rules import ALL
 from hasten.errors import Misconfigured, Unreadable
@@ -61,9 +63,16 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_looked_at(tmp_pat
     assert any(each in bad.unreadable.what for each in what.split("|"))
 
 
-def test_a_path_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(Unreadable, match="is not there"):
-        list(lint([tmp_path / "none.py"]))
+def unreadable(*paths: Path) -> list[str]:
+    return [each.unreadable.what for each in lint(paths) if each.unreadable is not None]
+
+
+def test_a_path_that_is_not_there_is_told_and_the_others_are_looked_at(tmp_path):
+    (tmp_path / "there.py").write_text(WRONG)
+    gone, there = lint([tmp_path / "none.py", tmp_path / "there.py"])
+    assert gone.unreadable is not None
+    assert gone.unreadable.what == "is not there"
+    assert there.findings
 
 
 def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
@@ -71,8 +80,54 @@ def test_a_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(Unreadable, match="cannot be looked into: Permission denied"):
-        list(lint([tmp_path]))
+    assert unreadable(tmp_path) == ["cannot be looked into: Permission denied"]
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    assert list(lint([tmp_path])) == []
+    assert unreadable(tmp_path / "pipe.py") == ["is no file"]
+
+
+def test_a_link_to_itself_and_a_name_that_is_too_long_are_told(tmp_path):
+    loop = tmp_path / "loop.py"
+    loop.symlink_to(loop)
+    told = unreadable(loop, tmp_path / ("x" * 300))
+    assert len(told) == 2
+
+
+def test_a_rule_that_fails_on_a_file_is_told_and_stops_no_other_file(tmp_path, monkeypatch):
+    def fail(self):
+        raise KeyError("x")
+
+    (tmp_path / "a.py").write_text(WRONG)
+    monkeypatch.setattr(Training, "steps", property(fail))
+    (told,) = unreadable(tmp_path)
+    assert "fails on it with KeyError" in told
+
+
+def test_a_method_that_makes_its_own_class_from_itself_comes_to_an_end():
+    text = (
+        "import torch\nclass W:\n    def __init__(self, net):\n        self.net = net.clone()\n    def clone(self):\n"
+    )
+    assert lint_text(f"{text}        return W(self.net)\n", "script.py") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "silenced"),
+    [
+        (f"{WRONG}  # hasten: ignore[H3]", True),
+        (f"{WRONG}  # hasten: ignore[h303]", True),
+        (f"{WRONG}  # hasten: ignore [H303]", True),
+        (f"{WRONG}  # hasten: ignore[everything]", False),
+        (f"{WRONG}  # hasten: ignored by nobody", False),
+        (f's = "# hasten: ignore"; {WRONG}', False),
+        ("x = f(\n    optimizer.zero_grad(set_to_none=False),\n)  # hasten: ignore[H303]", True),
+        ("if a:  # hasten: ignore\n    optimizer.zero_grad(set_to_none=False)", False),
+    ],
+)
+def test_a_comment_silences_what_it_names_on_the_statement_that_it_stands_at(line, silenced):
+    assert codes(line) == ([] if silenced else ["H303"])
 
 
 def test_columns_count_characters_and_lines_are_those_of_python():

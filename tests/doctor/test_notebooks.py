@@ -58,6 +58,20 @@ def test_a_cell_of_another_language_is_passed_over(findings):
     assert findings(notebook(("code", WRONG), language="julia")) == []
 
 
+def test_a_percent_sign_that_continues_a_line_is_no_magic(findings):
+    (found,) = findings(notebook(("code", f'print("%d"\n      % x)\n{WRONG}')))
+    assert found.line == 3
+
+
+def test_a_cell_of_another_language_may_begin_with_empty_lines(findings):
+    assert findings(notebook(("code", "\n%%bash\nfor x in"))) == []
+
+
+def test_nothing_is_offered_to_be_mended_in_a_notebook(findings):
+    (found,) = findings(notebook(("code", WRONG)))
+    assert found.safety is None
+
+
 def test_what_is_wrong_in_a_cell_is_told_with_its_cell(findings):
     with pytest.raises(Unreadable, match=r"a\.ipynb:cell 2:1: is not Python"):
         findings(notebook(("code", "import torch"), ("code", "def f(:")))

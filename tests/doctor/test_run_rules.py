@@ -62,12 +62,12 @@ def waiting(**changes: object) -> RunLook:
     return replace(slow, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def test_waiting_for_data_that_waits_itself_is_priced_by_the_longest_wait():
+def test_waiting_for_data_that_waits_itself_is_priced_by_the_fastest_steps_without_it():
     line = replace(LINE, in_loading=True, function="__getitem__")
     (found,) = found_in(waiting(loading_cpu=0.005, lines=(line,)))
     assert (found.code, found.place) == ("H701", "train.py:7")
-    assert found.price == Price(seconds=pytest.approx(6.5), epoch_seconds=pytest.approx(11.0))
-    assert "2.9 times as fast" in found.message
+    assert found.price == Price(seconds=pytest.approx(6.0), epoch_seconds=pytest.approx(11.0))
+    assert "2.5 times as fast" in found.message
 
 
 def test_waiting_for_a_busy_processor_is_another_finding():
@@ -121,7 +121,7 @@ def test_a_long_loop_of_plain_python_is_one_too():
 def test_reads_are_told_at_their_line_and_not_as_a_loop():
     line = replace(LINE, operations=64, direct=64, reads=32)
     assert codes(replace(HEALTHY, lines=(line,))) == ["H705"]
-    assert codes(replace(HEALTHY, lines=(replace(line, high=0.004, seconds=0.003),))) == []
+    assert codes(replace(HEALTHY, lines=(replace(line, high=0.009, seconds=0.004),))) == []
 
 
 def test_copies_of_one_function_are_one_finding_with_their_backward_pass():
@@ -167,10 +167,12 @@ def test_findings_are_ranked_by_seconds_and_then_by_what_is_at_stake():
 
 def test_what_the_model_shows_is_not_told_again_of_its_source():
     def finding(code: str) -> Finding:
-        return Finding(code=code, rule=code, severity=Severity.SLOW, message="", fix="")
+        return Finding(code=code, rule=code, severity=Severity.SLOW, message="", fix="", path="job.py")
 
-    assert [each.code for each in told_once([finding("H417"), finding("H601")])] == ["H601"]
-    assert [each.code for each in told_once([finding("H417")])] == ["H417"]
+    both = [finding("H417"), finding("H601")]
+    assert [each.code for each in told_once(both, ["job.py"])] == ["H601"]
+    assert [each.code for each in told_once(both, ["other.py"])] == ["H417", "H601"]
+    assert [each.code for each in told_once(both[:1], ["job.py"])] == ["H417"]
 
 
 def test_a_price_is_a_bound_on_how_many_times_as_fast_an_epoch_can_be():

@@ -72,7 +72,8 @@ def doctor(
     jobs = [each for each in targets if is_job(each)]
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
     settings = settings_for(next(iter(paths), Path()))
-    chosen = selected(_codes(select) or settings.select, (*_codes(ignore), *settings.ignore))
+    # What is asked for here is not taken back by a project's own choice.
+    chosen = selected(_codes(select) or settings.select, (*_codes(ignore), *(() if select else settings.ignore)))
     rules = [rule for rule in chosen if isinstance(rule, Rule)]
     unreadable: list[Unreadable] = []
     if diff or fix or unsafe_fixes:
@@ -85,8 +86,14 @@ def doctor(
     findings = [finding for each in looked for finding in each.findings]
     findings += [each for job in jobs for each in look_at_job(job, plan, chosen, shown=output is Format.TEXT)]
     unreadable += [each.unreadable for each in looked if each.unreadable is not None]
-    _show(ranked(told_once(findings)), len(looked), output, chosen, next(iter(jobs), None))
-    _end(unreadable, output, bool(findings))
+    _show(
+        ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)])),
+        len(looked),
+        output,
+        chosen,
+        next(iter(jobs), None),
+    )
+    _end(unreadable, bool(findings))
 
 
 def _codes(text: str) -> tuple[str, ...]:
@@ -103,7 +110,7 @@ def _mend(
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     mending = [rule for rule in rules if rule.safety in allowed]
     found: list[Mended] = []
-    for path in _told_meanwhile(dict.fromkeys(files_in(paths, exclude))):
+    for path in _told_meanwhile(files_in(paths, exclude)[0]):
         try:
             mended = mend(path, mending)
         except Unreadable as error:
@@ -121,7 +128,7 @@ def _end_after_diff(mended: Sequence[Mended], unreadable: Sequence[Unreadable]) 
         typer.echo(as_diff(str(each.path), each.before, each.after), nl=False)
     count = sum(each.count for each in mended)
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
-    _end(unreadable, Format.JSON, bool(mended))
+    _end(unreadable, bool(mended))
     raise typer.Exit
 
 
@@ -163,7 +170,7 @@ def _next(findings: Sequence[Finding], job: str | None) -> str:
     return f"hasten explain {findings[0].code}" if findings else "hasten techniques"
 
 
-def _end(unreadable: Sequence[Unreadable], output: Format, found: bool) -> None:
+def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
     for error in unreadable:
         typer.echo(str(error), err=True)
     if unreadable:

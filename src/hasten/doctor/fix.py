@@ -32,12 +32,14 @@ class Mended:
 def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
     """What the file would be, with the edits of these rules; None where nothing of it changes. Nothing is written.
 
-    Raises Unreadable. Notebooks are left as they are.
+    Raises Unreadable. Notebooks are left as they are, and so is what a link leads to.
     """
-    if path.suffix != ".py":
+    if path.suffix != ".py" or path.is_symlink():
         return None
     content = content_of(path)
     before = after = decoded(content, str(path))
+    if not _comes_back(before, content):
+        return None
     count, seen = 0, {before}
     for _ in range(_MOST_ROUNDS):
         again, mended = _mended_once(after, str(path), rules)
@@ -50,10 +52,17 @@ def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
     return Mended(path=path, before=before, after=after, count=count, encoding=encoding_of(content))
 
 
+def _comes_back(text: str, content: bytes) -> bool:
+    """Whether its codec only encodes characters: there are some that do more."""
+    try:
+        return text.encode(encoding_of(content)) == content
+    except UnicodeError:
+        return False
+
+
 def write(mended: Mended) -> None:
     """Raises StorageFailed; the old content is whole then."""
-    path = mended.path.resolve()  # a link stays one
-    write_atomically(path, mended.after.encode(mended.encoding), mode=path.stat().st_mode)
+    write_atomically(mended.path, mended.after.encode(mended.encoding), mode=mended.path.stat().st_mode)
 
 
 def _mended_once(text: str, path: str, rules: Collection[Rule]) -> tuple[str, int]:
@@ -71,12 +80,14 @@ def _mended_once(text: str, path: str, rules: Collection[Rule]) -> tuple[str, in
 
 
 def _one_by_one(text: str, found: Sequence[Found]) -> tuple[str, int]:
-    """The first that leaves the file Python."""
+    """All that leave the file Python."""
+    chosen, count = list[Splice](), 0
     for each in found:
-        mended = _spliced(text, _splices(each, text))
-        if mended != text and is_python(mended):
-            return mended, 1
-    return text, 0
+        splices = _splices(each, text)
+        apart = not any(splice.touches(other) for splice in splices for other in chosen)
+        if splices and apart and is_python(_spliced(text, [*chosen, *splices])):
+            chosen, count = [*chosen, *splices], count + 1
+    return _spliced(text, chosen), count
 
 
 def _splices(found: Found, text: str) -> list[Splice]:

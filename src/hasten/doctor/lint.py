@@ -17,14 +17,13 @@ from pathlib import Path
 
 from hasten.doctor.contract import Found, Rule
 from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.scopes import begin, end
 from hasten.doctor.rules import ALL
 from hasten.doctor.sources import Source, files_in, read
+from hasten.doctor.suppression import Suppressed
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 from hasten.facts.machine import usable_cores
 
-_SUPPRESSED = re.compile(r"#\s*hasten:\s*ignore(?:\[([A-Z0-9, ]+)\])?")
 _OF_TRAINING = re.compile(r"torch|lightning|accelerate|transformers|zero_grad")
 _WORTH_PROCESSES = 1 << 20  # bytes: two seconds of one core; to start a second takes a tenth of one
 _IN_A_PIECE = 16  # files
@@ -40,9 +39,9 @@ class Looked:
 
 
 def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL, exclude: Collection[str] = ()) -> Iterator[Looked]:
-    """Every file, in order; on all cores where there is much to read. Raises Unreadable for a path that is not there;
-    what lies in a file stops nothing."""
-    files = list(dict.fromkeys(files_in(paths, exclude)))
+    """Every file, in order; on all cores where there is much to read. What cannot be read stops nothing."""
+    files, unreadable = files_in(paths, exclude)
+    yield from (Looked(path=each.where, unreadable=each) for each in unreadable)
     look = partial(look_at, codes=frozenset(rule.code for rule in rules))
     workers = min(usable_cores(), len(files))
     # A process that has threads must not be forked, and a spawned one would run the program's own main file again.
@@ -80,16 +79,26 @@ def lint_source(source: Source, rules: Collection[Rule] = ALL) -> list[Finding]:
 
 def found_in(source: Source, rules: Collection[Rule]) -> list[tuple[Rule, Found]]:
     """What is not suppressed, rule by rule. Raises Unreadable."""
-    lines = source.lines
     try:
         with warnings.catch_warnings(action="ignore"):  # of Python, about the file
             code = Code(source.text)
-        found = [(rule, each) for rule in rules for each in rule.check(code)]
-        return [(rule, each) for rule, each in found if not _is_suppressed(rule, each.node, lines)]
     except SyntaxError as error:
         raise not_python(error, source) from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null byte; nested deeper than Python goes
         raise Unreadable(f"cannot be parsed: {error or type(error).__name__}", where=source.path) from error
+    suppressed = Suppressed(source, code)
+    return [
+        (rule, each) for rule in rules for each in _checked(rule, code, source) if not suppressed(rule.code, each.node)
+    ]
+
+
+def _checked(rule: Rule, code: Code, source: Source) -> list[Found]:
+    """One rule that fails on one file must not end the look at all others."""
+    try:
+        return [*rule.check(code)]
+    except Exception as error:
+        what = f"{rule.code} fails on it with {type(error).__name__}: {error}"
+        raise Unreadable(what, where=source.path, fix=f"please report it; --ignore {rule.code} goes on") from error
 
 
 def checked_syntax(source: Source) -> None:
@@ -119,7 +128,7 @@ def _finding(rule: Rule, found: Found, source: Source) -> Finding:
         severity=rule.severity,
         message=found.message,
         fix=found.fix or rule.fix,
-        safety=rule.safety if found.edits else None,
+        safety=rule.safety if found.edits and not source.cells else None,
         technique=rule.technique,
         source=lines[node.lineno - 1].strip(),
     )
@@ -137,15 +146,6 @@ def _placed(finding: Finding, source: Source) -> Finding:
     cell, line = source.place(finding.line)
     shift = finding.line - line
     return replace(finding, cell=cell, line=line, end_line=finding.end_line - shift)
-
-
-def _is_suppressed(rule: Rule, node: ast.AST, lines: Sequence[str]) -> bool:
-    """By `# hasten: ignore`, or `# hasten: ignore[H201]`, on its first or last line."""
-    for number in {begin(node)[0], end(node)[0]}:
-        said = _SUPPRESSED.search(lines[number - 1])
-        if said and (said.group(1) is None or rule.code in re.split(r"[, ]+", said.group(1))):
-            return True
-    return False
 
 
 def _bytes_of(path: Path) -> int:

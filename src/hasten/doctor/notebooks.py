@@ -13,7 +13,7 @@ from typing import Any
 
 from hasten.errors import Unreadable
 
-_MAGIC = re.compile(r"^(\s*)(?:%|!|\?|[\w.\[\]]+\?{1,2}\s*$)")
+_MAGIC = re.compile(r"^(\s*)(?:%{1,2}[A-Za-z]|!|\?|[\w.\[\]]+\?{1,2}\s*$)")
 _ASSIGNED_MAGIC = re.compile(r"^(\s*[\w, ]+=\s*)[%!].*")
 _KEEPS_PYTHON = re.compile(r"^%%(?:time|timeit|capture|prun|python3?)\b")
 
@@ -67,7 +67,8 @@ def _is_python(notebook: dict[str, Any]) -> bool:
 
 def _as_python(text: str) -> str:
     lines = text.split("\n")
-    if lines[0].lstrip().startswith("%%") and not _KEEPS_PYTHON.match(lines[0].lstrip()):
+    first = next((line.strip() for line in lines if line.strip()), "")
+    if first.startswith("%%") and not _KEEPS_PYTHON.match(first):
         return "\n" * (len(lines) - 1)  # a cell of another language
     found, continued = list[str](), False
     for line in lines:

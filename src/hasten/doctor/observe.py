@@ -131,7 +131,8 @@ class _Observer:
         """Steps of a window, and rounds."""
         second = self._steps(2)
         steps = max(2, min(round(WINDOW_SECONDS / second), _MOST_STEPS))
-        return steps, max(FEWEST_ROUNDS, min(ROUNDS, int(MOST_SECONDS / (4 * steps * second))))
+        in_a_round = 4 * (steps + 1 + self._ahead) * second
+        return steps, max(FEWEST_ROUNDS, min(ROUNDS, int(MOST_SECONDS / in_a_round)))
 
     def _round(self, steps: int, kept: list[Any]) -> None:
         found = self._found
@@ -258,13 +259,13 @@ class _Observer:
 
     def _cpu_seconds(self) -> float:
         """Of this process and of those that read for it."""
-        times = [self._process.cpu_times()]
+        times = [time.process_time()]
         for child in self._process.children(recursive=True):
             try:
-                times.append(child.cpu_times())
+                times.append(sum(child.cpu_times()[:2]))
             except psutil.Error:  # it has ended
                 continue
-        return sum(each.user + each.system for each in times)
+        return sum(times)
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,8 +309,8 @@ class _Observer:
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:
             return 0.0
-        per_epoch = self._loader.steps_per_epoch
-        return per_epoch / self._job.evaluate_every if per_epoch and self._job.evaluate_every else 1.0
+        steps = self._loader.steps_per_epoch or self._job.max_steps
+        return steps / self._job.evaluate_every if steps and self._job.evaluate_every else 1.0
 
     def _lines(self, step: float, tallies: dict[Place, Tally]) -> list[Line]:
         """Those of steps, and those of reading, whose seconds are a share of reading alone."""

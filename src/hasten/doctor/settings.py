@@ -24,7 +24,10 @@ class Settings:
 def settings_for(path: Path) -> Settings:
     """Of the nearest pyproject.toml in its folder or above it that has the table. Raises Misconfigured for one that
     cannot be read or that asks for what there is not."""
-    folder = path.resolve() if path.is_dir() else path.resolve().parent
+    try:
+        folder = path.resolve() if path.is_dir() else path.resolve().parent
+    except (OSError, RuntimeError):  # it is told when it is read
+        return Settings()
     for each in (folder, *folder.parents):
         file = each / FILE
         if file.is_file():
@@ -52,7 +55,7 @@ def _settings(table: object, file: Path) -> Settings:
     for key, value in table.items():
         if key not in known:
             raise Misconfigured(f'there is no setting "{key}"', where=where, fix=did_you_mean(key, known))
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
             raise Misconfigured(f'"{key}" is no list of texts', where=where, fix=f'{key} = ["H201"]')
         found[key] = tuple(value)
     return Settings(**found)

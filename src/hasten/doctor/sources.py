@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,7 +14,7 @@ from hasten.doctor.notebooks import Cell, cells_of, text_of_cells
 from hasten.errors import Unreadable
 
 SUFFIXES = (".py", ".ipynb")
-_LARGEST_BYTES = 10 << 20  # a source file of more was not written by a person
+_LARGEST_BYTES = {".py": 10 << 20, ".ipynb": 100 << 20}  # of more was not written by a person; notebooks hold pictures
 _NOT_LOOKED_INTO = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -50,9 +50,12 @@ def read(path: Path) -> Source:
 
 
 def content_of(path: Path) -> bytes:
+    largest = _LARGEST_BYTES.get(path.suffix, _LARGEST_BYTES[".py"])
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise Unreadable(f"is larger than {_LARGEST_BYTES >> 20} MiB", where=str(path))
+        if not path.is_file():
+            raise Unreadable("is no file", where=str(path))
+        if path.stat().st_size > largest:
+            raise Unreadable(f"is larger than {largest >> 20} MiB", where=str(path))
         return path.read_bytes()
     except OSError as error:
         raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
@@ -62,7 +65,7 @@ def decoded(content: bytes, where: str) -> str:
     """With its own line ends. Raises Unreadable."""
     try:
         return content.decode(encoding_of(content))
-    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+    except (SyntaxError, UnicodeError, LookupError) as error:
         raise Unreadable(f"cannot be read: {error}", where=where) from error
 
 
@@ -71,34 +74,44 @@ def encoding_of(content: bytes) -> str:
     return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
 
 
-def files_in(paths: Iterable[Path], exclude: Collection[str] = ()) -> Iterator[Path]:
-    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages.
+def files_in(paths: Iterable[Path], exclude: Collection[str] = ()) -> tuple[list[Path], list[Unreadable]]:
+    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages. And
+    what of it could not be looked into.
 
     exclude: patterns such as "vendored/*" or "old_*.py", of paths below the folder that was named, or of single names.
-    Raises Unreadable for a path that is not there, and for a folder that cannot be read.
     """
+    files, unreadable = list[Path](), list[Unreadable]()
     for path in paths:
-        if path.is_dir():
-            yield from _files_below(path, path, exclude)
-        elif path.exists():
-            yield path
-        else:
-            raise Unreadable("is not there", where=str(path), fix="name a file or a folder that exists")
+        try:
+            if path.is_dir():
+                _add_files_below(path, path, exclude, files, unreadable)
+            elif path.exists():
+                files.append(path)
+            else:
+                unreadable.append(
+                    Unreadable("is not there", where=str(path), fix="name a file or a folder that exists")
+                )
+        except (OSError, RuntimeError) as error:  # a name that is too long, a link to itself
+            unreadable.append(Unreadable(f"cannot be read: {error}", where=str(path)))
+    return list(dict.fromkeys(files)), unreadable
 
 
-def _files_below(folder: Path, top: Path, exclude: Collection[str]) -> Iterator[Path]:
+def _add_files_below(
+    folder: Path, top: Path, exclude: Collection[str], files: list[Path], unreadable: list[Unreadable]
+) -> None:
     try:
         inside = sorted(folder.iterdir())
+        kinds = [(path, path.is_symlink(), path.is_dir(), path.is_file()) for path in inside]
     except OSError as error:
-        raise Unreadable(f"cannot be looked into: {error.strerror or error}", where=str(folder)) from error
-    for path in inside:
-        if path.name.startswith(".") or path.is_symlink() or _is_excluded(path.relative_to(top), exclude):
+        unreadable.append(Unreadable(f"cannot be looked into: {error.strerror or error}", where=str(folder)))
+        return
+    for path, is_link, is_folder, is_file in kinds:
+        if path.name.startswith(".") or is_link or _is_excluded(path.relative_to(top), exclude):
             continue
-        if path.is_dir():
-            if path.name not in _NOT_LOOKED_INTO:
-                yield from _files_below(path, top, exclude)
-        elif path.suffix in SUFFIXES:
-            yield path
+        if is_folder and path.name not in _NOT_LOOKED_INTO:
+            _add_files_below(path, top, exclude, files, unreadable)
+        elif is_file and path.suffix in SUFFIXES:
+            files.append(path)
 
 
 def _is_excluded(path: Path, patterns: Collection[str]) -> bool:

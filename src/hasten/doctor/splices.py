@@ -7,7 +7,7 @@ import io
 import tokenize
 from dataclasses import dataclass
 
-from hasten.doctor.reading.edits import AddArgument, Append, Edit, Remove, RemoveArgument, Replace
+from hasten.doctor.reading.edits import AddArgument, Append, CutBehind, Edit, Remove, RemoveArgument, Replace
 from hasten.doctor.sources import LINE_END
 
 _NO_TOKENS = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER})
@@ -47,6 +47,11 @@ def splices_of(edit: Edit, text: str) -> list[Splice]:
             return [_removed(where, call, name)]
         case Remove(statement):
             return [_without(where, statement)]
+        case CutBehind(node, part):
+            (begin, end), (first, last) = where.span(node), where.span(part)
+            if begin != first or "#" in where.text[last:end]:
+                raise Unspliceable
+            return [Splice(last, end, "")]
 
 
 class _Text:
@@ -118,7 +123,8 @@ def _removed(where: _Text, call: ast.Call, name: str) -> Splice:
     after = [each for each in tokens if each[1] >= end]
     if after[0][0] == ",":
         line = where.line_of(begin, after[0][2])
-        following = after[1][1] if len(after) > 1 and "\n" not in where.text[end : after[1][1]] else after[0][2]
+        same_line = len(after) > 1 and LINE_END.search(where.text[end : after[1][1]]) is None
+        following = after[1][1] if same_line else after[0][2]
         return Splice(*line, "") if line is not None else Splice(begin, following, "")
     if before[0] == "," and not where.text[before[2] : begin].strip():
         return Splice(before[1], end, "")

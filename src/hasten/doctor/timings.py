@@ -26,7 +26,7 @@ def with_fastest(windows: Seconds, steps: Sequence[float]) -> Seconds:
 
 
 def growth(memory: Sequence[tuple[int, int]]) -> int | None:
-    """Bytes a step, where memory grew in every round but those of the first half: setting up is over by then."""
+    """Bytes a step at least, where memory grew in all rounds of the second half: setting up is over by then."""
     later = memory[len(memory) // 2 - 1 :]
     grown = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(later)]
     return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+_SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
 
 
 class Severity(Enum):
     """How much is at stake where it could not be measured."""
 
-    FAILS = "the run may not come to its end"
+    FAILS = "fails"  # the run may not come to its end
     WRONG = "wrong"  # it changes what is learned
     SLOW = "slow"
     STYLE = "outdated"
@@ -70,13 +72,10 @@ class Finding:
         return f"{self.path}:{inside}{self.line}{column}"
 
 
-def told_once(findings: Sequence[Finding]) -> list[Finding]:
-    """Without what a source may mean where a look at the model tells what is so."""
+def told_once(findings: Sequence[Finding], sources: Collection[str]) -> list[Finding]:
+    """Without what sources may mean, where a look at the model that they make tells what is so."""
     known = {_SAME_OF_SOURCES[each.code] for each in findings if each.code in _SAME_OF_SOURCES}
-    return [each for each in findings if each.code not in known]
-
-
-_SAME_OF_SOURCES = {"H601": "H417"}  # useless_bias, bias_before_norm
+    return [each for each in findings if not (each.code in known and each.path in sources)]
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -46,7 +46,7 @@ class RunLook:
 
     larger: a step with four times the batch, its batches there already; None where it was not tried, or failed.
     backward_copying: seconds of copies in the backward passes of a step.
-    growth: bytes by which memory grew in each step, in every round but the first; None where it did not.
+    growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
     """
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERVAL_SECONDS = 0.01
+INTERVAL_SECONDS = 0.02
 _SWITCH_SECONDS = 2e-4
 _Z = 1.96  # of a 95 % interval
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import unified_diff
@@ -43,6 +44,11 @@ def as_github(findings: Sequence[Finding]) -> str:
     )
 
 
+def _lines(text: str) -> list[str]:
+    """With their ends, as Python and `patch` count them: a form feed ends none."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+
+
 def _price(price: Price) -> str:
     share = price.seconds / price.epoch_seconds
     gain = "" if share > _NEARLY_ALL else f", {price.most_gain:.2g} times as fast"
@@ -53,6 +59,8 @@ def _price(price: Price) -> str:
 def _github_place(finding: Finding) -> str:
     if not finding.path:
         return ""
+    if finding.cell is not None:  # lines of a notebook's file are not those of its cells
+        return f"file={_property(finding.path)},"
     column = (
         f"col={finding.column},endLine={finding.end_line},endColumn={finding.end_column}," if finding.column else ""
     )
@@ -61,8 +69,8 @@ def _github_place(finding: Finding) -> str:
 
 def as_diff(path: str, before: str, after: str) -> str:
     """Unified, as `patch` reads it."""
-    lines = unified_diff(before.splitlines(True), after.splitlines(True), path, path)
-    return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
+    lines = unified_diff(_lines(before), _lines(after), printable(path), printable(path))
+    return "".join(each if each.endswith(("\n", "\r")) else f"{each}\n\\ No newline at end of file\n" for each in lines)
 
 
 def summary(findings: Sequence[Finding], files: int) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from hasten.facts.finding import Finding, Severity
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {Severity.WRONG: "error", Severity.SLOW: "warning", Severity.STYLE: "note"}
+_LEVELS = {Severity.FAILS: "error", Severity.WRONG: "error", Severity.SLOW: "warning", Severity.STYLE: "note"}
 
 
 def as_sarif(findings: Sequence[Finding], rules: Iterable[tuple[str, str, str]], version: str) -> str:
@@ -52,4 +52,6 @@ def _region(finding: Finding) -> dict[str, int]:
 
 def _uri(path: str) -> str:
     plain = Path(path)
-    return plain.as_uri() if plain.is_absolute() else quote(plain.as_posix())
+    if plain.is_absolute():
+        return f"file://{quote(plain.as_posix(), errors='surrogateescape')}"
+    return quote(plain.as_posix(), errors="surrogateescape")

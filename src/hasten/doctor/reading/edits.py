@@ -45,4 +45,12 @@ class Remove:
     statement: ast.stmt
 
 
-Edit = AddArgument | RemoveArgument | Replace | Append | Remove
+@dataclass(frozen=True, slots=True)
+class CutBehind:
+    """What an expression does to a part of it: all that stands behind the part."""
+
+    node: ast.expr
+    part: ast.expr
+
+
+Edit = CutBehind | AddArgument | RemoveArgument | Replace | Append | Remove

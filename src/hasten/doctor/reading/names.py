@@ -43,6 +43,7 @@ class Names:
         self.parents = scopes.parents
         self._qualified: dict[ast.AST, str | None] = {}
         self._uses: dict[Function, list[ast.AST]] = {}
+        self._makings: dict[ast.AST, ast.Call | None] = {}
 
     # ── full names ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,6 +111,14 @@ class Names:
 
     def making(self, node: ast.AST | None) -> ast.Call | None:
         """The call that made it; what returns the object itself, such as `.to(device)`, is looked through."""
+        if node is None:
+            return None
+        if node not in self._makings:
+            self._makings[node] = None  # of one that is made of itself
+            self._makings[node] = self._find_making(node)
+        return self._makings[node]
+
+    def _find_making(self, node: ast.AST | None) -> ast.Call | None:
         for _ in range(_DEEPEST):
             node = self.followed(node)
             if not isinstance(node, ast.Call):

@@ -10,7 +10,8 @@ When to ignore it: Where the host changes the batch right after the copy began.
 
 Fix: Give `non_blocking=True`.
 
-Safety: Safe: what the device computes next comes after the copy in its queue.
+Safety: Unsafe: what the device computes next comes after the copy in its queue, but what the host writes into the batch
+meanwhile may be copied or not.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ RULE = Rule(
     name="blocking_transfer",
     severity=Severity.SLOW,
     fix="give non_blocking=True",
-    safety=Safety.SAFE,
+    safety=Safety.UNSAFE,
     technique="device_prefetch",
     check=check,
 )

@@ -72,8 +72,8 @@ def _other_branches(code: Code, use: ast.expr) -> Iterator[ast.AST]:
 
 def _edits(code: Code, use: ast.expr, name: str, device: str) -> tuple[Edit, ...]:
     """None where a star hides what is given, or where `torch` is no name of the file."""
-    if not _has_torch(code, use):
-        return ()
+    if not _has_torch(code, use) or (name == "GradScaler" and any(code.calls_to("builtins.isinstance"))):
+        return ()  # the old scaler is one of the new kind, and not the other way round
     if not isinstance(use, ast.Call):
         return (Replace(use, f'torch.amp.{name}(device_type="{device}")'),)
     places = _PLACES.get(name, ())

@@ -11,7 +11,7 @@ not reported.
 
 Fix: Add `loss.detach()`: the number stays on its device, and nothing waits for it.
 
-Safety: Safe: the sum has the same value. Only its `requires_grad` differs.
+Safety: Safe: the sum has the same value. Only its `requires_grad` differs. A sum that other code may get is left alone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,23 @@ def check(code: Code) -> Iterator[Found]:
                 seen.add(kept.value)
                 message = f"{ast.unparse(kept.total)} keeps the graph of every {ast.unparse(kept.value)} in it"
                 computed = isinstance(kept.value, ast.BinOp) or code.tensors.is_differentiated(kept.value)
-                edits = (Append(kept.value, ".detach()"),) if computed or single.is_tensor(kept.value) else ()
+                is_one = computed or single.is_tensor(kept.value)
+                edits = (Append(kept.value, ".detach()"),) if is_one and _stays_here(code, kept.total) else ()
                 yield Found(kept.value, message, edits=edits)
+
+
+def _stays_here(code: Code, total: ast.expr) -> bool:
+    """Whether no code out of sight gets the sum, which might go backward through it."""
+    if not isinstance(total, ast.Name):
+        return False
+    scope = code.scopes.of(total)
+    for name in code.all(ast.Name):
+        call = code.names.parents[name]
+        if name.id == total.id and isinstance(call, ast.Call) and name in call.args and code.scopes.of(name) is scope:
+            called = code.names.qualified(call.func) or ""
+            if not called.startswith(("builtins.", "torch.", "numpy.")):
+                return False
+    return True
 
 
 RULE = Rule(

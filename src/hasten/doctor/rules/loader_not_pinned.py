@@ -11,7 +11,8 @@ pinned memory cannot be swapped out.
 
 Fix: Give `pin_memory=True`, and move batches with `non_blocking=True`.
 
-Safety: Safe: the same numbers arrive. On a machine without an accelerator it only warns.
+Safety: Unsafe: the same numbers arrive, but a data set that yields tensors of a device raises, as those cannot be
+pinned. On a machine without an accelerator it only warns.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ RULE = Rule(
     name="loader_not_pinned",
     severity=Severity.SLOW,
     fix="give pin_memory=True",
-    safety=Safety.SAFE,
+    safety=Safety.UNSAFE,
     technique="pin_memory",
     check=check,
 )

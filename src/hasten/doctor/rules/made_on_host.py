@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.contract import Found, Rule
 from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Replace
+from hasten.doctor.reading.edits import AddArgument, CutBehind
 from hasten.doctor.reading.values import ABSENT
 from hasten.facts.finding import Safety, Severity
 
@@ -43,8 +43,11 @@ def check(code: Code) -> Iterator[Found]:
             continue
         device = _device(code, call)
         plain = len(call.args) <= 1 and _only(call, "device", "non_blocking") and _only(made, "dtype")
-        exact = plain and name not in _RANDOM and name not in _ROUNDED
-        edits = (Replace(call, _with_device(made, device)),) if exact else ()
+        asks_for_present = getattr(call.func, "attr", "") == "cuda" and bool(
+            call.args
+        )  # .cuda(None) is the present one
+        exact = plain and not asks_for_present and name not in _RANDOM and name not in _ROUNDED
+        edits = (AddArgument(made, f"device={device}"), CutBehind(call, made)) if exact else ()
         yield Found(call, f"{ast.unparse(made.func)} makes it on the host", f"give it device={device}", edits)
 
 
@@ -67,10 +70,6 @@ def _only(call: ast.Call, *names: str) -> bool:
 def _device(code: Code, call: ast.Call) -> str:
     target = code.devices.target(call)
     return '"cuda"' if target is None else ast.unparse(target)
-
-
-def _with_device(made: ast.Call, device: str) -> str:
-    return f"{ast.unparse(made)[:-1]}, device={device})"
 
 
 RULE = Rule(

@@ -10,7 +10,7 @@ When to ignore it: Where a later backward pass goes through what was kept.
 
 Fix: Append `output.detach()`, or `output.detach().cpu()` where the device's memory is short.
 
-Safety: Safe: the list holds the same values. Only their `requires_grad` differs.
+Safety: Unsafe: the list holds the same values, but what is kept has no gradient any more, and leads to none.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ RULE = Rule(
     name="outputs_kept",
     severity=Severity.SLOW,
     fix="append its .detach()",
-    safety=Safety.SAFE,
+    safety=Safety.UNSAFE,
     check=check,
 )

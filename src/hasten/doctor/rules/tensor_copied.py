@@ -67,8 +67,8 @@ def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
     owner = around.func if isinstance(around, ast.Call) else None
     if code.names.qualified(owner) == "torch.nn.Parameter" or getattr(owner, "attr", "") == "register_buffer":
         return True
-    if any(each.arg in {"requires_grad", "pin_memory", None} for each in call.keywords):
-        return True
+    if any(each.arg in {"requires_grad", "pin_memory", "device", None} for each in call.keywords):
+        return True  # on its way to a device it is copied once, either way
     dtype = next((each.value for each in call.keywords if each.arg == "dtype"), None)
     if dtype is None:
         return False

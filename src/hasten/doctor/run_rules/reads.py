@@ -26,7 +26,7 @@ from hasten.facts.run_look import RunLook
 def check(look: RunLook) -> Iterator[FoundInRun]:
     for line in look.lines:
         mostly_reads = line.reads and not line.in_loading and 4 * line.reads >= line.operations
-        if mostly_reads and line.high > MUCH * look.together.value:
+        if mostly_reads and line.seconds > MUCH * look.together.value:
             times = f"{line.reads:,} numbers are" if line.reads > 1 else "a number is"
             yield FoundInRun(f"{times} read from tensors in every step", line.high, line)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
@@ -30,10 +30,10 @@ _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     times = look.larger.value / look.computing.value if look.larger is not None else math.inf
-    if times < _LITTLE and share_of_loops(look) < _MUCH:
-        fixed = fixed_seconds(look)
+    fixed = fixed_seconds(look) * (1 - share_of_loops(look))
+    if times < _LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
-        yield FoundInRun(message, fixed * (1 - share_of_loops(look)))
+        yield FoundInRun(message, fixed)
 
 
 RULE = RunRule(

@@ -9,9 +9,10 @@ _BUSY = 0.5  # of a core, from which on reading computes rather than waits
 
 
 def waiting_at_most(look: RunLook) -> float:
-    """Seconds of a step that free loading saves, at most. It may be more than what is waited for: workers that read
-    beside the step take cores from it, and caches are cold after a wait."""
-    return min(max(look.waited.high, look.together.value - look.computing.low), look.together.value)
+    """Seconds of a step that free loading saves, at most: all but what the fastest steps take whose batches are there.
+    It may be more than what is waited for: workers that read beside the step take cores from it, and caches are cold
+    after a wait."""
+    return max(0.0, look.together.value - look.computing.low)
 
 
 def is_waiting(look: RunLook) -> bool:

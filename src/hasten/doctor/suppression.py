@@ -1,0 +1,63 @@
+"""Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
+
+One counts for the whole of a statement that it stands on the first or on the last line of, as linters have it. In a
+text it says nothing, and one with a word that is no code silences nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from functools import cached_property
+
+from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.scopes import begin, end
+from hasten.doctor.sources import Source
+
+_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(\s*\[[^\]]*\])?(?!\w)")
+_CODES = re.compile(r"H\d*(\s*,\s*H\d*)*")
+_COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.FunctionDef,
+             ast.AsyncFunctionDef, ast.ClassDef)  # fmt: skip
+
+
+class Suppressed:
+    """Of one file: call it with a code and where it was found."""
+
+    def __init__(self, source: Source, code: Code) -> None:
+        self._source, self._code = source, code
+
+    def __call__(self, code: str, node: ast.AST) -> bool:
+        return any(code.startswith(self._lines.get(number, ())) for number in self._places(node))
+
+    def _places(self, node: ast.AST) -> set[int]:
+        """The lines on which a comment about it may stand."""
+        statement = node if isinstance(node, ast.stmt) else self._code.names.enclosing(node, ast.stmt)
+        found = {begin(node)[0], end(node)[0]}
+        if statement is not None and not isinstance(statement, _COMPOUND):
+            found |= {begin(statement)[0], end(statement)[0]}
+        return found
+
+    @cached_property
+    def _lines(self) -> dict[int, tuple[str, ...]]:
+        """Beginnings of codes, by line."""
+        if "hasten:" not in self._source.text:
+            return {}
+        found: dict[int, tuple[str, ...]] = {}
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(self._source.text, newline=None).readline):
+                said = _SAID.search(token.string) if token.type == tokenize.COMMENT else None
+                if said is not None:
+                    found[token.start[0]] = _codes(said.group(1))
+        except (tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
+            return found
+        return found
+
+
+def _codes(brackets: str | None) -> tuple[str, ...]:
+    """("",) for all of them."""
+    if brackets is None:
+        return ("",)
+    inside = brackets.strip()[1:-1].strip().upper()
+    return tuple(re.split(r"\s*,\s*", inside)) if _CODES.fullmatch(inside) else ()
