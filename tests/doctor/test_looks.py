@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
+from hasten.doctor.compiler_notes import compiler_notes
 from hasten.doctor.inspect import found_in, inspect_job
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.observe import observe_job
@@ -142,6 +144,35 @@ def test_operations_are_told_apart_by_who_begins_them():
     with Operations(autocast=True) as found:
         out.detach().double()
     assert found.elsewhere.copies == 0
+
+
+class Counting(nn.Module):
+    """Compiled again for every turn, and broken in its middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = 0
+
+    def forward(self, rows: Tensor) -> Tensor:
+        rows = rows * self.turn
+        if rows.sum().item() > 0:
+            rows = rows + 1
+        return rows
+
+
+def test_what_the_compiler_cannot_keep_is_heard_with_its_line_and_its_loggers_are_as_before():
+    logger = logging.getLogger("torch._dynamo.symbolic_convert.__graph_breaks")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    with compiler_notes() as notes:
+        model = Counting()
+        compiled = torch.compile(model, backend="eager")
+        for turn in range(1, 4):
+            model.turn = turn
+            compiled(torch.ones(2))
+    assert {note.line for note in notes.breaks} == {Counting.forward.__code__.co_firstlineno + 2}
+    assert any("turn" in note.why for note in notes.again)
+    assert all(note.path.endswith("test_looks.py") for note in (*notes.breaks, *notes.again))
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
 def test_a_line_that_hasten_has_not_called_is_nobodys():

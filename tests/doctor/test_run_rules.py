@@ -9,7 +9,7 @@ import pytest
 from hasten.doctor.observe import found_in
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import Line, RunLook, Seconds
+from hasten.facts.run_look import Compiled, Line, RunLook, Seconds
 
 
 def exactly(seconds: float) -> Seconds:
@@ -142,6 +142,16 @@ def test_memory_that_grows_comes_before_all_that_is_only_slow():
 def test_an_update_and_an_evaluation_that_are_long_are_told():
     parts = {**HEALTHY.parts, "optimizer": 0.03}
     assert codes(replace(HEALTHY, parts=parts, evaluation_seconds=9.0)) == ["H709", "H708"]
+
+
+def test_what_the_compiler_says_is_told_at_its_line():
+    there = Compiled(path="model.py", line=9, why="Tensor.item()", times=2)
+    (found,) = found_in(replace(HEALTHY, graph_breaks=(there,)))
+    assert (found.code, found.place, found.price) == ("H710", "model.py:9", None)
+    once = replace(there, why="x.size()[0] == 3", times=1)
+    assert found_in(replace(HEALTHY, recompiled=(once,))) == []
+    (found,) = found_in(replace(HEALTHY, recompiled=(once, replace(once, why="self.k == 1"))))
+    assert (found.code, "2 times again" in found.message) == ("H711", True)
 
 
 def test_growth_is_only_told_where_memory_grew_in_every_later_round():

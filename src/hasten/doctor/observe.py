@@ -25,7 +25,7 @@ from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
-from hasten.doctor.timings import growth, line_of, ratio_of, seconds_of, with_fastest
+from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory, read_machine
@@ -111,6 +111,15 @@ class _Observer:
         self._process = psutil.Process()
 
     def look(self) -> RunLook:
+        if self._run.compiling is None:
+            return self._look()
+        from hasten.doctor.compiler_notes import compiler_notes  # loads torch's compiler, which takes a second
+
+        with compiler_notes() as notes:
+            look = self._look()
+        return replace(look, graph_breaks=compiled(notes.breaks), recompiled=compiled(notes.again))
+
+    def _look(self) -> RunLook:
         run = self._run
         self._tell("the first steps")
         kept = first_windows(run.loader, run.epoch)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
+from typing import TYPE_CHECKING
 
 from hasten.doctor.operations import Tally
 from hasten.doctor.places import Place, lines_of_loops
-from hasten.facts.run_look import Line, Seconds
+from hasten.facts.run_look import Compiled, Line, Seconds
 from hasten.measure.paired import early_speedup
 from hasten.measure.stacks import Stacks, share
+
+if TYPE_CHECKING:
+    from hasten.doctor.compiler_notes import Note
 
 
 def seconds_of(windows: Sequence[float]) -> Seconds:
@@ -33,6 +37,12 @@ def growth(memory: Sequence[tuple[int, int]]) -> int | None:
 
 
 _LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
+
+
+def compiled(notes: Mapping[Note, int]) -> tuple[Compiled, ...]:
+    """The most frequent first."""
+    often = sorted(notes.items(), key=lambda each: -each[1])
+    return tuple(Compiled(path=_shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
 
 
 def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:

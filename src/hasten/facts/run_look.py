@@ -39,6 +39,16 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """What the compiler said of a place in the user's code. times: in the whole look."""
+
+    path: str
+    line: int
+    why: str
+    times: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunLook:
     """together: the steps of the job as they are. waited: of those, until the next batch was there. computing: steps
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
@@ -48,6 +58,7 @@ class RunLook:
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
+    graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
     """
 
     device: str
@@ -74,6 +85,8 @@ class RunLook:
     memory_bytes: int  # that the device has
     free_bytes: int
     overhead: Seconds
+    graph_breaks: tuple[Compiled, ...] = ()
+    recompiled: tuple[Compiled, ...] = ()
 
     @property
     def epoch_steps(self) -> int:

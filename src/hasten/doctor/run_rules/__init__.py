@@ -2,9 +2,11 @@
 
 from hasten.doctor.run_rules import (
     copies,
+    graph_breaks,
     memory_grows,
     python_loop,
     reads,
+    recompilations,
     slow_evaluation,
     slow_loading,
     slow_transform,
@@ -23,6 +25,8 @@ ALL: tuple[RunRule, ...] = (
     memory_grows.RULE,
     slow_update.RULE,
     slow_evaluation.RULE,
+    graph_breaks.RULE,
+    recompilations.RULE,
 )
 
 __all__ = ["ALL", "RunRule"]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hasten.doctor.contract import Paged
 from hasten.facts.finding import Price, Severity
-from hasten.facts.run_look import Line, RunLook
+from hasten.facts.run_look import Compiled, Line, RunLook
 
 MUCH = 0.05  # of an epoch: what may gain less is not told
 
@@ -19,7 +19,7 @@ class FoundInRun(NamedTuple):
 
     message: str
     step_seconds: float | None
-    line: Line | None = None
+    line: Line | Compiled | None = None
     fix: str = ""
     epoch_seconds: float = 0.0  # that it can save of an epoch beside its steps
 

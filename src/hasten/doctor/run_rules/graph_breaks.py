@@ -1,0 +1,36 @@
+"""Places where a compiled model falls back to Python.
+
+What it finds: Graph breaks: what torch's compiler cannot translate, by the line of the user's code and the compiler's
+own reason, in jobs whose plan compiles the model.
+
+Why it costs: The model is compiled in pieces. Between two of them Python runs as before, and nothing is fused across.
+
+When to ignore it: Where the pieces are large, and the break is outside of what takes the time.
+
+Fix: Keep numbers in tensors (`.item()` and conditions on tensors break), and move printing and logging out of forward.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    for each in look.graph_breaks:
+        yield FoundInRun(f"the compiled model falls back to Python here: {each.why}", None, each)
+
+
+RULE = RunRule(
+    code="H710",
+    name="graph_breaks",
+    severity=Severity.SLOW,
+    fix="keep numbers in tensors, and printing out of forward",
+    technique="compile",
+    check=check,
+)

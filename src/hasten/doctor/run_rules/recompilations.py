@@ -1,0 +1,42 @@
+"""A model that is compiled again and again.
+
+What it finds: Functions that torch's compiler translated again while steps were taken, with the guard that failed, as
+it says itself: another shape, or a Python value that has changed. A second time is usual: sizes become symbolic then.
+
+Why it costs: Each compilation takes seconds, and after a few of them the compiler gives up and runs Python.
+
+When to ignore it: Where it comes to an end: a last batch of another size is compiled once.
+
+Fix: Pad to few sizes, drop the last batch, plan `compile` with `dynamic`, and keep counters out of what forward reads.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+_USUAL = 1  # a function is compiled a second time with symbolic sizes
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    places = dict.fromkeys((each.path, each.line) for each in look.recompiled)
+    for path, line in places:
+        here = [each for each in look.recompiled if (each.path, each.line) == (path, line)]
+        times = sum(each.times for each in here)
+        if times > _USUAL:
+            yield FoundInRun(f"it was compiled {times} times again, at last as {here[-1].why}", None, here[0])
+
+
+RULE = RunRule(
+    code="H711",
+    name="recompilations",
+    severity=Severity.SLOW,
+    fix="pad to few sizes, or plan compile with dynamic",
+    technique="compile",
+    check=check,
+)
