@@ -107,6 +107,20 @@ def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
     assert look.growth is None
 
 
+def test_where_no_larger_batch_can_be_tried_it_is_said_why():
+    few = observe_job(job(batch_size=32), tell=lambda what: None)
+    assert (few.larger, few.larger_refused) == (None, "the data has 64 samples")
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if len(batch[1]) > 16:
+            raise ValueError("written for sixteen")
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    fixed = observe_job(job(loss), tell=lambda what: None)
+    assert fixed.larger is None
+    assert "written for sixteen" in fixed.larger_refused
+
+
 def test_what_a_job_keeps_of_every_step_is_seen_as_growth():
     kept: list[Tensor] = []
 

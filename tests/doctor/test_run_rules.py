@@ -32,6 +32,7 @@ HEALTHY = RunLook(
     loading=exactly(0.001),
     loading_cpu=0.001,
     larger=exactly(0.4),
+    larger_refused="",
     parts={"data_wait": 0.001, "transfer": 0.0, "forward": 0.04, "backward": 0.05, "optimizer": 0.005, "python": 0.004},
     evaluation_seconds=1.0,
     operations=100,

@@ -164,7 +164,9 @@ def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterab
 def _next(findings: Sequence[Finding], job: str | None) -> str:
     if job is not None:
         return command("tune", job, None)
-    mended = next((each for each in findings if each.safety is not None and each.safety.value == "safe"), None)
+    from hasten.facts.finding import Safety
+
+    mended = next((each for each in findings if each.safety is Safety.SAFE), None)
     if mended is not None:
         return shlex.join(["hasten", "doctor", mended.path, "--diff"])
     return f"hasten explain {findings[0].code}" if findings else "hasten techniques"

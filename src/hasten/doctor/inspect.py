@@ -10,13 +10,13 @@ import inspect
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from hasten.doctor.model_rules import ALL
 from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.places import shown
 from hasten.errors import Misconfigured
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
@@ -174,14 +174,7 @@ def _defined_at(model: nn.Module, name: str) -> tuple[str, int]:
         owner = type(model.get_submodule(".".join(parts[:length])))
         if owner.__module__.partition(".")[0] != "torch":
             try:
-                return _shown(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
+                return shown(inspect.getsourcefile(owner) or ""), inspect.getsourcelines(owner)[1]
             except (OSError, TypeError):  # made where there is no source
                 return "", 0
     return "", 0
-
-
-def _shown(path: str) -> str:
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path

@@ -30,7 +30,7 @@ from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory, read_machine
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import Line, RunLook
+from hasten.facts.run_look import LARGER, Line, RunLook
 from hasten.measure.held import held_bytes
 from hasten.measure.stacks import Stacks
 from hasten.training.build import device_of
@@ -43,13 +43,12 @@ ROUNDS = 6
 WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
 MOST_SECONDS = 60.0  # of all rounds, where steps are long: there are fewer then
 FEWEST_ROUNDS = 3
-TIMES = 4  # as large a batch is tried
 _WARM_UP = 3  # steps
 _WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
-_MOST_LINES = 50
-"""Of the user's, that a look tells of."""
+_PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
+_MOST_LINES = 50  # of the user's, that a look tells of
 
 
 @dataclass(slots=True)
@@ -109,6 +108,7 @@ class _Observer:
         self._found = _Windows()
         self._loader = run.loader
         self._process = psutil.Process()
+        self._larger_refused = ""
 
     def look(self) -> RunLook:
         if self._run.compiling is None:
@@ -204,20 +204,22 @@ class _Observer:
             self._run.loader = self._loader
             self._run.skip_to_next_epoch()  # the present one has gone on behind its end
 
-    def _larger(self, steps: int, kept: list[Any]) -> list[float] | None:
-        """Seconds of steps with a larger batch; None where memory is short, or the data has not so many samples."""
+    def _larger(self, steps: int, kept: list[Any]) -> list[float]:
+        """Seconds of steps with a larger batch; none where that cannot be, for the reason that is kept."""
         samples = self._run.built.fingerprint.samples
-        if samples is not None and samples < TIMES * self._run.built.batch_size:
-            return None
-        few = max(2, steps // TIMES)
+        if samples is not None and samples < LARGER * self._run.built.batch_size:
+            self._larger_refused = f"the data has {samples:,} samples"
+            return []
+        few = max(2, steps // LARGER)
         try:
-            with self._free(enlarged(kept, TIMES)):
+            with self._free(enlarged(kept, LARGER)):
                 return [self._steps(few) for _ in range(FEWEST_ROUNDS)]
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
-        except Exception:
+        except Exception as error:
+            self._larger_refused = (str(error) or type(error).__name__).splitlines()[0]
             if self._run.device.type == "cuda":
                 torch.cuda.empty_cache()
-            return None
+            return []
 
     def _parts(self, steps: int) -> dict[str, float]:
         """Of a step, by the boundaries inside it."""
@@ -281,7 +283,7 @@ class _Observer:
     def _told(
         self,
         steps: int,
-        larger: list[float] | None,
+        larger: list[float],
         parts: dict[str, float],
         operations: Operations | None,
         evaluation: float,
@@ -303,7 +305,8 @@ class _Observer:
             computing=with_fastest(seconds_of(found.computing), found.computing_steps),
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
-            larger=None if larger is None else seconds_of(larger),
+            larger=seconds_of(larger) if larger else None,
+            larger_refused=self._larger_refused,
             parts=parts,
             evaluation_seconds=evaluation,
             operations=operations.total if operations is not None else 0,
@@ -332,9 +335,6 @@ class _Observer:
             if isinstance(place, Place):
                 lines.append(line_of(place, self._loading_stacks, loading, Tally()))
         return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]
-
-
-_PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
 
 
 class _Clock:

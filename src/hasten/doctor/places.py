@@ -54,6 +54,14 @@ def is_users(filename: str) -> bool:
     return not filename.startswith((*_LIBRARIES, "<"))
 
 
+def shown(path: str) -> str:
+    """As a person who stands in the present folder would write it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except ValueError:
+        return path
+
+
 def place_of(frame: FrameType | None) -> Place | None:
     """The innermost line of the user's that hasten has called in a stack; None where it has called none."""
     found: tuple[str, int, str] | None = None

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from hasten.doctor.operations import Tally
-from hasten.doctor.places import Place, lines_of_loops
+from hasten.doctor.places import Place, lines_of_loops, shown
 from hasten.facts.run_look import Compiled, Line, Seconds
 from hasten.measure.paired import early_speedup
 from hasten.measure.stacks import Stacks, share
 
 if TYPE_CHECKING:
     from hasten.doctor.compiler_notes import Note
+
+
+_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
 
 
 def seconds_of(windows: Sequence[float]) -> Seconds:
@@ -36,19 +38,16 @@ def growth(memory: Sequence[tuple[int, int]]) -> int | None:
     return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None
 
 
-_LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itself
-
-
 def compiled(notes: Mapping[Note, int]) -> tuple[Compiled, ...]:
     """The most frequent first."""
     often = sorted(notes.items(), key=lambda each: -each[1])
-    return tuple(Compiled(path=_shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
+    return tuple(Compiled(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
 
 
 def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
     _, value, high = share(stacks.counts[place], stacks.samples)
     return Line(
-        path=_shown(place.path),
+        path=shown(place.path),
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,
@@ -62,13 +61,6 @@ def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
         copied_bytes=tally.copied_bytes,
         copying_seconds=tally.copying_seconds,
     )
-
-
-def _shown(path: str) -> str:
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path
 
 
 def ratio_of(challenger: Sequence[float], baseline: Sequence[float]) -> Seconds:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGER = 4  # times as large a batch is tried
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seconds:
@@ -54,7 +56,7 @@ class RunLook:
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
     this process and its workers.
 
-    larger: a step with four times the batch, its batches there already; None where it was not tried, or failed.
+    larger: a step with LARGER times the batch, its batches there already; None for the reason in larger_refused.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
@@ -76,6 +78,7 @@ class RunLook:
     loading: Seconds
     loading_cpu: float
     larger: Seconds | None
+    larger_refused: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
     evaluation_seconds: float
     operations: int  # on tensors in a step, forward and backward

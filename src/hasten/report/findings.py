@@ -10,7 +10,7 @@ from difflib import unified_diff
 from enum import Enum
 from typing import Any
 
-from hasten.facts.finding import Finding, Price
+from hasten.facts.finding import Finding, Price, Safety
 from hasten.facts.texts import printable
 
 _NEARLY_ALL = 0.99
@@ -23,7 +23,7 @@ def as_text(findings: Sequence[Finding]) -> str:
     for each in findings:
         source = printable(each.source)[:_LONGEST_LINE]
         head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
-        mended = "  [--fix]" if each.safety is not None and each.safety.value == "safe" else ""
+        mended = "  [--fix]" if each.safety is Safety.SAFE else ""
         shown = [each.part] if each.part and each.path else []
         priced = [_price(each.price)] if each.price is not None else []
         lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]

@@ -33,6 +33,8 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
     ]
     if look.evaluation_seconds:
         lines.append(("evaluation", duration(look.evaluation_seconds)))
+    if look.larger_refused:
+        lines.append(("note", f"no larger batch could be tried: {look.larger_refused}"))
     low, high = look.overhead.low - 1, look.overhead.high - 1
     lines.append(("looking", f"costs {look.overhead.value - 1:+.1%} of a step ({low:+.1%} to {high:+.1%})"))
     return lines

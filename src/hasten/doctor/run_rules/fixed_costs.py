@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import Line, RunLook
+from hasten.facts.run_look import LARGER, Line, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
 LONG = 0.2  # of a step, in a loop without any
-_TIMES = 4  # the larger batch that was tried
 
 
 def fixed_seconds(look: RunLook) -> float:
     """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
     if look.larger is None:
         return 0.0
-    per_batch = max(0.0, look.larger.low - look.computing.high) / (_TIMES - 1)
+    per_batch = max(0.0, look.larger.low - look.computing.high) / (LARGER - 1)
     return max(0.0, look.computing.value - per_batch)
 
 
