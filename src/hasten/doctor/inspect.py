@@ -7,7 +7,7 @@ memory by counters of whole steps. Random states are put back; the job's own sch
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,8 +26,7 @@ from hasten.facts.plan import Plan
 from hasten.measure.flops import profile_flops
 from hasten.measure.memory import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
-from hasten.training.build import device_of
-from hasten.training.quiet import undisturbed
+from hasten.training.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
 WATCHED_STEPS = 3
@@ -45,13 +44,8 @@ class _Seen:
 
 def inspect_job(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelLook:
     """Train the job briefly by the plan, and look at its model. Raises what building or training the job raises."""
-    trial = replace(job, schedule=None, stop=None, evaluate_every=None, metrics={}, valid=None)
-    trial = replace(trial, epochs=None, max_steps=WATCHED_STEPS + _PROFILED_STEPS)
-    unscheduled = tuple(each for each in (plan or Plan()).choices if each.choice.technique != "schedule")
-    with (
-        undisturbed(device_of(job, read_machine())),
-        Run(trial, replace(plan or Plan(), choices=unscheduled), name=name) as run,
-    ):
+    unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
+    with brief_run(unjudged, plan, name=name, steps=WATCHED_STEPS + _PROFILED_STEPS) as run:
         return _look(run)
 
 
@@ -77,7 +71,7 @@ def _finding(rule: ModelRule, found: FoundInModel) -> Finding:
 
 def _look(run: Run) -> ModelLook:
     biases, untraceable = _useless_biases(run.model)
-    step = stepper(run)
+    step = whole_step(run)
     with _watched(run.model) as seen:
         for _ in range(WATCHED_STEPS):
             step()
@@ -103,19 +97,6 @@ def _look(run: Run) -> ModelLook:
 def _memory_of(run: Run) -> int:
     machine = read_machine()
     return machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes
-
-
-def stepper(run: Run) -> Callable[[], None]:
-    """A function that takes one whole optimizer step each time it is called."""
-    batches = run.batches()
-
-    def step() -> None:
-        for batch in batches:
-            run.step(batch)
-            if run.window_closed:
-                break
-
-    return step
 
 
 def _useless_biases(model: nn.Module) -> tuple[tuple[str, ...] | None, str]:

@@ -28,15 +28,14 @@ from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
 from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
-from hasten.facts.machine import free_memory, read_machine
+from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.run_look import LARGER, Line, RunLook
 from hasten.measure.held import held_bytes
 from hasten.measure.stacks import Stacks
-from hasten.training.build import device_of
+from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
 from hasten.training.phases import Phase, phases_told
-from hasten.training.quiet import undisturbed
 from hasten.training.run import Run
 
 ROUNDS = 6
@@ -48,6 +47,7 @@ _WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
 _PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
+_ENDLESS = 1_000_000_000  # steps
 _MOST_LINES = 50  # of the user's, that a look tells of
 
 
@@ -71,12 +71,7 @@ def observe_job(job: Job, plan: Plan | None = None, *, name: str = "", tell: Cal
 
     Its schedule and its length play no part. Raises what building or training the job raises.
     """
-    endless = replace(job, schedule=None, stop=None, epochs=None, max_steps=1_000_000_000)
-    unscheduled = tuple(each for each in (plan or Plan()).choices if each.choice.technique != "schedule")
-    with (
-        undisturbed(device_of(job, read_machine())),
-        Run(endless, replace(plan or Plan(), choices=unscheduled), name=name) as run,
-    ):
+    with brief_run(job, plan, name=name, steps=_ENDLESS) as run:
         return _Observer(run, job, tell).look()
 
 

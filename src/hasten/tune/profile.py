@@ -14,14 +14,12 @@ from statistics import quantiles
 import torch
 
 from hasten.facts.job import Job
-from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.measure.flops import FlopProfile, profile_flops
 from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
 from hasten.measure.memory import MemoryProfile, profile_memory
 from hasten.techniques.allocator import fragmentation
-from hasten.training.build import device_of
-from hasten.training.quiet import undisturbed
+from hasten.training.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
 BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
@@ -60,15 +58,13 @@ def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobPro
 
     Random states, those of the device included, are put back. Raises what building or training the job raises.
     """
-    with (
-        undisturbed(device_of(job, read_machine())),
-        Run(_trial_of(job), _without_schedule(plan or Plan()), name=name) as run,
-    ):
+    unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
+    with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
         return _profile(run)
 
 
 def _profile(run: Run) -> JobProfile:
-    step = _stepper(run)
+    step = whole_step(run)
     built, setup = run.built, run.setup
     first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.ranks.size
     flops = profile_flops(step, run.model, first_window)
@@ -92,19 +88,6 @@ def _profile(run: Run) -> JobProfile:
         if flops.flops_per_sample > 0
         else None,
     )
-
-
-def _stepper(run: Run) -> Callable[[], None]:
-    """A function that takes one whole optimizer step each time it is called."""
-    batches = run.batches()  # max_steps is set so that they outlast the profile
-
-    def step() -> None:
-        for batch in batches:
-            run.step(batch)
-            if run.window_closed:
-                break
-
-    return step
 
 
 def _time(run: Run, step: Callable[[], None]) -> StepTimes:
@@ -132,13 +115,3 @@ def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # queued work would be billed to the next step
     return time.perf_counter()
-
-
-def _trial_of(job: Job) -> Job:
-    unjudged = replace(job, schedule=None, stop=None, evaluate_every=None, metrics={}, valid=None)
-    return replace(unjudged, epochs=None, max_steps=BEFORE_TIMING + MOST)
-
-
-def _without_schedule(plan: Plan) -> Plan:
-    """A schedule of the plan may hold the length of the planned run, which this one does not have."""
-    return replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique != "schedule"))
