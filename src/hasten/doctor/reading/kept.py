@@ -101,7 +101,7 @@ class KeptValues:
                 case ast.AugAssign(target, _, value) | ast.For(target, value):
                     yield self._targets_in(target), value
         for each in nodes.get(ast.arg, []):
-            for given in self._origins.given(each):
+            for given in self._names.seen_given_to(each):
                 yield [self._key(each, each.arg)], given  # pyright: ignore[reportAttributeAccessIssue]
         for each in nodes.get(ast.Call, []):
             match each:

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names import Names, method, only_return
-from hasten.doctor.reading.origins import place_of
 from hasten.doctor.reading.scopes import Function, Kind
 
 _SEQUENTIAL = "torch.nn.Sequential"
@@ -94,10 +93,9 @@ class Layers:
         if binding.kind is Kind.PARAMETER:
             return self._names.given_to(binding.node)
         if binding.kind is Kind.PART and isinstance(binding.node, ast.Assign) and binding.source is not None:
-            number = place_of(binding.node, node.id)
             parts = [each.elts for each in self.output(binding.source) if isinstance(each, ast.Tuple)]
-            if isinstance(number, int) and parts and number < len(parts[0]):
-                return parts[0][number]
+            if binding.number is not None and parts and binding.number < len(parts[0]):
+                return parts[0][binding.number]
         return None
 
 

@@ -223,7 +223,7 @@ class Loaders:
                     for binding in self._names.bindings(here):
                         found |= dict.fromkeys(self._reads.get(binding.node, []))
                         if binding.kind is Kind.PARAMETER:
-                            waiting += self.origins.given(binding.node)
+                            waiting += self._names.seen_given_to(binding.node)
                         elif binding.source is not None and binding.kind is not Kind.AUGMENTED:
                             waiting.append(binding.source)
                 case ast.Subscript(base) | ast.Attribute(base, "data") | ast.Starred(base):

@@ -17,7 +17,7 @@ from hasten.doctor.reading.stars import starred
 
 _DEEPEST = 20  # assignments to follow
 _BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
-_RETURN_THEMSELVES = frozenset(
+RETURN_THEMSELVES = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory", "apply",
      "requires_grad_"}
 )  # fmt: skip
@@ -123,7 +123,7 @@ class Names:
             node = self.followed(node)
             if not isinstance(node, ast.Call):
                 return None
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_THEMSELVES:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in RETURN_THEMSELVES:
                 node = node.func.value
                 continue
             returned = only_return(self.function(node))
@@ -279,18 +279,24 @@ class Names:
 
     def all_given_to(self, parameter: ast.AST) -> list[ast.expr]:
         """By each of the calls of its function; none where one of them hides it, or where the function is handed on."""
+        found = self._given_by_uses(parameter)
+        return [] if None in found else self.seen_given_to(parameter)
+
+    def seen_given_to(self, parameter: ast.AST) -> list[ast.expr]:
+        """By those calls of its function that do not hide it."""
+        return [each for each in self._given_by_uses(parameter) if each is not None]
+
+    def _given_by_uses(self, parameter: ast.AST) -> list[ast.expr | None]:
+        """What each use of its function gives, or its default; None of one that hides it, or hands the function on."""
         arguments = self.parents.get(parameter)
         function = self.parents.get(arguments) if arguments is not None else None
         if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
             return []
-        found = list[ast.expr]()
-        for use in self.uses(function):
-            call = self.parents.get(use)
-            given = argument_for(parameter, function, call) if isinstance(call, ast.Call) and call.func is use else None
-            if given is None:
-                return []
-            found.append(given)
-        return found
+        calls = [(use, self.parents.get(use)) for use in self.uses(function)]
+        return [
+            argument_for(parameter, function, call) if isinstance(call, ast.Call) and call.func is use else None
+            for use, call in calls
+        ]
 
     def uses(self, function: Function) -> list[ast.AST]:
         """Expressions that stand for it in this file; for an `__init__`, those that stand for its class."""

@@ -63,7 +63,7 @@ class Origins:
         node, entries = here
         match node:
             case ast.Name():
-                return self._bound(self._names.bindings(node), node.id, here)
+                return self._bound(self._names.bindings(node), here)
             case ast.Attribute():
                 return self._attribute(node, here)
             case ast.Subscript(base, index):
@@ -79,16 +79,17 @@ class Origins:
             case _:
                 return _taken(here) if entries else None
 
-    def _bound(self, bindings: list[Binding], name: str, here: Origin) -> list[Origin] | None:
+    def _bound(self, bindings: list[Binding], here: Origin) -> list[Origin] | None:
         found = list[Origin]()
         for each in bindings:
             match each.kind:
                 case Kind.VALUE | Kind.ENTERED if each.source is not None:
                     found.append(Origin(each.source, here.entries))
                 case Kind.PART if each.source is not None:
-                    found.append(Origin(each.source, (place_of(each.node, name), *here.entries)))
+                    entry = _ANY if each.number is None else each.number
+                    found.append(Origin(each.source, (entry, *here.entries)))
                 case Kind.PARAMETER:
-                    given = self.given(each.node)
+                    given = self._names.seen_given_to(each.node)
                     if not given:
                         return None
                     found += [Origin(value, here.entries) for value in given]
@@ -97,17 +98,6 @@ class Origins:
                 case _:
                     return None
         return found or None
-
-    def given(self, parameter: ast.AST) -> list[ast.expr]:
-        """What calls in this file give for it, and its default where one gives none."""
-        arguments = self._names.parents.get(parameter)
-        function = self._names.parents.get(arguments) if arguments is not None else None
-        if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
-            return []
-        uses = self._names.uses(function)
-        calls = [call for use in uses if isinstance(call := self._names.parents.get(use), ast.Call)]
-        values = [argument_for(parameter, function, each) for each in calls if each.func in uses]
-        return [each for each in values if each is not None]
 
     def _in_call(self, node: ast.expr, function: Function, call: ast.Call) -> ast.expr:
         """What this call gives, where a function returns a parameter as it is."""
@@ -123,7 +113,7 @@ class Origins:
             owner = self._names.class_of(node.value) if isinstance(node.value, ast.Name) else None
             bindings = self._names.scopes.attributes.get(owner, {}).get(node.attr, []) if owner is not None else []
         bindings = [each for each in bindings if not _is_none(each.source)]
-        return self._bound(bindings, node.attr, here) if bindings else None
+        return self._bound(bindings, here) if bindings else None
 
     def _called(self, call: ast.Call, here: Origin) -> list[Origin] | None:
         function = self._names.function(call)
@@ -195,17 +185,6 @@ def _entry(index: ast.expr) -> object:
             return -value
         case _:
             return _ANY
-
-
-def place_of(node: ast.AST, name: str) -> object:
-    """The entry that a name gets of what is unpacked: 1 for b in `a, b = …`."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    for target in targets:
-        if isinstance(target, ast.Tuple | ast.List) and not any(isinstance(each, ast.Starred) for each in target.elts):
-            for number, each in enumerate(target.elts):
-                if name in {getattr(each, "id", None), getattr(each, "attr", None)}:
-                    return number
-    return _ANY
 
 
 def _is_none(node: ast.AST | None) -> bool:

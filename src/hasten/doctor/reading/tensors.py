@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from hasten.doctor.reading.devices import Devices
 from hasten.doctor.reading.names import Names, only_return
-from hasten.doctor.reading.origins import Origins, place_of
+from hasten.doctor.reading.origins import Origins
 from hasten.doctor.reading.scopes import Binding, Kind
 from hasten.doctor.reading.training import Training
 
@@ -178,7 +178,7 @@ class Tensors:
             case ast.Attribute(base, "data" | "grad"):
                 return _without_graph(self.kind(base))
             case ast.Attribute(ast.Name("self")):
-                found = [self._of_binding(each, node.attr) for each in self._names.attribute_bindings(node)]
+                found = [self._of_binding(each) for each in self._names.attribute_bindings(node)]
                 return found[0] if len(found) == 1 else None
             case ast.Attribute(base, field):
                 return self.kind(base) if field in _FIELDS_OF_OUTPUTS else None
@@ -205,7 +205,7 @@ class Tensors:
 
     def _of_name(self, node: ast.Name) -> Tensor | None:
         bindings = self._names.bindings(node)
-        kinds = [self._of_binding(each, node.id) for each in bindings]
+        kinds = [self._of_binding(each) for each in bindings]
         if any(kind is not None for kind in kinds):  # to add a number to a tensor, or divide it by one, changes no kind
             known = [(each, kind) for each, kind in zip(bindings, kinds, strict=True)
                      if kind is not None or each.kind is not Kind.AUGMENTED]  # fmt: skip
@@ -238,13 +238,13 @@ class Tensors:
             return self._names.qualified(source.func) in {"builtins.float", "builtins.int", "builtins.len"}
         return False
 
-    def _of_binding(self, binding: Binding, name: str) -> Tensor | None:
+    def _of_binding(self, binding: Binding) -> Tensor | None:
         source = binding.source
         match binding.kind:
             case Kind.VALUE | Kind.AUGMENTED:
                 return self.kind(source)
             case Kind.PARAMETER:
-                kinds = {self.kind(given) for given in self._origins.given(binding.node)}
+                kinds = {self.kind(given) for given in self._names.seen_given_to(binding.node)}
                 return None if None in kinds else _highest(kinds)
             case Kind.PART:
                 if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
@@ -252,19 +252,19 @@ class Tensors:
                         return None
                     if source.func.attr in {"max", "min", "topk", "sort"}:
                         return _without_graph(self.kind(source))
-                return self._of_part(binding, name)
+                return self._of_part(binding)
             case Kind.ITEM if source is not None and not isinstance(source, ast.Call):
                 return self.kind(source)
             case _:
                 return None
 
-    def _of_part(self, binding: Binding, name: str) -> Tensor | None:
-        """Of several that a function of the file returns, the one that the name gets."""
+    def _of_part(self, binding: Binding) -> Tensor | None:
+        """Of several that a function of the file returns, the one that is taken."""
         source = binding.source
         returned = only_return(self._names.function(source)) if isinstance(source, ast.Call) else None
         if isinstance(returned, ast.Tuple):
-            place = place_of(binding.node, name)
-            return self.kind(returned.elts[place]) if isinstance(place, int) and place < len(returned.elts) else None
+            place = binding.number
+            return self.kind(returned.elts[place]) if place is not None and place < len(returned.elts) else None
         return self.kind(source)
 
     def _of_call(self, call: ast.Call) -> Tensor | None:

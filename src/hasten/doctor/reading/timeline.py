@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from hasten.doctor.reading.names import Names, argument_for, only_return
+from hasten.doctor.reading.names import RETURN_THEMSELVES, Names, argument_for, only_return
 from hasten.doctor.reading.scopes import Binding, Function, Kind, begin
 from hasten.doctor.reading.training import Around, Loop, Training
 
@@ -19,9 +19,6 @@ _WRAP = frozenset(
     {"DataParallel", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "compile", "prepare",
      "setup", "prepare_model", "setup_module", "unwrap_model", "convert_sync_batchnorm", "script", "unwrap"}
 )  # fmt: skip
-_RETURN_THEMSELVES = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory", "requires_grad_"}
-)
 _WRAPPED = frozenset({"module", "_orig_mod"})
 
 Path = tuple[tuple[Function, ast.Call | None], ...]  # the functions that were called, and the calls
@@ -176,7 +173,7 @@ class Timelines:
 
     def _of_call(self, call: ast.Call, path: Path, depth: int) -> Iterator[Identity]:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if isinstance(call.func, ast.Attribute) and name in _RETURN_THEMSELVES:
+        if isinstance(call.func, ast.Attribute) and name in RETURN_THEMSELVES:
             yield from self._find(call.func.value, path, depth + 1)
             return
         if name in _WRAP and call.args and self._names.function(call) is None:
