@@ -79,6 +79,9 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--fix"]).exit_code == 1
     assert (here / "wrong.py").read_text() == WRONG
     result = CliRunner().invoke(app, ["doctor", "wrong.py", "--unsafe-fixes"])
+    assert (result.exit_code, "add --diff to see them" in result.stderr) == (2, True)
+    assert (here / "wrong.py").read_text() == WRONG
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--fix", "--unsafe-fixes"])
     assert (result.exit_code, "wrong.py: 1 mended" in result.stderr) == (0, True)
     assert (here / "wrong.py").read_text() == "optimizer.zero_grad()\n"
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
@@ -89,6 +92,15 @@ def test_a_project_chooses_what_is_looked_for(here):
     assert CliRunner().invoke(app, ["doctor", "wrong.py"]).exit_code == 0
     (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
     assert CliRunner().invoke(app, ["doctor", "."]).exit_code == 0
+
+
+def test_each_project_chooses_for_its_own_files(here):
+    for name, ignored in (("first", "H303"), ("second", "H2")):
+        (here / name).mkdir()
+        (here / name / "train.py").write_text(WRONG)
+        (here / name / "pyproject.toml").write_text(f'[tool.hasten]\nignore = ["{ignored}"]\n')
+    told = CliRunner().invoke(app, ["doctor", "first", "second", "--format", "json"])
+    assert [each["path"] for each in json.loads(told.stdout)] == ["second/train.py"]
 
 
 def test_many_files_are_looked_at_by_several_processes_and_told_in_order(here):

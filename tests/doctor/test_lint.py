@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from hasten.doctor.lint import lint, lint_text
 from hasten.doctor.reading.training import Training
 from hasten.doctor.registry import selected
 from hasten.doctor.rules import ALL
+from hasten.doctor.suppression import not_silenced
 from hasten.errors import Misconfigured, Unreadable
+from hasten.facts.finding import Finding, Severity
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
 WRONG = "optimizer.zero_grad(set_to_none=False)"
@@ -128,6 +131,16 @@ def test_a_method_that_makes_its_own_class_from_itself_comes_to_an_end():
 )
 def test_a_comment_silences_what_it_names_on_the_statement_that_it_stands_at(line, silenced):
     assert codes(line) == ([] if silenced else ["H303"])
+
+
+def test_a_comment_silences_what_a_run_shows_at_its_line(tmp_path):
+    file = tmp_path / "train.py"
+    silenced = "    y = sum(\n        each.item() for each in x\n    )  # hasten: ignore[H705]\n"
+    file.write_text(f"def forward(x):\n{silenced}    return y\n")
+    finding = Finding(code="H705", rule="reads", severity=Severity.SLOW, message="", fix="", path=str(file), line=3)
+    others = [replace(finding, line=5), replace(finding, code="H704"), replace(finding, path="none.py")]
+    others.append(replace(finding, path="", line=0))
+    assert not_silenced([finding, *others]) == others
 
 
 def test_columns_count_characters_and_lines_are_those_of_python():

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,12 +15,13 @@ import typer
 
 from hasten.cli.job_looks import is_job, look_at_job, source_of
 from hasten.cli.shared import PlanPath, app, command, ending_in_one_block, offer
-from hasten.errors import Unreadable
+from hasten.errors import Misconfigured, Unreadable
 
 if TYPE_CHECKING:
     from hasten.doctor.contract import Rule
     from hasten.doctor.fix import Mended
     from hasten.doctor.registry import AnyRule
+    from hasten.doctor.settings import Settings
     from hasten.facts.finding import Finding
 
 FOUND = 1
@@ -47,7 +49,8 @@ def doctor(
     output: Annotated[Format, typer.Option("--format", help="How findings are written.")] = Format.TEXT,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what can be mended safely.")] = False,
     unsafe_fixes: Annotated[
-        bool, typer.Option("--unsafe-fixes", help="Mend also what may change what the program computes.")
+        bool,
+        typer.Option("--unsafe-fixes", help="With --fix or --diff: also what may change the outcome."),
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what would be mended, and write nothing.")] = False,
 ) -> None:
@@ -63,54 +66,83 @@ def doctor(
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.contract import Rule
     from hasten.doctor.lint import lint
-    from hasten.doctor.registry import selected
-    from hasten.doctor.settings import settings_for
     from hasten.facts.finding import ranked, told_once
 
+    if unsafe_fixes and not (fix or diff):
+        what = "--unsafe-fixes says which changes are meant, and not what to do with them"
+        raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
     jobs = [each for each in targets if is_job(each)]
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
-    settings = settings_for(next(iter(paths), Path()))
-    # What is asked for here is not taken back by a project's own choice.
-    chosen = selected(_codes(select) or settings.select, (*_codes(ignore), *(() if select else settings.ignore)))
-    rules = [rule for rule in chosen if isinstance(rule, Rule)]
+    projects = _projects(paths, _codes(select), _codes(ignore))
     unreadable: list[Unreadable] = []
-    if diff or fix or unsafe_fixes:
-        mended = _mend(paths, settings.exclude, rules, unsafe_fixes, unreadable)
+    if diff or fix:
+        mended = [each for project in projects for each in _mend(project, unsafe_fixes, unreadable)]
         if diff:
             _end_after_diff(mended, unreadable)
         _write(mended)
         unreadable.clear()  # told below, once
-    looked = list(_told_meanwhile(lint(paths, rules, settings.exclude)))
+    looked = [
+        each
+        for project in projects
+        for each in _told_meanwhile(lint(project.paths, project.of_sources, project.exclude))
+    ]
     findings = [finding for each in looked for finding in each.findings]
-    findings += [each for job in jobs for each in look_at_job(job, plan, chosen, shown=output is Format.TEXT)]
+    for job in jobs:
+        (project, *_) = _projects(source_of(job), _codes(select), _codes(ignore))
+        findings += look_at_job(job, plan, project.rules, shown=output is Format.TEXT)
     unreadable += [each.unreadable for each in looked if each.unreadable is not None]
-    _show(
-        ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)])),
-        len(looked),
-        output,
-        chosen,
-        next(iter(jobs), None),
-    )
+    found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
+    _show(found, len(looked), output, projects, next(iter(jobs), None))
     _end(unreadable, bool(findings))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Project:
+    """Paths whose nearest pyproject.toml asks for the same, and what it asks for."""
+
+    paths: Sequence[Path]
+    exclude: Sequence[str]
+    rules: Sequence[AnyRule]
+
+    @property
+    def of_sources(self) -> list[Rule]:
+        from hasten.doctor.contract import Rule
+
+        return [rule for rule in self.rules if isinstance(rule, Rule)]
+
+
+def _projects(paths: Sequence[Path], select: tuple[str, ...], ignore: tuple[str, ...]) -> list[_Project]:
+    """At least one. What is asked for in the command is not taken back by a project's own choice."""
+    from hasten.doctor.registry import selected
+    from hasten.doctor.settings import settings_for
+
+    groups: dict[Settings, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(settings_for(path), []).append(path)
+    return [
+        _Project(
+            paths=of,
+            exclude=settings.exclude,
+            rules=selected(select or settings.select, (*ignore, *(() if select else settings.ignore))),
+        )
+        for settings, of in (groups or {settings_for(Path()): []}).items()
+    ]
 
 
 def _codes(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.replace(",", " ").split()))
 
 
-def _mend(
-    paths: Sequence[Path], exclude: Sequence[str], rules: Sequence[Rule], unsafe: bool, unreadable: list[Unreadable]
-) -> list[Mended]:
+def _mend(project: _Project, unsafe: bool, unreadable: list[Unreadable]) -> list[Mended]:
     from hasten.doctor.fix import mend
     from hasten.doctor.sources import files_in
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    mending = [rule for rule in rules if rule.safety in allowed]
+    mending = [rule for rule in project.of_sources if rule.safety in allowed]
     found: list[Mended] = []
-    for path in _told_meanwhile(files_in(paths, exclude)[0]):
+    for path in _told_meanwhile(files_in(project.paths, project.exclude)[0]):
         try:
             mended = mend(path, mending)
         except Unreadable as error:
@@ -140,7 +172,9 @@ def _write(mended: Sequence[Mended]) -> None:
         typer.echo(f"{each.path}: {each.count:,} mended", err=True)
 
 
-def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterable[AnyRule], job: str | None) -> None:
+def _show(
+    findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
+) -> None:
     from hasten.report.findings import as_github, as_json, as_text, summary
 
     if output is Format.JSON:
@@ -150,7 +184,8 @@ def _show(findings: Sequence[Finding], files: int, output: Format, rules: Iterab
 
         from hasten.report.sarif import as_sarif
 
-        typer.echo(as_sarif(findings, [(rule.code, rule.name, rule.headline) for rule in rules], version("hasten")))
+        rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
+        typer.echo(as_sarif(findings, list(rules), version("hasten")))
     elif output is Format.GITHUB:
         if findings:
             typer.echo(as_github(findings))

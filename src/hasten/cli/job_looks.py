@@ -35,6 +35,7 @@ def look_at_job(name: str, plan: Path | None, rules: Sequence[AnyRule], shown: b
     from hasten.doctor.observe import found_in as found_in_run
     from hasten.doctor.observe import observe_job
     from hasten.doctor.registry import ModelRule, RunRule
+    from hasten.doctor.suppression import not_silenced
 
     _tell("the model")
     model = inspect_job(loaded, planned, name=name)
@@ -50,7 +51,7 @@ def look_at_job(name: str, plan: Path | None, rules: Sequence[AnyRule], shown: b
         typer.echo("\n" + "\n".join(f"  {line}" for line in layer_rows(model)) + "\n")
     of_models = [rule for rule in rules if isinstance(rule, ModelRule)]
     of_runs = [rule for rule in rules if isinstance(rule, RunRule)]
-    return [*found_in_model(model, of_models), *found_in_run(run, of_runs)]
+    return not_silenced([*found_in_model(model, of_models), *found_in_run(run, of_runs)])
 
 
 def _tell(what: str) -> None:

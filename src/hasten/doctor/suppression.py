@@ -10,11 +10,15 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 
 from hasten.doctor.reading.code import Code
 from hasten.doctor.reading.scopes import begin, end
-from hasten.doctor.sources import Source
+from hasten.doctor.sources import Source, read
+from hasten.errors import Unreadable
+from hasten.facts.finding import Finding
 
 _SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(\s*\[[^\]]*\])?(?!\w)")
 _CODES = re.compile(r"H\d*(\s*,\s*H\d*)*")
@@ -30,6 +34,12 @@ class Suppressed:
 
     def __call__(self, code: str, node: ast.AST) -> bool:
         return any(code.startswith(self._lines.get(number, ())) for number in self._places(node))
+
+    def on_line(self, code: str, line: int) -> bool:
+        """The same of what a line was found to do when it ran."""
+        around = [node for node in ast.walk(self._code.tree) if isinstance(node, ast.stmt) and _spans(node, line)]
+        places = {line}.union(*(self._places(node) for node in around if not isinstance(node, _COMPOUND)))
+        return any(code.startswith(self._lines.get(number, ())) for number in places)
 
     def _places(self, node: ast.AST) -> set[int]:
         """The lines on which a comment about it may stand."""
@@ -53,6 +63,27 @@ class Suppressed:
         except (tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
             return found
         return found
+
+
+def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
+    """Of a job that was looked at. A file that cannot be read silences nothing."""
+    files: dict[str, Suppressed | None] = {"": None}
+    for each in findings:
+        if each.path not in files:
+            files[each.path] = _suppressed_in(Path(each.path))
+    return [each for each in findings if not ((file := files[each.path]) and file.on_line(each.code, each.line))]
+
+
+def _suppressed_in(path: Path) -> Suppressed | None:
+    try:
+        source = read(path)
+        return Suppressed(source, Code(source.text))
+    except (Unreadable, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _spans(node: ast.stmt, line: int) -> bool:
+    return begin(node)[0] <= line <= end(node)[0]
 
 
 def _codes(brackets: str | None) -> tuple[str, ...]:
