@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import mmap
 import sys
 import threading
 from collections.abc import Callable
@@ -12,10 +13,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._C._autograd import DeviceType
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
 import hasten
+from hasten.checkpoint.temporary import process_folder
 from hasten.doctor.compiler_notes import compiler_notes
+from hasten.doctor.device_use import covered, intervals
 from hasten.doctor.inspect import found_in, inspect_job
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.observe import observe_job
@@ -23,6 +28,7 @@ from hasten.doctor.operations import Operations
 from hasten.doctor.places import lines_of_loops, place_of
 from hasten.measure.held import held_bytes
 from hasten.measure.stacks import share
+from hasten.training.brief_run import brief_run, whole_step
 
 
 class Model(nn.Module):
@@ -132,6 +138,75 @@ def test_what_a_job_keeps_of_every_step_is_seen_as_growth():
     look = observe_job(job(loss), tell=lambda what: None)
     assert look.growth is not None
     assert look.growth == pytest.approx(1 << 18, rel=0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others map memory in their own ways")
+def test_memory_that_is_new_in_every_step_is_counted_in_pages():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        with mmap.mmap(-1, 512 * mmap.PAGESIZE) as memory:
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+            memory.write(b"x" * len(memory))
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    assert observe_job(job(loss), tell=lambda what: None).new_pages >= 512
+
+
+def test_a_look_saves_a_checkpoint_and_leaves_nothing_of_it():
+    look = observe_job(job(), tell=lambda what: None)
+    assert look.checkpoint is not None
+    assert look.checkpoint.bytes > sum(each.nbytes for each in Model().parameters())
+    assert 0 < look.checkpoint.stall_seconds <= look.checkpoint.seconds
+    assert look.checkpoint.share <= 0.01
+    assert not (process_folder() / "checkpoints").exists()
+
+
+def test_a_state_that_no_file_can_hold_is_no_end_of_the_look():
+    class Odd(torch.optim.SGD):
+        def state_dict(self) -> dict[str, Any]:
+            return {**super().state_dict(), "lambda": lambda: None}
+
+    look = observe_job(job(optimizer=lambda parameters: Odd(parameters, lr=0.01)), tell=lambda what: None)
+    assert look.checkpoint is None
+    assert "lambda" in look.checkpoint_refused
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        return rows * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * 2
+
+
+def test_operations_of_a_backward_pass_of_the_users_own_are_told_at_their_line():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(Doubled.apply(model(batch[0])), batch[1])  # pyright: ignore[reportArgumentType]
+
+    with brief_run(job(loss), None, name="", steps=3) as run, Operations(autocast=False) as found:
+        whole_step(run)()
+    assert {place.function for place in found.lines} >= {"forward", "backward", "loss"}
+
+
+def test_seconds_in_which_anything_runs_are_counted_once():
+    assert covered([(3.0, 4.0), (0.0, 2.0), (1.0, 1.5), (1.0, 2.5)]) == 3.5
+    with profile(activities=[ProfilerActivity.CPU]) as profiled, torch.profiler.record_function("of the user's"):
+        torch.ones(400, 400) @ torch.ones(400, 400)
+    events = profiled.events() or ()
+    found = intervals(events, DeviceType.CPU)
+    assert len(found) == len(events) - 1
+    assert 0 < covered(found) < sum(end - begin for begin, end in found)  # an operation calls others
+    assert intervals(events, DeviceType.CUDA) == []
+
+
+@pytest.mark.gpu
+def test_a_look_at_a_device_tells_how_long_it_computes_and_what_its_memory_holds():
+    look = observe_job(job(device="cuda"), tell=lambda what: None)
+    assert look.device_use is not None
+    assert 0 < look.device_use.busy_seconds < look.together.high
+    assert look.device_use.reserved_bytes > 0
+    assert look.device_use.retries == 0
 
 
 def test_bytes_that_are_asked_for_and_given_back_are_counted():

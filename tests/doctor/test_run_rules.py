@@ -9,7 +9,8 @@ import pytest
 from hasten.doctor.observe import found_in
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import Compiled, Line, RunLook, Seconds
+from hasten.facts.run_look import CheckpointCost, Compiled, DeviceUse, Line, RunLook, Seconds
+from hasten.measure.page_faults import PAGE_BYTES
 
 
 def exactly(seconds: float) -> Seconds:
@@ -35,10 +36,14 @@ HEALTHY = RunLook(
     larger_refused="",
     parts={"data_wait": 0.001, "transfer": 0.0, "forward": 0.04, "backward": 0.05, "optimizer": 0.005, "python": 0.004},
     evaluation_seconds=1.0,
+    checkpoint=CheckpointCost(bytes=1 << 20, stall_seconds=0.001, seconds=0.02, every_seconds=60.0, share=0.02 / 60),
+    checkpoint_refused="",
     operations=100,
     backward_copying=0.0,
     lines=(),
     growth=None,
+    new_pages=10.0,
+    page_seconds=1e-6,
     memory_bytes=16 << 30,
     free_bytes=8 << 30,
     overhead=exactly(1.0),
@@ -117,6 +122,51 @@ def test_what_is_no_loop_over_small_operations_is_none(line):
 
 def test_a_long_loop_of_plain_python_is_one_too():
     assert codes(replace(HEALTHY, lines=(replace(LINE, seconds=0.03, high=0.04),))) == ["H704"]
+
+
+def test_a_long_line_that_begins_no_operation_is_a_stall_and_no_small_batch():
+    line = replace(LINE, in_a_loop=False, seconds=0.08, high=0.085)
+    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=exactly(0.14)))
+    assert (found.code, found.place) == ("H712", "train.py:7")
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * 0.085)
+    assert codes(replace(HEALTHY, lines=(line,), larger=exactly(0.1))) == ["H712", "H703"]
+
+
+@pytest.mark.parametrize("changes", [{"operations": 1}, {"seconds": 0.01}, {"in_loading": True}], ids=str)
+def test_a_line_that_computes_or_is_short_or_loads_is_no_stall(changes):
+    line = replace(LINE, **({"in_a_loop": False, "seconds": 0.08} | changes))
+    assert "H712" not in codes(replace(HEALTHY, lines=(line,)))
+
+
+def test_lines_of_a_compiled_model_whose_operations_nobody_counts_are_neither_stalls_nor_loops():
+    lines = replace(LINE, seconds=0.03), replace(LINE, in_a_loop=False, seconds=0.03)
+    assert found_in(replace(HEALTHY, operations=0, lines=lines)) == []
+
+
+def test_a_device_that_waits_for_python_is_told_with_its_idle_seconds():
+    use = DeviceUse(busy_seconds=0.04, steps=50, retries=0, reserved_bytes=2 << 30, fragmented=0.0)
+    (found,) = found_in(replace(HEALTHY, device_use=use))
+    assert (found.code, "idle for 60%" in found.message) == ("H713", True)
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * 0.059)
+    assert found_in(replace(HEALTHY, device_use=replace(use, busy_seconds=0.09))) == []
+
+
+def test_an_allocator_that_had_to_try_again_is_told_with_what_it_holds():
+    use = DeviceUse(busy_seconds=0.09, steps=50, retries=3, reserved_bytes=2 << 30, fragmented=0.4)
+    (found,) = found_in(replace(HEALTHY, device_use=use))
+    assert (found.code, found.price) == ("H714", None)
+    assert "3 times in 50 steps; of 2.00 GiB that are held, 40%" in found.message
+
+
+def test_memory_that_is_new_in_every_step_and_does_not_grow_was_given_back():
+    (found,) = found_in(replace(HEALTHY, new_pages=20_000.0))
+    assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * 0.02)
+    grown = replace(HEALTHY, new_pages=20_000.0, growth=20_000 * PAGE_BYTES)
+    assert "H715" not in codes(grown)
 
 
 def test_reads_are_told_at_their_line_and_not_as_a_loop():

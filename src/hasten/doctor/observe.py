@@ -20,18 +20,22 @@ from typing import Any
 import psutil
 import torch
 
+from hasten.doctor.checkpoint_cost import checkpoint_cost
+from hasten.doctor.device_use import cuda_use
 from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
 from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
+from hasten.errors import HastenError
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import LARGER, Line, RunLook
+from hasten.facts.run_look import LARGER, CheckpointCost, DeviceUse, Line, RunLook
 from hasten.measure.held import held_bytes
+from hasten.measure.page_faults import fault_seconds, page_faults
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
@@ -54,7 +58,8 @@ _MOST_LINES = 50  # of the user's, that a look tells of
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
-    loading_cpu of processor time; computing_steps of single steps. memory: bytes held, after each round."""
+    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step. memory: bytes held,
+    after each round."""
 
     quiet: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -63,6 +68,7 @@ class _Windows:
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
     computing_steps: list[float] = field(default_factory=list)
+    new_pages: list[float] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
@@ -103,7 +109,7 @@ class _Observer:
         self._found = _Windows()
         self._loader = run.loader
         self._process = psutil.Process()
-        self._larger_refused = ""
+        self._larger_refused = self._checkpoint_refused = ""
 
     def look(self) -> RunLook:
         if self._run.compiling is None:
@@ -124,10 +130,12 @@ class _Observer:
             self._tell(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
         self._tell("what is inside a step")
+        use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger = self._larger(steps, kept)
         parts = self._parts(steps)
         operations = self._operations()
-        return self._told(steps, larger, parts, operations, self._evaluation())
+        told = self._told(larger, parts, operations, self._evaluation(), self._checkpoint())
+        return replace(told, device_use=use)
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -145,9 +153,10 @@ class _Observer:
                 with self._stacks.watching():
                     found.watched.append(self._steps(steps))
             else:
-                waited = self._run.wait_seconds
+                waited, faults = self._run.wait_seconds, page_faults()
                 found.quiet.append(self._steps(steps))
                 found.waited.append((self._run.wait_seconds - waited) / (steps + 1 + self._ahead))
+                found.new_pages.append((page_faults() - faults) / (steps + 1 + self._ahead))
         found.memory.append((self._run.steps, held_bytes(self._run.device)))
         seconds, cpu = self._read(steps)
         found.loading.append(seconds)
@@ -243,6 +252,19 @@ class _Observer:
                         break
         return least_of(found)
 
+    def _device_use(self, steps: int, kept: list[Any]) -> DeviceUse | None:
+        """None of a processor, which is never idle while Python runs."""
+        if self._run.device.type != "cuda":
+            return None
+
+        def take() -> int:
+            first = self._run.steps
+            self._steps(steps)
+            return self._run.steps - first
+
+        with self._free(kept):
+            return cuda_use(self._run.device, take)
+
     def _evaluation(self) -> float:
         run, evaluator = self._run, self._run.evaluator
         valid = run.built.valid
@@ -252,6 +274,14 @@ class _Observer:
         part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._ahead)
         with run.averaged(), run.unmoved_loss():
             return evaluator.timed(part, time.perf_counter, self._settle)
+
+    def _checkpoint(self) -> CheckpointCost | None:
+        self._tell("a checkpoint")
+        try:
+            return checkpoint_cost(self._run)
+        except HastenError as error:
+            self._checkpoint_refused = ": ".join(filter(None, (error.where, error.what)))
+            return None
 
     @property
     def _ahead(self) -> int:
@@ -277,11 +307,11 @@ class _Observer:
 
     def _told(
         self,
-        steps: int,
         larger: list[float],
         parts: dict[str, float],
         operations: Operations | None,
         evaluation: float,
+        checkpoint: CheckpointCost | None,
     ) -> RunLook:
         run, found, machine = self._run, self._found, self._run.setup.machine
         together = seconds_of(found.quiet)
@@ -304,10 +334,14 @@ class _Observer:
             larger_refused=self._larger_refused,
             parts=parts,
             evaluation_seconds=evaluation,
+            checkpoint=checkpoint,
+            checkpoint_refused=self._checkpoint_refused,
             operations=operations.total if operations is not None else 0,
             backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
             lines=tuple(self._lines(together.value, operations.lines if operations is not None else {})),
             growth=growth(found.memory),
+            new_pages=median(found.new_pages),
+            page_seconds=fault_seconds(),
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=torch.cuda.mem_get_info(run.device)[0] if run.device.type == "cuda" else free_memory(),
             overhead=ratio_of(found.watched, found.quiet),

@@ -104,8 +104,10 @@ def _is_direct(frame: FrameType | None) -> bool:
 
 
 def _is_in_backward(frame: FrameType | None) -> bool:
+    """And in none of the user's functions that it calls: those of their own backward passes, those that are computed
+    again."""
     for _ in range(_DEEPEST):
-        if frame is None:
+        if frame is None or is_users(frame.f_code.co_filename):
             return False
         if frame.f_code.co_name == _BACKWARD:
             return True

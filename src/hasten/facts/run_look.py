@@ -51,14 +51,42 @@ class Compiled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceUse:
+    """Of an accelerator. busy_seconds: of a step, in which a kernel or a copy runs. retries: of its allocator, in so
+    many steps; reserved_bytes: that it holds at the peak; fragmented: the share of what it holds, 0 to 1, that is
+    neither in use nor able to be given back."""
+
+    busy_seconds: float
+    steps: int
+    retries: int
+    reserved_bytes: int
+    fragmented: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointCost:
+    """Of one that is saved while the run goes on. stall_seconds: that training stands still for; seconds: until it was
+    read back whole. every_seconds: between two, where nobody has said how often; share: of the time, 0 to 1, that they
+    take then."""
+
+    bytes: int
+    stall_seconds: float
+    seconds: float
+    every_seconds: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunLook:
     """together: the steps of the job as they are. waited: of those, until the next batch was there. computing: steps
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
     this process and its workers.
 
     larger: a step with LARGER times the batch, its batches there already; None for the reason in larger_refused.
+    checkpoint: what one costs, as a run saves it; None for the reason in checkpoint_refused.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
+    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds: of one.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
     graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
     """
@@ -81,15 +109,20 @@ class RunLook:
     larger_refused: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
     evaluation_seconds: float
+    checkpoint: CheckpointCost | None
+    checkpoint_refused: str
     operations: int  # on tensors in a step, forward and backward
     backward_copying: float
     lines: tuple[Line, ...]  # the slowest first
     growth: int | None
+    new_pages: float
+    page_seconds: float
     memory_bytes: int  # that the device has
     free_bytes: int
     overhead: Seconds
     graph_breaks: tuple[Compiled, ...] = ()
     recompiled: tuple[Compiled, ...] = ()
+    device_use: DeviceUse | None = None  # of an accelerator alone
 
     @property
     def epoch_steps(self) -> int:

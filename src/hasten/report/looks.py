@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hasten.facts.model_look import ModelLook
-from hasten.facts.run_look import RunLook, Seconds
+from hasten.facts.run_look import CheckpointCost, DeviceUse, RunLook, Seconds
 from hasten.facts.sizes import byte_size
 from hasten.report.text import count, duration, percent, scaled, table
 
@@ -33,6 +33,12 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
     ]
     if look.evaluation_seconds:
         lines.append(("evaluation", duration(look.evaluation_seconds)))
+    if look.device_use is not None:
+        lines.append(("device", _use(look.device_use, look.computing)))
+    if look.checkpoint is not None:
+        lines.append(("checkpoint", _checkpoint(look.checkpoint)))
+    else:
+        lines.append(("note", f"no checkpoint could be saved: {look.checkpoint_refused}"))
     if look.larger_refused:
         lines.append(("note", f"no larger batch could be tried: {look.larger_refused}"))
     low, high = look.overhead.low - 1, look.overhead.high - 1
@@ -79,6 +85,21 @@ def _shown(look: RunLook) -> list[tuple[str, float]]:
 
 def _bar(share: float) -> str:
     return "█" * round(share * _BAR)
+
+
+def _use(use: DeviceUse, computing: Seconds) -> str:
+    idle = max(0.0, 1 - use.busy_seconds / computing.value)
+    return (
+        f"idle for {percent(idle)} of such a step; holds {byte_size(use.reserved_bytes)} of memory, "
+        f"{percent(use.fragmented)} of it in pieces"
+    )
+
+
+def _checkpoint(cost: CheckpointCost) -> str:
+    return (
+        f"{byte_size(cost.bytes)} in {duration(cost.seconds)}, for {duration(cost.stall_seconds)} of which training "
+        f"stands still; one in {duration(cost.every_seconds)} is {cost.share:.2%} of the time"
+    )
 
 
 def _range(seconds: Seconds) -> str:

@@ -1,9 +1,12 @@
 """What can be found in a running job: one rule a file, all of them enrolled here."""
 
 from hasten.doctor.run_rules import (
+    allocator_retries,
     copies,
+    device_idle,
     graph_breaks,
     memory_grows,
+    memory_returned,
     python_loop,
     reads,
     recompilations,
@@ -12,6 +15,7 @@ from hasten.doctor.run_rules import (
     slow_transform,
     slow_update,
     small_batch,
+    stall,
 )
 from hasten.doctor.run_rules.contract import RunRule
 
@@ -27,6 +31,10 @@ ALL: tuple[RunRule, ...] = (
     slow_evaluation.RULE,
     graph_breaks.RULE,
     recompilations.RULE,
+    stall.RULE,
+    device_idle.RULE,
+    allocator_retries.RULE,
+    memory_returned.RULE,
 )
 
 __all__ = ["ALL", "RunRule"]

@@ -10,7 +10,7 @@ from hasten.doctor.contract import Paged
 from hasten.facts.finding import Price, Severity
 from hasten.facts.run_look import Compiled, Line, RunLook
 
-MUCH = 0.05  # of an epoch: what may gain less is not told
+MUCH = 0.05  # of a step: what may gain less is not told
 
 
 class FoundInRun(NamedTuple):
@@ -40,9 +40,3 @@ def price_of(look: RunLook, found: FoundInRun) -> Price | None:
         return None
     seconds = found.step_seconds * look.epoch_steps + found.epoch_seconds
     return Price(seconds=min(seconds, look.epoch_seconds), epoch_seconds=look.epoch_seconds)
-
-
-def gain_without(look: RunLook, step_seconds: float) -> float:
-    """How many times as fast a step is when these seconds of it are gone."""
-    left = look.together.value - step_seconds
-    return look.together.value / left if left > 0 else float("inf")

@@ -1,31 +1,44 @@
-"""What a step costs however few samples it has, and how much of it is a loop in the user's code."""
+"""What a step costs however few samples it has, and how much of it is the user's own Python."""
 
 from __future__ import annotations
 
 from hasten.facts.run_look import LARGER, Line, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
-LONG = 0.2  # of a step, in a loop without any
+LONG = 0.2  # of a step, on a line without any
 
 
 def fixed_seconds(look: RunLook) -> float:
-    """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
+    """Seconds of a step that do not depend on its samples, at most, beside its stalls; 0 where no larger batch was
+    tried."""
     if look.larger is None:
         return 0.0
     per_batch = max(0.0, look.larger.low - look.computing.high) / (LARGER - 1)
-    return max(0.0, look.computing.value - per_batch)
+    return max(0.0, look.computing.value - stalled_seconds(look) - per_batch)
 
 
 def loops(look: RunLook) -> list[Line]:
     """Lines in loops of the user's code that begin many operations of their own, or that are long without any."""
-    long = LONG * look.together.value
     return [
         line
         for line in look.lines
-        if line.in_a_loop
-        and not line.in_loading
-        and (line.direct >= OFTEN or (line.seconds > long and not line.operations))
+        if line.in_a_loop and not line.in_loading and (line.direct >= OFTEN or _is_stalled(look, line))
     ]
+
+
+def stalls(look: RunLook) -> list[Line]:
+    """Lines outside of loops that are long and begin no operation."""
+    return [line for line in look.lines if not line.in_a_loop and not line.in_loading and _is_stalled(look, line)]
+
+
+def stalled_seconds(look: RunLook) -> float:
+    """Of a step, however many samples it has."""
+    return sum(line.seconds for line in stalls(look))
+
+
+def _is_stalled(look: RunLook, line: Line) -> bool:
+    counted = look.operations > 0  # those of a compiled model are not
+    return counted and not line.operations and line.seconds > LONG * look.together.value
 
 
 def share_of_loops(look: RunLook) -> float:

@@ -17,21 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule, gain_without
-from hasten.doctor.run_rules.waiting import is_computing, is_waiting, slowest_in_loading, waiting_at_most
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     if is_waiting(look) and not is_computing(look):
-        seconds = waiting_at_most(look)
         busy = look.loading_cpu / look.loading.value
-        message = (
-            f"with free loading a step would be {gain_without(look, seconds):.2g} times as fast; "
-            f"reading waits itself, and uses {busy:.0%} of a core"
-        )
-        yield FoundInRun(message, seconds, slowest_in_loading(look))
+        yield waiting(look, f"reading waits itself, and uses {busy:.0%} of a core")
 
 
 RULE = RunRule(

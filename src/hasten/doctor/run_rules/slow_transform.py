@@ -18,20 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule, gain_without
-from hasten.doctor.run_rules.waiting import is_computing, is_waiting, slowest_in_loading, waiting_at_most
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     if is_waiting(look) and is_computing(look):
-        seconds = waiting_at_most(look)
-        message = (
-            f"with free loading a step would be {gain_without(look, seconds):.2g} times as fast; "
-            f"reading a batch keeps a core busy for {look.loading_cpu * 1e3:.3g} ms"
-        )
-        yield FoundInRun(message, seconds, slowest_in_loading(look))
+        yield waiting(look, f"reading a batch keeps a core busy for {look.loading_cpu * 1e3:.3g} ms")
 
 
 RULE = RunRule(

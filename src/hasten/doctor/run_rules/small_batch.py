@@ -16,11 +16,10 @@ Safety: Nothing is changed by itself: it changes what is learned.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops
+from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops, stalled_seconds
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
@@ -29,7 +28,10 @@ _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    times = look.larger.value / look.computing.value if look.larger is not None else math.inf
+    stalled = stalled_seconds(look)
+    if look.larger is None or look.computing.value <= stalled:
+        return
+    times = (look.larger.value - stalled) / (look.computing.value - stalled)
     fixed = fixed_seconds(look) * (1 - share_of_loops(look))
     if times < _LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"

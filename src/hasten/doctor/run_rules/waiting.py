@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from hasten.doctor.run_rules.contract import MUCH
-from hasten.facts.run_look import Line, RunLook
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun
+from hasten.facts.run_look import RunLook
 
 _BUSY = 0.5  # of a core, from which on reading computes rather than waits
-
-
-def waiting_at_most(look: RunLook) -> float:
-    """Seconds of a step that free loading saves, at most: all but what the fastest steps take whose batches are there.
-    It may be more than what is waited for: workers that read beside the step take cores from it, and caches are cold
-    after a wait."""
-    return max(0.0, look.together.value - look.computing.low)
 
 
 def is_waiting(look: RunLook) -> bool:
@@ -25,6 +18,14 @@ def is_computing(look: RunLook) -> bool:
     return look.loading_cpu > _BUSY * look.loading.value
 
 
-def slowest_in_loading(look: RunLook) -> Line | None:
+def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
+    """At the slowest line of loading. meanwhile: what reading does, in words.
+
+    Free loading saves at most all but what the fastest steps take whose batches are there. It may be more than what is
+    waited for: workers that read beside the step take cores from it, and caches are cold after a wait.
+    """
+    least = min(look.computing.low, look.together.value)
+    message = f"with free loading a step would be {look.together.value / least:.2g} times as fast; {meanwhile}"
     lines = [line for line in look.lines if line.in_loading]
-    return max(lines, key=lambda line: line.seconds, default=None)
+    slowest = max(lines, key=lambda line: line.seconds, default=None)
+    return FoundInRun(message, look.together.value - least, slowest)

@@ -1,0 +1,45 @@
+"""An allocator that runs out of memory and tries again.
+
+What it finds: Jobs on an accelerator whose allocator found no free block in some of the steps, gave back all that it
+kept for later, and asked again. How much of what it holds lies in pieces that nothing fits into is told as well.
+
+Why it costs: Each time the device has to be done with everything first, and blocks are asked of the driver anew. The
+next such step may not find any, and end the run.
+
+When to ignore it: Never: it is the last sign before the memory is full.
+
+Fix: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` where much lies in pieces (plan
+`allocator`); else a smaller microbatch, or
+plan `activation_checkpointing`.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+from hasten.facts.sizes import byte_size
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    use = look.device_use
+    if use is not None and use.retries:
+        message = (
+            f"memory was not enough {use.retries:,} times in {use.steps:,} steps; of {byte_size(use.reserved_bytes)} "
+            f"that are held, {use.fragmented:.0%} lie in pieces between others"
+        )
+        yield FoundInRun(message, None)
+
+
+RULE = RunRule(
+    code="H714",
+    name="allocator_retries",
+    severity=Severity.SLOW,
+    fix="a smaller microbatch, activation_checkpointing, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    technique="allocator",
+    check=check,
+)

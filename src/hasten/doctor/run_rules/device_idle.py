@@ -1,0 +1,42 @@
+"""An accelerator that waits for Python.
+
+What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step, though its batches are there
+already: between them the device has nothing to do.
+
+Why it costs: A kernel begins when Python has asked for it. Where kernels are short, asking takes longer than computing.
+
+When to ignore it: Where the step is short because the model is small on purpose.
+
+Fix: Plan `compile`, which asks for many kernels at once; a larger batch makes each longer; reads of the device's
+numbers (`.item()`) let it run dry.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+_MUCH = 0.2  # of a step
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    if look.device_use is not None:
+        idle = look.computing.value - look.device_use.busy_seconds
+        if idle > _MUCH * look.together.value:
+            share = idle / look.computing.value
+            yield FoundInRun(f"the device is idle for {share:.0%} of a step whose batch is there already", idle)
+
+
+RULE = RunRule(
+    code="H713",
+    name="device_idle",
+    severity=Severity.SLOW,
+    fix="plan compile, or try a larger batch",
+    technique="compile",
+    check=check,
+)

@@ -1,0 +1,43 @@
+"""Memory that goes back to the system and is taken anew.
+
+What it finds: Jobs whose process touches so much new memory in each step that filling it with zeros takes a twentieth
+of the step or more, though what the process holds does not grow.
+
+Why it costs: The C library gives large blocks back to the system when they are freed. The next step asks for them
+again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
+start of a job may be hit and the next one not: a step of 16 ms was seen to take 29 ms in every other process.
+
+When to ignore it: Where the memory that the job does not need for a moment is needed by others.
+
+Fix: Plan `allocator = "keep_freed_memory"`.
+
+Safety: Nothing is changed by itself. The same bits are computed; the process stays at its peak size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+from hasten.facts.sizes import byte_size
+from hasten.measure.page_faults import PAGE_BYTES
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    pages = look.new_pages - (look.growth or 0) / PAGE_BYTES
+    seconds = min(pages * look.page_seconds, look.together.value)
+    if seconds > MUCH * look.together.value:
+        message = f"{byte_size(round(pages * PAGE_BYTES))} of memory are given back and taken anew in every step"
+        yield FoundInRun(message, seconds)
+
+
+RULE = RunRule(
+    code="H715",
+    name="memory_returned",
+    severity=Severity.SLOW,
+    fix='plan allocator = "keep_freed_memory"',
+    technique="allocator",
+    check=check,
+)

@@ -1,0 +1,39 @@
+"""A line on which nothing is computed on tensors.
+
+What it finds: Lines of the job, outside of loops, that take a fifth of each step or more and begin no tensor operation:
+they wait, read or write files, log, or work on NumPy arrays and Python objects.
+
+Why it costs: The model waits meanwhile, and so does the device as soon as it has done what it was asked for.
+
+When to ignore it: Where the next step depends on it, as a simulation or a search does.
+
+Fix: Do it every so many steps, in a thread or a process of its own, or on tensors. What prepares data belongs into the
+data set, where workers do it beside the training.
+
+Safety: Nothing is changed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.run_rules.fixed_costs import stalls
+from hasten.facts.finding import Severity
+from hasten.facts.run_look import RunLook
+
+
+def check(look: RunLook) -> Iterator[FoundInRun]:
+    for line in stalls(look):
+        share = line.seconds / look.together.value
+        message = f"{share:.0%} of a step go here, in {line.function}, and no operation on tensors begins"
+        yield FoundInRun(message, line.high, line)
+
+
+RULE = RunRule(
+    code="H712",
+    name="stall",
+    severity=Severity.SLOW,
+    fix="do it every so many steps, beside the training, or on tensors",
+    check=check,
+)
