@@ -18,7 +18,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 from bench.arms import Arm, Protocol, run_arms
@@ -27,7 +26,7 @@ from bench.planted_jobs import ALL, Planted
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired import Window, compare, early_speedup
 
 ARMS = Path(__file__).resolve().with_name("planted_arms.py")
 # Processes of the same code differ here, some of them by half, so every pair is of two that were started anew.
@@ -127,17 +126,17 @@ def judged(outcomes: Sequence[Outcome]) -> list[Target]:
     count = len(outcomes)
     first = float(sum(each.is_first for each in outcomes))
     holds = float(sum(each.holds for each in outcomes))
-    overheads = [each.overhead for each in outcomes]
+    overhead = early_speedup([each.overhead for each in outcomes])
     return [
         _counted(f"of {count} planted faults: named first", first, count),
         _counted(f"of {count} planted faults: named first, with a bound that holds the gain", holds, count),
         Target(
-            name="time of a step with a look at its stack, for each without: mean, least and most of all jobs",
+            name="time of a step with a look at its stack, for each without: mean of all jobs, and its 95 % interval",
             bound=MOST_OVERHEAD,
             at_most=True,
-            low=min(overheads),
-            value=geometric_mean(overheads),
-            high=max(overheads),
+            low=overhead.low,
+            value=overhead.ratio,
+            high=overhead.high,
         ),
     ]
 

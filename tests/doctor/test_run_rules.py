@@ -9,12 +9,16 @@ import pytest
 from hasten.doctor.observe import found_in
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import CheckpointCost, Compiled, DeviceUse, Line, RunLook, Seconds
+from hasten.facts.run_look import CheckpointCost, Compiled, DeviceUse, Larger, Line, RunLook, Seconds
 from hasten.measure.page_faults import PAGE_BYTES
 
 
 def exactly(seconds: float) -> Seconds:
     return Seconds(value=seconds, low=seconds, high=seconds)
+
+
+def four_times(seconds: float) -> tuple[Larger, ...]:
+    return (Larger(times=4, step=exactly(seconds)),)
 
 
 HEALTHY = RunLook(
@@ -32,7 +36,7 @@ HEALTHY = RunLook(
     computing=exactly(0.099),
     loading=exactly(0.001),
     loading_cpu=0.001,
-    larger=exactly(0.4),
+    larger=(Larger(times=4, step=exactly(0.4)),),
     larger_refused="",
     parts={"data_wait": 0.001, "transfer": 0.0, "forward": 0.04, "backward": 0.05, "optimizer": 0.005, "python": 0.004},
     evaluation_seconds=1.0,
@@ -91,16 +95,24 @@ def test_workers_that_read_beside_the_step_may_cost_more_than_the_wait():
 
 
 def test_a_batch_that_takes_no_longer_when_it_is_larger_is_too_small():
-    (found,) = found_in(replace(HEALTHY, larger=exactly(0.12)))
+    (found,) = found_in(replace(HEALTHY, larger=four_times(0.12)))
     assert found.code == "H703"
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.021 / 3))
-    assert found_in(replace(HEALTHY, larger=None)) == []
+    assert found_in(replace(HEALTHY, larger=())) == []
+
+
+def test_the_price_of_a_small_batch_is_told_by_the_two_largest_that_were_tried():
+    tried = (*four_times(0.12), Larger(times=16, step=exactly(0.18)))
+    (found,) = found_in(replace(HEALTHY, larger=tried))
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * (0.099 - 0.06 / 12))
+    assert "four times the 64 samples of a batch take 1.2 times as long" in found.message
 
 
 def test_a_loop_of_many_operations_is_told_with_its_backward_pass():
     line = replace(LINE, operations=96, direct=96)
-    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=exactly(0.12)))
+    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=four_times(0.12)))
     assert (found.code, found.place) == ("H704", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.03 + 0.05))
@@ -126,11 +138,11 @@ def test_a_long_loop_of_plain_python_is_one_too():
 
 def test_a_long_line_that_begins_no_operation_is_a_stall_and_no_small_batch():
     line = replace(LINE, in_a_loop=False, seconds=0.08, high=0.085)
-    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=exactly(0.14)))
+    (found,) = found_in(replace(HEALTHY, lines=(line,), larger=four_times(0.14)))
     assert (found.code, found.place) == ("H712", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.085)
-    assert codes(replace(HEALTHY, lines=(line,), larger=exactly(0.1))) == ["H712", "H703"]
+    assert codes(replace(HEALTHY, lines=(line,), larger=four_times(0.1))) == ["H712", "H703"]
 
 
 @pytest.mark.parametrize("changes", [{"operations": 1}, {"seconds": 0.01}, {"in_loading": True}], ids=str)

@@ -24,6 +24,7 @@ from hasten.doctor.checkpoint_cost import checkpoint_cost
 from hasten.doctor.device_use import cuda_use
 from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
 from hasten.doctor.operations import Operations, Tally, least_of
+from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
@@ -33,13 +34,13 @@ from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import LARGER, CheckpointCost, DeviceUse, Line, RunLook
+from hasten.facts.run_look import LARGER, LITTLE, CheckpointCost, DeviceUse, Larger, Line, RunLook
 from hasten.measure.held import held_bytes
 from hasten.measure.page_faults import fault_seconds, page_faults
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
-from hasten.training.phases import Phase, phases_told
+from hasten.training.phases import phases_told
 from hasten.training.run import Run
 
 ROUNDS = 6
@@ -50,7 +51,6 @@ _WARM_UP = 3  # steps
 _WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
-_PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
 _ENDLESS = 1_000_000_000  # steps
 _MOST_LINES = 50  # of the user's, that a look tells of
 
@@ -208,26 +208,33 @@ class _Observer:
             self._run.loader = self._loader
             self._run.skip_to_next_epoch()  # the present one has gone on behind its end
 
-    def _larger(self, steps: int, kept: list[Any]) -> list[float]:
-        """Seconds of steps with a larger batch; none where that cannot be, for the reason that is kept."""
+    def _larger(self, steps: int, kept: list[Any]) -> tuple[Larger, ...]:
+        """Steps with larger and larger batches, as long as each takes little longer than the one before; none where
+        that cannot be, for the reason that is kept."""
+        found, before = list[Larger](), median(self._found.computing)
         samples = self._run.built.fingerprint.samples
-        if samples is not None and samples < LARGER * self._run.built.batch_size:
-            self._larger_refused = f"the data has {samples:,} samples"
-            return []
-        few = max(2, steps // LARGER)
-        try:
-            with self._free(enlarged(kept, LARGER)):
-                return [self._steps(few) for _ in range(FEWEST_ROUNDS)]
-        # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
-        except Exception as error:
-            self._larger_refused = (str(error) or type(error).__name__).splitlines()[0]
-            if self._run.device.type == "cuda":
-                torch.cuda.empty_cache()
-            return []
+        for times in LARGER:
+            if samples is not None and samples < times * self._run.built.batch_size:
+                self._larger_refused = f"the data has {samples:,} samples"
+                break
+            try:
+                with self._free(enlarged(kept, times)):
+                    taken = [self._steps(max(2, steps // times)) for _ in range(FEWEST_ROUNDS)]
+            # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
+            except Exception as error:
+                self._larger_refused = (str(error) or type(error).__name__).splitlines()[0]
+                if self._run.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                break
+            found.append(Larger(times=times, step=seconds_of(taken)))
+            if found[-1].step.value > LITTLE * before:
+                break
+            before = found[-1].step.value
+        return tuple(found)
 
     def _parts(self, steps: int) -> dict[str, float]:
         """Of a step, by the boundaries inside it."""
-        clock = _Clock(self._settle)
+        clock = PartsClock(self._settle)
         waited, first = self._run.wait_seconds, self._run.steps
         with phases_told(self._run, clock):
             begin = time.perf_counter()
@@ -307,7 +314,7 @@ class _Observer:
 
     def _told(
         self,
-        larger: list[float],
+        larger: tuple[Larger, ...],
         parts: dict[str, float],
         operations: Operations | None,
         evaluation: float,
@@ -330,8 +337,8 @@ class _Observer:
             computing=with_fastest(seconds_of(found.computing), found.computing_steps),
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
-            larger=seconds_of(larger) if larger else None,
-            larger_refused=self._larger_refused,
+            larger=larger,
+            larger_refused="" if larger else self._larger_refused,
             parts=parts,
             evaluation_seconds=evaluation,
             checkpoint=checkpoint,
@@ -364,21 +371,3 @@ class _Observer:
             if isinstance(place, Place):
                 lines.append(line_of(place, self._loading_stacks, loading, Tally()))
         return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]
-
-
-class _Clock:
-    """Adds up the seconds between the boundaries of steps."""
-
-    def __init__(self, settle: Callable[[], None]) -> None:
-        self.seconds = dict.fromkeys(("transfer", *_PARTS.values()), 0.0)
-        self._settle, self._mark = settle, 0.0
-
-    def __call__(self, phase: Phase) -> None:
-        if phase is not Phase.PLACING:
-            self._settle()
-        now = time.perf_counter()
-        if phase is Phase.PLACED:
-            self.seconds["transfer"] += now - self._mark
-        elif phase in _PARTS:
-            self.seconds[_PARTS[phase]] += now - self._mark
-        self._mark = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,11 @@ _LIBRARIES = tuple(
     {_HASTEN, str(Path(torch.__file__).parent)}
     | {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+_COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 
 
 class Place(NamedTuple):
-    """A line of the user's code. in_loading: run by what reads data."""
+    """A line of the user's code. function: with its class, "Model.forward". in_loading: run by what reads data."""
 
     path: str
     line: int
@@ -62,6 +64,12 @@ def shown(path: str) -> str:
         return path
 
 
+@cache
+def function_of(qualified: str) -> str:
+    """By the name that Python gives what is running: a comprehension is a part of the function that it is in."""
+    return _COMPREHENSIONS.sub("", qualified).rpartition("<locals>.")[2]
+
+
 def place_of(frame: FrameType | None) -> Place | None:
     """The innermost line of the user's that hasten has called in a stack; None where it has called none."""
     found: tuple[str, int, str] | None = None
@@ -69,7 +77,7 @@ def place_of(frame: FrameType | None) -> Place | None:
     while frame is not None:
         filename = frame.f_code.co_filename
         if found is None and is_users(filename):
-            found = filename, frame.f_lineno, frame.f_code.co_name
+            found = filename, frame.f_lineno, function_of(frame.f_code.co_qualname)
         in_loading = in_loading or filename.startswith(_LOADING)
         if found is not None and filename.startswith(_HASTEN):
             return Place(*found, in_loading)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LARGER = 4  # times as large a batch is tried
+LARGER = (4, 16, 64)  # times as large a batch is tried
+LITTLE = 2.0  # times as long, for four times the samples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +15,14 @@ class Seconds:
     value: float
     low: float
     high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Larger:
+    """A step with so many times the batch, its batches there already."""
+
+    times: int
+    step: Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +91,8 @@ class RunLook:
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
     this process and its workers.
 
-    larger: a step with LARGER times the batch, its batches there already; None for the reason in larger_refused.
+    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before; none for the reason
+    in larger_refused.
     checkpoint: what one costs, as a run saves it; None for the reason in checkpoint_refused.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
@@ -105,7 +115,7 @@ class RunLook:
     computing: Seconds
     loading: Seconds
     loading_cpu: float
-    larger: Seconds | None
+    larger: tuple[Larger, ...]
     larger_refused: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
     evaluation_seconds: float

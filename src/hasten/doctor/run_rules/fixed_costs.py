@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import LARGER, Line, RunLook
+from hasten.facts.run_look import Larger, Line, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
 LONG = 0.2  # of a step, on a line without any
@@ -11,9 +11,11 @@ LONG = 0.2  # of a step, on a line without any
 def fixed_seconds(look: RunLook) -> float:
     """Seconds of a step that do not depend on its samples, at most, beside its stalls; 0 where no larger batch was
     tried."""
-    if look.larger is None:
+    if not look.larger:
         return 0.0
-    per_batch = max(0.0, look.larger.low - look.computing.high) / (LARGER - 1)
+    # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
+    smaller, larger = [Larger(times=1, step=look.computing), *look.larger][-2:]
+    per_batch = max(0.0, larger.step.low - smaller.step.high) / (larger.times - smaller.times)
     return max(0.0, look.computing.value - stalled_seconds(look) - per_batch)
 
 
@@ -48,9 +50,8 @@ def share_of_loops(look: RunLook) -> float:
 
 
 def by_function(lines: list[Line]) -> list[list[Line]]:
-    """The lines of each function, its slowest first; a comprehension is a part of the function that it is in."""
-    named = {(line.path, line.line): line.function for line in lines if not line.function.startswith("<")}
+    """The lines of each function, its slowest first."""
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
-        groups.setdefault((line.path, named.get((line.path, line.line), line.function)), []).append(line)
+        groups.setdefault((line.path, line.function), []).append(line)
     return [sorted(each, key=lambda line: -line.high) for each in groups.values()]

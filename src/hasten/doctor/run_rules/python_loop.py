@@ -37,8 +37,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
         if seconds > MUCH * look.together.value:
             first = function[0]
             what = f"{operations:,} operations on tensors in a step" if operations else "no operation on tensors"
-            name = next((line.function for line in function if not line.function.startswith("<")), first.function)
-            message = f"a loop in Python, in {name}, begins {what}"
+            message = f"a loop in Python, in {first.function}, begins {what}"
             yield FoundInRun(message, seconds, first)
 
 

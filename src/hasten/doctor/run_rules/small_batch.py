@@ -4,12 +4,13 @@ What it finds: Jobs for which a batch of four times the size takes less than twi
 what does not depend on how many samples it has.
 
 Why it costs: Every operation has a price of its own, whatever its size, and so has every step. The bound is what is
-left when that price is nothing: the seconds that one more sample costs, as the two sizes tell.
+left when that price is nothing: the seconds that one more sample costs, as the two largest of the sizes that were tried
+tell.
 
 When to ignore it: A larger batch takes fewer steps an epoch, so it learns otherwise: the learning rate has to follow,
 and quality has to be looked at. Where the batch is small on purpose, it stays.
 
-Fix: Try a larger batch, with `hasten tune --allow-training-changes` or by hand.
+Fix: Try a larger batch, with `hasten tune --allow training` or by hand.
 
 Safety: Nothing is changed by itself: it changes what is learned.
 """
@@ -21,19 +22,18 @@ from collections.abc import Iterator
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops, stalled_seconds
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.run_look import LITTLE, RunLook
 
-_LITTLE = 2.0  # times as long, for four times the samples
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
-    if look.larger is None or look.computing.value <= stalled:
+    if not look.larger or look.computing.value <= stalled:
         return
-    times = (look.larger.value - stalled) / (look.computing.value - stalled)
+    times = (look.larger[0].step.value - stalled) / (look.computing.value - stalled)
     fixed = fixed_seconds(look) * (1 - share_of_loops(look))
-    if times < _LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
+    if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
         yield FoundInRun(message, fixed)
 
