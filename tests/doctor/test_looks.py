@@ -8,6 +8,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from hasten.checkpoint.temporary import process_folder
 from hasten.doctor.compiler_notes import compiler_notes
 from hasten.doctor.device_use import covered, intervals
 from hasten.doctor.inspect import found_in, inspect_job
+from hasten.doctor.line_times import LineTimes
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.observe import observe_job
 from hasten.doctor.operations import Operations
@@ -184,6 +186,28 @@ def test_operations_of_a_backward_pass_of_the_users_own_are_told_at_their_line()
     with brief_run(job(loss), None, name="", steps=3) as run, Operations(autocast=False) as found:
         whole_step(run)()
     assert {place.function for place in found.lines} >= {"Doubled.forward", "Doubled.backward", "loss"}
+
+
+def test_every_line_of_the_users_is_timed_and_who_traced_before_does_so_again():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        def doubled() -> Any:
+            yield model(batch[0])
+            raise ValueError
+
+        found = []
+        with suppress(ValueError):
+            for each in doubled():
+                found.append(each * 2)
+        return functional.cross_entropy(found[0], batch[1])
+
+    before, first = sys.gettrace(), loss.__code__.co_firstlineno
+    with brief_run(job(loss), None, name="", steps=3) as run, LineTimes() as times:
+        whole_step(run)()
+    assert sys.gettrace() is before
+    seen = {(place.function, place.line - first) for place in times.seconds}
+    assert {("doubled", 2), ("doubled", 3), ("loss", 7), ("loss", 8), ("loss", 9)} <= seen
+    assert {function for function, _ in seen} == {"doubled", "loss", "Model.forward"}
+    assert min(times.seconds.values()) > 0
 
 
 def test_seconds_in_which_anything_runs_are_counted_once():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -23,6 +23,7 @@ import torch
 from hasten.doctor.checkpoint_cost import checkpoint_cost
 from hasten.doctor.device_use import cuda_use
 from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
+from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
@@ -133,7 +134,7 @@ class _Observer:
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger = self._larger(steps, kept)
         parts = self._parts(steps)
-        operations = self._operations()
+        operations, self._timed = self._operations(), self._line_times()
         told = self._told(larger, parts, operations, self._evaluation(), self._checkpoint())
         return replace(told, device_use=use)
 
@@ -252,12 +253,24 @@ class _Observer:
         autocast = self._run.setup.step.autocast is not None
         found = [Operations(autocast=autocast) for _ in range(_WATCHED_STEPS)]
         for each in found:
-            with closing(self._run.batches()) as batches, each:
-                for batch in batches:
-                    self._run.step(batch)
-                    if self._run.window_closed:
-                        break
+            self._step_in(each)
         return least_of(found)
+
+    def _line_times(self) -> dict[Place, float]:
+        """Seconds of a step, the least of a few; none of a compiled one, which Python does not run line by line."""
+        found = [LineTimes() for _ in range(_WATCHED_STEPS if self._run.compiling is None else 0)]
+        for each in found:
+            self._step_in(each)
+        places = {place for each in found for place in each.seconds}
+        return {place: min(each.seconds.get(place, 0.0) for each in found) for place in places}
+
+    def _step_in(self, around: AbstractContextManager[Any]) -> None:
+        """One of them."""
+        with closing(self._run.batches()) as batches, around:
+            for batch in batches:
+                self._run.step(batch)
+                if self._run.window_closed:
+                    break
 
     def _device_use(self, steps: int, kept: list[Any]) -> DeviceUse | None:
         """None of a processor, which is never idle while Python runs."""
@@ -366,7 +379,8 @@ class _Observer:
         lines = list[Line]()
         seen = {place for place in self._stacks.counts if isinstance(place, Place) and not place.in_loading}
         for place in seen | {each for each in tallies if not each.in_loading}:
-            lines.append(line_of(place, self._stacks, step, tallies.get(place, Tally())))
+            line = line_of(place, self._stacks, step, tallies.get(place, Tally()))
+            lines.append(replace(line, high=max(line.high, self._timed.get(place, 0.0))))
         for place in self._loading_stacks.counts:
             if isinstance(place, Place):
                 lines.append(line_of(place, self._loading_stacks, loading, Tally()))

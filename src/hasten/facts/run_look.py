@@ -28,7 +28,8 @@ class Larger:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
-    outside the user's code; high: the upper end of their 95 % interval.
+    outside the user's code, as sampled; high: the upper end of their 95 % interval, or what was timed
+    where that is more.
 
     in_a_loop: of its function, as its source says. operations, reads, copies: of tensors in a step, that the line
     begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
