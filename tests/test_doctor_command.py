@@ -103,6 +103,37 @@ def test_each_project_chooses_for_its_own_files(here):
     assert [each["path"] for each in json.loads(told.stdout)] == ["second/train.py"]
 
 
+def test_a_project_below_a_folder_that_is_named_chooses_too_and_nothing_is_looked_at_twice(here):
+    (here / "inner").mkdir()
+    (here / "inner" / "train.py").write_text(WRONG)
+    (here / "inner" / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    told = CliRunner().invoke(app, ["doctor", ".", "inner", "wrong.py", "--format", "json"])
+    assert [each["path"] for each in json.loads(told.stdout)] == ["wrong.py"]
+
+
+def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here):
+    (here / "inner").mkdir()
+    (here / "inner" / "train.py").write_text(WRONG)
+    (here / "inner" / "pyproject.toml").write_text('[tool.hasten]\nselect = ["H2"]\n')
+    (here / "small.py").write_text(
+        "import hasten, torch\n"
+        "from torch.nn.functional import mse_loss\n"
+        "class Model(torch.nn.Linear):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(4, 1)\n"
+        "        self.never_called = torch.nn.Linear(4, 4)\n"
+        "def job():\n"
+        "    rows = torch.randn(64, 4), torch.zeros(64, 1)\n"
+        "    return hasten.Job(model=Model, loss=hasten.supervised(mse_loss), train=rows, batch_size=2, epochs=1,\n"
+        "        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))\n"
+    )
+    told = CliRunner().invoke(app, ["doctor", "inner", "small:job", "--format", "sarif"])
+    (run,) = json.loads(told.stdout)["runs"]
+    rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    assert "H602" in {each["ruleId"] for each in run["results"]}
+    assert all(rules[each["ruleIndex"]] == each["ruleId"] for each in run["results"])
+
+
 def test_many_files_are_looked_at_by_several_processes_and_told_in_order(here):
     for number in range(40):
         (here / f"{number:02}.py").write_text(f"{WRONG}{'# long' * 6_000}\n")  # so much that it is shared

@@ -41,7 +41,8 @@ def test_folders_are_looked_into_but_for_what_is_hidden_or_installed(tmp_path):
     looked = list(lint([tmp_path]))
     assert [each.path for each in looked] == [str(tmp_path / "a.py"), str(tmp_path / "b" / "c.py")]
     assert all(each.findings for each in looked)
-    assert [each.path for each in lint([tmp_path], exclude=["b/*"])] == [str(tmp_path / "a.py")]
+    named = [tmp_path / "a.py", tmp_path, tmp_path / "b" / ".." / "a.py"]
+    assert [each.path for each in lint(named)] == [str(tmp_path / "a.py"), str(tmp_path / "b" / "c.py")]
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,17 @@ def test_a_comment_silences_what_a_run_shows_at_its_line(tmp_path):
     others = [replace(finding, line=5), replace(finding, code="H704"), replace(finding, path="none.py")]
     others.append(replace(finding, path="", line=0))
     assert not_silenced([finding, *others]) == others
+
+
+@pytest.mark.parametrize("kind", ["except", "except*"])
+def test_a_comment_at_the_end_of_a_block_silences_nothing_inside_of_it(tmp_path, kind):
+    file = tmp_path / "train.py"
+    file.write_text(f"try:\n    a()\n{kind} ValueError:\n    b()  # hasten: ignore\n")
+    found = [
+        Finding(code="H705", rule="reads", severity=Severity.SLOW, message="", fix="", path=str(file), line=line)
+        for line in (2, 4)
+    ]
+    assert not_silenced(found) == found[:1]
 
 
 def test_columns_count_characters_and_lines_are_those_of_python():

@@ -67,6 +67,8 @@ def doctor(
       hasten doctor train.py --diff
     """
     from hasten.doctor.lint import lint
+    from hasten.doctor.settings import by_project, settings_for
+    from hasten.doctor.sources import files_in
     from hasten.facts.finding import ranked, told_once
 
     if unsafe_fixes and not (fix or diff):
@@ -74,23 +76,21 @@ def doctor(
         raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
     jobs = [each for each in targets if is_job(each)]
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
-    projects = _projects(paths, _codes(select), _codes(ignore))
-    unreadable: list[Unreadable] = []
+    files, unreadable = files_in(paths)
+    chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
+    projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
     if diff or fix:
-        mended = [each for project in projects for each in _mend(project, unsafe_fixes, unreadable)]
+        not_mended = [*unreadable]
+        mended = [each for project in projects for each in _mend(project, unsafe_fixes, not_mended)]
         if diff:
-            _end_after_diff(mended, unreadable)
+            _end_after_diff(mended, not_mended)
         _write(mended)
-        unreadable.clear()  # told below, once
-    looked = [
-        each
-        for project in projects
-        for each in _told_meanwhile(lint(project.paths, project.of_sources, project.exclude))
-    ]
+    looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
     findings = [finding for each in looked for finding in each.findings]
     for job in jobs:
-        (project, *_) = _projects(source_of(job), _codes(select), _codes(ignore))
-        findings += look_at_job(job, plan, project.rules, shown=output is Format.TEXT)
+        own = chosen.by(settings_for(next(iter(source_of(job)), Path())), [])
+        projects.append(own)
+        findings += look_at_job(job, plan, own.rules, shown=output is Format.TEXT)
     unreadable += [each.unreadable for each in looked if each.unreadable is not None]
     found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
     _show(found, len(looked), output, projects, next(iter(jobs), None))
@@ -99,10 +99,9 @@ def doctor(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Project:
-    """Paths whose nearest pyproject.toml asks for the same, and what it asks for."""
+    """files: whose nearest pyproject.toml asks for these rules."""
 
-    paths: Sequence[Path]
-    exclude: Sequence[str]
+    files: Sequence[Path]
     rules: Sequence[AnyRule]
 
     @property
@@ -112,22 +111,19 @@ class _Project:
         return [rule for rule in self.rules if isinstance(rule, Rule)]
 
 
-def _projects(paths: Sequence[Path], select: tuple[str, ...], ignore: tuple[str, ...]) -> list[_Project]:
-    """At least one. What is asked for in the command is not taken back by a project's own choice."""
-    from hasten.doctor.registry import selected
-    from hasten.doctor.settings import settings_for
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chosen:
+    """In the command, which no project's own choice takes back."""
 
-    groups: dict[Settings, list[Path]] = {}
-    for path in paths:
-        groups.setdefault(settings_for(path), []).append(path)
-    return [
-        _Project(
-            paths=of,
-            exclude=settings.exclude,
-            rules=selected(select or settings.select, (*ignore, *(() if select else settings.ignore))),
-        )
-        for settings, of in (groups or {settings_for(Path()): []}).items()
-    ]
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+
+    def by(self, settings: Settings, files: Sequence[Path]) -> _Project:
+        """Raises Misconfigured for a code that no rule has."""
+        from hasten.doctor.registry import selected
+
+        ignored = (*self.ignore, *(() if self.select else settings.ignore))
+        return _Project(files=files, rules=selected(self.select or settings.select, ignored))
 
 
 def _codes(text: str) -> tuple[str, ...]:
@@ -136,13 +132,12 @@ def _codes(text: str) -> tuple[str, ...]:
 
 def _mend(project: _Project, unsafe: bool, unreadable: list[Unreadable]) -> list[Mended]:
     from hasten.doctor.fix import mend
-    from hasten.doctor.sources import files_in
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     mending = [rule for rule in project.of_sources if rule.safety in allowed]
     found: list[Mended] = []
-    for path in _told_meanwhile(files_in(project.paths, project.exclude)[0]):
+    for path in _told_meanwhile(project.files):
         try:
             mended = mend(path, mending)
         except Unreadable as error:
@@ -219,10 +214,12 @@ def _end(unreadable: Sequence[Unreadable], found: bool) -> None:
 def _told_meanwhile(items: Iterable[_Item]) -> Iterator[_Item]:
     """The items, and how many there were so far where a person waits for them."""
     begun, told = time.monotonic(), False
-    for number, each in enumerate(items, start=1):
-        yield each
-        if sys.stderr.isatty() and time.monotonic() - begun > _QUIET_SECONDS:
-            told = True
-            typer.echo(f"\r{number:,} files looked at", nl=False, err=True)
-    if told:
-        typer.echo("\r\033[K", nl=False, err=True)
+    try:
+        for number, each in enumerate(items, start=1):
+            yield each
+            if sys.stderr.isatty() and time.monotonic() - begun > _QUIET_SECONDS:
+                told = True
+                typer.echo(f"\r{number:,} files looked at", nl=False, err=True)
+    finally:
+        if told:
+            typer.echo("\r\033[K", nl=False, err=True)

@@ -29,7 +29,7 @@ def source_of(job: str) -> list[Path]:
 
 def look_at_job(name: str, plan: Path | None, rules: Sequence[AnyRule], shown: bool) -> list[Finding]:
     """By those of the rules that are about models and runs. shown: whether a person is told what was seen, too."""
-    loaded, planned = load(name), read(plan)
+    planned = read(plan)
     from hasten.doctor.inspect import found_in as found_in_model
     from hasten.doctor.inspect import inspect_job
     from hasten.doctor.observe import found_in as found_in_run
@@ -37,10 +37,12 @@ def look_at_job(name: str, plan: Path | None, rules: Sequence[AnyRule], shown: b
     from hasten.doctor.registry import ModelRule, RunRule
     from hasten.doctor.suppression import not_silenced
 
-    _tell("the model")
-    model = inspect_job(loaded, planned, name=name)
-    run = observe_job(loaded, planned, name=name, tell=_tell)
-    _tell("")
+    try:
+        _tell("the model")
+        model = inspect_job(load(name), planned, name=name)
+        run = observe_job(load(name), planned, name=name, tell=_tell)  # anew: a job may make its model only once
+    finally:
+        _tell("")
     if shown:
         from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
         from hasten.report.terminal import show

@@ -39,6 +39,12 @@ def first_windows(loader: Any, epoch: int) -> list[Any]:
     return kept
 
 
+def first_window(kept: list[Any]) -> list[Any]:
+    """The microbatches of the first step alone."""
+    end = next((number for number, each in enumerate(kept, start=1) if each.last), len(kept))
+    return kept[:end]
+
+
 def enlarged(kept: list[Any], times: int) -> list[Any]:
     """Microbatches of so many times the samples, each of them there again and again."""
     return [each._replace(batch=_repeated(each, times), samples=each.samples * times) for each in kept]

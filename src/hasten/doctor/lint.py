@@ -38,9 +38,9 @@ class Looked:
     unreadable: Unreadable | None = None
 
 
-def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL, exclude: Collection[str] = ()) -> Iterator[Looked]:
+def lint(paths: Iterable[Path], rules: Collection[Rule] = ALL) -> Iterator[Looked]:
     """Every file, in order; on all cores where there is much to read. What cannot be read stops nothing."""
-    files, unreadable = files_in(paths, exclude)
+    files, unreadable = files_in(paths)
     yield from (Looked(path=each.where, unreadable=each) for each in unreadable)
     look = partial(look_at, codes=frozenset(rule.code for rule in rules))
     workers = min(usable_cores(), len(files))

@@ -9,40 +9,44 @@ tell what that look costs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field
 from statistics import median
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
 import torch
 
 from hasten.doctor.checkpoint_cost import checkpoint_cost
 from hasten.doctor.device_use import cuda_use
-from hasten.doctor.free_loading import FreeLoading, enlarged, first_windows
+from hasten.doctor.free_loading import first_windows
+from hasten.doctor.larger_batches import larger_batches
 from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
+from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
 from hasten.errors import HastenError
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import LARGER, LITTLE, CheckpointCost, DeviceUse, Larger, Line, RunLook
-from hasten.measure.held import held_bytes
-from hasten.measure.page_faults import fault_seconds, page_faults
+from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook
+from hasten.measure.busy import busy_cores
+from hasten.measure.held import held_bytes, peak_resident_bytes
+from hasten.measure.page_faults import fault_seconds
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
 from hasten.training.phases import phases_told
 from hasten.training.run import Run
+
+if TYPE_CHECKING:
+    from hasten.doctor.compiler_notes import CompilerNotes
 
 ROUNDS = 6
 WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
@@ -59,8 +63,8 @@ _MOST_LINES = 50  # of the user's, that a look tells of
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
-    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step. memory: bytes held,
-    after each round."""
+    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step; page_seconds: of
+    one. memory: bytes held, after each round."""
 
     quiet: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -70,6 +74,7 @@ class _Windows:
     computing: list[float] = field(default_factory=list)
     computing_steps: list[float] = field(default_factory=list)
     new_pages: list[float] = field(default_factory=list)
+    page_seconds: list[float] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
@@ -107,44 +112,84 @@ class _Observer:
         self._run, self._job, self._tell = run, job, tell
         self._stacks = Stacks(get_ident(), place_of)
         self._loading_stacks = Stacks(get_ident(), place_of)
-        self._found = _Windows()
-        self._loader = run.loader
-        self._process = psutil.Process()
-        self._larger_refused = self._checkpoint_refused = ""
+        self._found, self._stretches = _Windows(), Stretches(run)
+        self._steps_per_epoch = run.loader.steps_per_epoch
+        self._resident = peak_resident_bytes()
 
     def look(self) -> RunLook:
+        with self._listening() as notes, busy_cores(self._stretches.cpu_seconds) as busy:
+            steps, kept = self._rounds()
+        free_bytes = self._free_bytes()
+        self._tell("what is inside a step")
+        use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
+        computing = median(self._found.computing)
+        larger = larger_batches(self._run, self._stretches, kept, steps, computing, self._step_bytes)
+        parts = self._parts(steps)
+        operations, timed = self._operations(), self._line_times()
+        evaluation, checkpoint = self._evaluation(), self._checkpoint()
+        run, found, machine = self._run, self._found, self._run.setup.machine
+        together = seconds_of(found.quiet)
+        return RunLook(
+            device=str(run.device),
+            machine=machine.summary,
+            batch_size=run.built.batch_size,
+            samples=run.built.fingerprint.samples,
+            workers=run.setup.loader.workers,
+            steps_per_epoch=self._steps_per_epoch,
+            planned_steps=self._job.max_steps,
+            evaluations_per_epoch=self._evaluations_per_epoch(),
+            steps=run.steps,
+            together=together,
+            waited=seconds_of(found.waited),
+            computing=with_fastest(seconds_of(found.computing), found.computing_steps),
+            loading=seconds_of(found.loading),
+            loading_cpu=median(found.loading_cpu),
+            larger=larger,
+            parts=parts,
+            evaluation_seconds=evaluation,
+            checkpoint=checkpoint,
+            operations=operations.total if operations is not None else 0,
+            backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
+            lines=tuple(self._lines(together.value, operations.lines if operations is not None else {}, timed)),
+            growth=growth(found.memory),
+            new_pages=median(found.new_pages),
+            page_seconds=median(found.page_seconds),
+            keeps_freed_memory=bool(run.setup.process.keep_freed_memory),
+            memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
+            free_bytes=free_bytes,
+            overhead=ratio_of(found.watched, found.quiet),
+            others=busy.others,
+            graph_breaks=compiled(notes.breaks) if notes is not None else (),
+            recompiled=compiled(notes.again) if notes is not None else (),
+            device_use=use,
+        )
+
+    # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _listening(self) -> AbstractContextManager[CompilerNotes | None]:
+        """To the compiler, where it has work."""
         if self._run.compiling is None:
-            return self._look()
+            return nullcontext()
         from hasten.doctor.compiler_notes import compiler_notes  # loads torch's compiler, which takes a second
 
-        with compiler_notes() as notes:
-            look = self._look()
-        return replace(look, graph_breaks=compiled(notes.breaks), recompiled=compiled(notes.again))
+        return compiler_notes()
 
-    def _look(self) -> RunLook:
-        run = self._run
+    def _rounds(self) -> tuple[int, list[Any]]:
+        """All that is timed in turn. The steps of a stretch, and some microbatches."""
         self._tell("the first steps")
-        kept = first_windows(run.loader, run.epoch)
-        self._steps(_WARM_UP)
+        kept = first_windows(self._run.loader, self._run.epoch)
+        self._stretches.take(_WARM_UP)
         steps, rounds = self._lengths()
         for number in range(rounds):
             self._tell(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
-        self._tell("what is inside a step")
-        use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
-        larger = self._larger(steps, kept)
-        parts = self._parts(steps)
-        operations, self._timed = self._operations(), self._line_times()
-        told = self._told(larger, parts, operations, self._evaluation(), self._checkpoint())
-        return replace(told, device_use=use)
-
-    # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
+        return steps, kept
 
     def _lengths(self) -> tuple[int, int]:
-        """Steps of a window, and rounds."""
-        second = self._steps(2)
+        """Steps of a stretch, and rounds."""
+        second = self._stretches.take(2).seconds
         steps = max(2, min(round(WINDOW_SECONDS / second), _MOST_STEPS))
-        in_a_round = 4 * (steps + 1 + self._ahead) * second
+        in_a_round = 4 * (steps + 1 + self._stretches.ahead) * second
         return steps, max(FEWEST_ROUNDS, min(ROUNDS, int(MOST_SECONDS / in_a_round)))
 
     def _round(self, steps: int, kept: list[Any]) -> None:
@@ -152,99 +197,41 @@ class _Observer:
         for watched in ((False, True), (True, False))[len(found.quiet) % 2]:
             if watched:
                 with self._stacks.watching():
-                    found.watched.append(self._steps(steps))
+                    found.watched.append(self._stretches.take(steps).seconds)
             else:
-                waited, faults = self._run.wait_seconds, page_faults()
-                found.quiet.append(self._steps(steps))
-                found.waited.append((self._run.wait_seconds - waited) / (steps + 1 + self._ahead))
-                found.new_pages.append((page_faults() - faults) / (steps + 1 + self._ahead))
+                taken = self._stretches.take(steps)
+                found.quiet.append(taken.seconds)
+                found.waited.append(taken.waited)
+                found.new_pages.append(taken.new_pages)
         found.memory.append((self._run.steps, held_bytes(self._run.device)))
-        seconds, cpu = self._read(steps)
+        found.page_seconds.append(fault_seconds())
+        with self._loading_stacks.watching():
+            seconds, cpu = self._stretches.read(steps)
         found.loading.append(seconds)
         found.loading_cpu.append(cpu)
-        with self._free(kept):
-            found.computing.append(self._steps(steps))
+        with self._stretches.free(kept):
+            taken = self._stretches.take(steps)
+            found.computing.append(taken.seconds)
             if self._run.device.type == "cpu":  # elsewhere Python only asks for a step, and the device takes it later
-                found.computing_steps += [b - a for a, b in pairwise(self._clock)]
+                found.computing_steps += taken.single
 
-    def _steps(self, steps: int) -> float:
-        """Seconds of one of so many steps. One more is taken before, and as many as workers have batches ready."""
-        run, ahead = self._run, 1 + self._ahead
-        begin, first = 0.0, run.steps
-        self._clock = list[float]()
-        with closing(run.batches()) as batches:
-            for batch in batches:
-                run.step(batch)
-                taken = run.steps - first
-                if taken == ahead and run.window_closed:
-                    self._settle()
-                    begin = time.perf_counter()
-                if taken >= ahead and run.window_closed:
-                    self._clock.append(time.perf_counter())
-                if taken == ahead + steps and run.window_closed:
-                    break
-        self._settle()
-        return (time.perf_counter() - begin) / steps
+    def _step_bytes(self) -> int:
+        return peak_resident_bytes() - self._resident
 
-    def _read(self, steps: int) -> tuple[float, float]:
-        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them."""
-        taken, begin, cpu = 0, 0.0, 0.0
-        with self._loading_stacks.watching():
-            while taken < self._ahead + 1 + steps:
-                for each in self._loader.epoch(self._run.epoch):
-                    taken += each.last
-                    if taken == self._ahead + 1 and each.last:
-                        begin, cpu = time.perf_counter(), self._cpu_seconds()
-                    if taken == self._ahead + 1 + steps:
-                        break
-        return (time.perf_counter() - begin) / steps, (self._cpu_seconds() - cpu) / steps
-
-    @contextmanager
-    def _free(self, kept: list[Any]) -> Iterator[None]:
-        """Loading costs nothing inside."""
-        self._run.loader = FreeLoading(self._loader, kept)  # pyright: ignore[reportAttributeAccessIssue]
-        try:
-            yield
-        finally:
-            self._run.loader = self._loader
-            self._run.skip_to_next_epoch()  # the present one has gone on behind its end
-
-    def _larger(self, steps: int, kept: list[Any]) -> tuple[Larger, ...]:
-        """Steps with larger and larger batches, as long as each takes little longer than the one before; none where
-        that cannot be, for the reason that is kept."""
-        found, before = list[Larger](), median(self._found.computing)
-        samples = self._run.built.fingerprint.samples
-        for times in LARGER:
-            if samples is not None and samples < times * self._run.built.batch_size:
-                self._larger_refused = f"the data has {samples:,} samples"
-                break
-            try:
-                with self._free(enlarged(kept, times)):
-                    taken = [self._steps(max(2, steps // times)) for _ in range(FEWEST_ROUNDS)]
-            # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
-            except Exception as error:
-                self._larger_refused = (str(error) or type(error).__name__).splitlines()[0]
-                if self._run.device.type == "cuda":
-                    torch.cuda.empty_cache()
-                break
-            found.append(Larger(times=times, step=seconds_of(taken)))
-            if found[-1].step.value > LITTLE * before:
-                break
-            before = found[-1].step.value
-        return tuple(found)
+    def _free_bytes(self) -> int:
+        device = self._run.device
+        return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
     def _parts(self, steps: int) -> dict[str, float]:
         """Of a step, by the boundaries inside it."""
-        clock = PartsClock(self._settle)
-        waited, first = self._run.wait_seconds, self._run.steps
+        clock = PartsClock(self._stretches.settle)
+        first = self._run.steps
         with phases_told(self._run, clock):
-            begin = time.perf_counter()
-            self._steps(steps)
-            total = time.perf_counter() - begin
-        taken = self._run.steps - first
-        seconds = {name: value / taken for name, value in clock.seconds.items()}
-        seconds["data_wait"] = max(0.0, (self._run.wait_seconds - waited) / taken - seconds["transfer"])
-        return {**seconds, "python": max(0.0, total / taken - sum(seconds.values()))}
+            taken = self._stretches.take(steps)
+        count = self._run.steps - first
+        seconds = {name: value / count for name, value in clock.seconds.items()}
+        seconds["data_wait"] = max(0.0, taken.waited - seconds["transfer"])
+        return {**seconds, "python": max(0.0, taken.seconds - sum(seconds.values()))}
 
     def _operations(self) -> Operations | None:
         """Of one step; None of compiled ones, which no mode sees."""
@@ -273,16 +260,16 @@ class _Observer:
                     break
 
     def _device_use(self, steps: int, kept: list[Any]) -> DeviceUse | None:
-        """None of a processor, which is never idle while Python runs."""
+        """None of a processor, which is never idle while Python runs, and where no profiler can look."""
         if self._run.device.type != "cuda":
             return None
 
         def take() -> int:
             first = self._run.steps
-            self._steps(steps)
+            self._stretches.take(steps)
             return self._run.steps - first
 
-        with self._free(kept):
+        with self._stretches.free(kept):
             return cuda_use(self._run.device, take)
 
     def _evaluation(self) -> float:
@@ -291,97 +278,36 @@ class _Observer:
         if evaluator is None or valid is None:
             return 0.0
         self._tell("an evaluation")
-        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._ahead)
+        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._stretches.ahead)
         with run.averaged(), run.unmoved_loss():
-            return evaluator.timed(part, time.perf_counter, self._settle)
+            return evaluator.timed(part, time.perf_counter, self._stretches.settle)
 
-    def _checkpoint(self) -> CheckpointCost | None:
+    def _checkpoint(self) -> CheckpointCost | Refused:
         self._tell("a checkpoint")
         try:
-            return checkpoint_cost(self._run)
+            return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
         except HastenError as error:
-            self._checkpoint_refused = ": ".join(filter(None, (error.where, error.what)))
-            return None
-
-    @property
-    def _ahead(self) -> int:
-        """Batches that workers have ready before they are asked for."""
-        options = self._run.setup.loader
-        return options.workers * (options.prefetch_factor or 2)
-
-    def _settle(self) -> None:
-        if self._run.device.type == "cuda":
-            torch.cuda.synchronize(self._run.device)
-
-    def _cpu_seconds(self) -> float:
-        """Of this process and of those that read for it."""
-        times = [time.process_time()]
-        for child in self._process.children(recursive=True):
-            try:
-                times.append(sum(child.cpu_times()[:2]))
-            except psutil.Error:  # it has ended
-                continue
-        return sum(times)
+            return Refused(why=": ".join(filter(None, (error.where, "; ".join(filter(None, (error.what, error.fix)))))))
+        except Exception as error:  # of an optimizer of the job's own, or of memory that is short
+            return Refused(why=(str(error) or type(error).__name__).splitlines()[0])
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _told(
-        self,
-        larger: tuple[Larger, ...],
-        parts: dict[str, float],
-        operations: Operations | None,
-        evaluation: float,
-        checkpoint: CheckpointCost | None,
-    ) -> RunLook:
-        run, found, machine = self._run, self._found, self._run.setup.machine
-        together = seconds_of(found.quiet)
-        return RunLook(
-            device=str(run.device),
-            machine=machine.summary,
-            batch_size=run.built.batch_size,
-            samples=run.built.fingerprint.samples,
-            workers=run.setup.loader.workers,
-            steps_per_epoch=self._loader.steps_per_epoch,
-            planned_steps=self._job.max_steps,
-            evaluations_per_epoch=self._evaluations_per_epoch(),
-            steps=run.steps,
-            together=together,
-            waited=seconds_of(found.waited),
-            computing=with_fastest(seconds_of(found.computing), found.computing_steps),
-            loading=seconds_of(found.loading),
-            loading_cpu=median(found.loading_cpu),
-            larger=larger,
-            larger_refused="" if larger else self._larger_refused,
-            parts=parts,
-            evaluation_seconds=evaluation,
-            checkpoint=checkpoint,
-            checkpoint_refused=self._checkpoint_refused,
-            operations=operations.total if operations is not None else 0,
-            backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
-            lines=tuple(self._lines(together.value, operations.lines if operations is not None else {})),
-            growth=growth(found.memory),
-            new_pages=median(found.new_pages),
-            page_seconds=fault_seconds(),
-            memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
-            free_bytes=torch.cuda.mem_get_info(run.device)[0] if run.device.type == "cuda" else free_memory(),
-            overhead=ratio_of(found.watched, found.quiet),
-        )
 
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:
             return 0.0
-        steps = self._loader.steps_per_epoch or self._job.max_steps
+        steps = self._steps_per_epoch or self._job.max_steps
         return steps / self._job.evaluate_every if steps and self._job.evaluate_every else 1.0
 
-    def _lines(self, step: float, tallies: dict[Place, Tally]) -> list[Line]:
+    def _lines(self, step: float, tallies: dict[Place, Tally], timed: dict[Place, float]) -> list[Line]:
         """Those of steps, and those of reading, whose seconds are a share of reading alone."""
         loading = median(self._found.loading)
-        lines = list[Line]()
         seen = {place for place in self._stacks.counts if isinstance(place, Place) and not place.in_loading}
-        for place in seen | {each for each in tallies if not each.in_loading}:
-            line = line_of(place, self._stacks, step, tallies.get(place, Tally()))
-            lines.append(replace(line, high=max(line.high, self._timed.get(place, 0.0))))
+        lines = [
+            line_of(place, self._stacks, step, tallies.get(place, Tally()), timed.get(place, 0.0))
+            for place in seen | {each for each in tallies if not each.in_loading}
+        ]
         for place in self._loading_stacks.counts:
             if isinstance(place, Place):
-                lines.append(line_of(place, self._loading_stacks, loading, Tally()))
+                lines.append(line_of(place, self._loading_stacks, loading, Tally(), 0.0))
         return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]

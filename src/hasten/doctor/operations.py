@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -29,8 +30,8 @@ _DEEPEST = 60  # frames
 
 @dataclass(slots=True)
 class Tally:
-    """Of one line. direct: operations that it begins itself; those of a layer that it calls are not. Copies are counted
-    where they are direct."""
+    """Of one line. direct: operations that it begins itself; those of a layer or a backward pass that it calls are not.
+    Copies are counted where they are direct."""
 
     operations: int = 0
     direct: int = 0
@@ -49,6 +50,7 @@ class Operations(TorchDispatchMode):
     def __init__(self, *, autocast: bool) -> None:
         super().__init__()
         self._copies = _COPIES - _CONVERSIONS if autocast else _COPIES
+        self._thread = get_ident()  # backward passes on a device have their own
         self.lines: dict[Place, Tally] = {}
         self.elsewhere, self.backward = Tally(), Tally()
         self.names = Counter[str]()
@@ -79,10 +81,10 @@ class Operations(TorchDispatchMode):
         return self.names.total()
 
     def _tally(self, frame: FrameType) -> Tally:
-        if _is_in_backward(frame):
-            return self.backward
         place = place_of(frame)
-        return self.elsewhere if place is None else self.lines.setdefault(place, Tally())
+        if place is not None:  # also of a backward pass that the user's own line asks for, or that is of its making
+            return self.lines.setdefault(place, Tally())
+        return self.backward if get_ident() != self._thread or _is_in_backward(frame) else self.elsewhere
 
 
 def least_of(steps: Sequence[Operations]) -> Operations:
@@ -95,19 +97,17 @@ def least_of(steps: Sequence[Operations]) -> Operations:
 
 
 def _is_direct(frame: FrameType | None) -> bool:
-    """Whether the user's code has begun it, and no layer that it calls."""
+    """Whether the user's code has begun it, and no layer or backward pass that it calls."""
     while frame is not None and not is_users(frame.f_code.co_filename):
-        if _LAYERS in frame.f_code.co_filename:
+        if _LAYERS in frame.f_code.co_filename or frame.f_code.co_name == _BACKWARD:
             return False
         frame = frame.f_back
     return frame is not None
 
 
 def _is_in_backward(frame: FrameType | None) -> bool:
-    """And in none of the user's functions that it calls: those of their own backward passes, those that are computed
-    again."""
     for _ in range(_DEEPEST):
-        if frame is None or is_users(frame.f_code.co_filename):
+        if frame is None:
             return False
         if frame.f_code.co_name == _BACKWARD:
             return True

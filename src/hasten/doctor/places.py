@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import site
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -15,9 +17,12 @@ import torch
 _HASTEN = str(Path(__file__).resolve().parent.parent)
 _LOADING = str(Path(_HASTEN) / "data")
 _LIBRARIES = tuple(
-    {_HASTEN, str(Path(torch.__file__).parent)}
+    f"{folder}{os.sep}"
+    for folder in {_HASTEN, str(Path(torch.__file__).parent), site.getusersitepackages()}
     | {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+_COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
+_GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to, unless it is told another one
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 
 
@@ -52,8 +57,9 @@ def lines_of_loops(path: str) -> frozenset[int]:
 
 @cache
 def is_users(filename: str) -> bool:
-    """Whether a file is none of torch, of hasten, of Python or of an installed package."""
-    return not filename.startswith((*_LIBRARIES, "<"))
+    """Whether a file is none of torch, of hasten, of Python or of an installed package, and no compiler wrote it."""
+    generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _GENERATED
+    return not filename.startswith((*_LIBRARIES, "<")) and generated not in filename
 
 
 def shown(path: str) -> str:
@@ -71,13 +77,16 @@ def function_of(qualified: str) -> str:
 
 
 def place_of(frame: FrameType | None) -> Place | None:
-    """The innermost line of the user's that hasten has called in a stack; None where it has called none."""
+    """The innermost line of the user's that hasten has called in a stack; None where it has called none, and inside of
+    compiled code, whose lines nobody knows."""
     found: tuple[str, int, str] | None = None
     in_loading = False
     while frame is not None:
         filename = frame.f_code.co_filename
         if found is None and is_users(filename):
             found = filename, frame.f_lineno, function_of(frame.f_code.co_qualname)
+        elif frame.f_code.co_qualname.startswith(_COMPILED):
+            return None
         in_loading = in_loading or filename.startswith(_LOADING)
         if found is not None and filename.startswith(_HASTEN):
             return Place(*found, in_loading)

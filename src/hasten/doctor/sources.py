@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tokenize
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 from hasten.doctor.notebooks import Cell, cells_of, text_of_cells
@@ -74,17 +74,14 @@ def encoding_of(content: bytes) -> str:
     return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
 
 
-def files_in(paths: Iterable[Path], exclude: Collection[str] = ()) -> tuple[list[Path], list[Unreadable]]:
-    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages. And
-    what of it could not be looked into.
-
-    exclude: patterns such as "vendored/*" or "old_*.py", of paths below the folder that was named, or of single names.
-    """
+def files_in(paths: Iterable[Path]) -> tuple[list[Path], list[Unreadable]]:
+    """Those that are named, and those in folders that are named: not hidden ones, and none of installed packages, each
+    once. And what of it could not be looked into."""
     files, unreadable = list[Path](), list[Unreadable]()
     for path in paths:
         try:
             if path.is_dir():
-                _add_files_below(path, path, exclude, files, unreadable)
+                _add_files_below(path, files, unreadable)
             elif path.exists():
                 files.append(path)
             else:
@@ -93,12 +90,13 @@ def files_in(paths: Iterable[Path], exclude: Collection[str] = ()) -> tuple[list
                 )
         except (OSError, RuntimeError) as error:  # a name that is too long, a link to itself
             unreadable.append(Unreadable(f"cannot be read: {error}", where=str(path)))
-    return list(dict.fromkeys(files)), unreadable
+    first: dict[str, Path] = {}
+    for each in files:
+        first.setdefault(os.path.abspath(each), each)
+    return [*first.values()], unreadable
 
 
-def _add_files_below(
-    folder: Path, top: Path, exclude: Collection[str], files: list[Path], unreadable: list[Unreadable]
-) -> None:
+def _add_files_below(folder: Path, files: list[Path], unreadable: list[Unreadable]) -> None:
     try:
         inside = sorted(folder.iterdir())
         kinds = [(path, path.is_symlink(), path.is_dir(), path.is_file()) for path in inside]
@@ -106,13 +104,9 @@ def _add_files_below(
         unreadable.append(Unreadable(f"cannot be looked into: {error.strerror or error}", where=str(folder)))
         return
     for path, is_link, is_folder, is_file in kinds:
-        if path.name.startswith(".") or is_link or _is_excluded(path.relative_to(top), exclude):
+        if path.name.startswith(".") or is_link:
             continue
         if is_folder and path.name not in _NOT_LOOKED_INTO:
-            _add_files_below(path, top, exclude, files, unreadable)
+            _add_files_below(path, files, unreadable)
         elif is_file and path.suffix in SUFFIXES:
             files.append(path)
-
-
-def _is_excluded(path: Path, patterns: Collection[str]) -> bool:
-    return any(fnmatch(str(path), pattern) or fnmatch(path.name, pattern) for pattern in patterns)

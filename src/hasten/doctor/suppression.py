@@ -10,6 +10,7 @@ import ast
 import io
 import re
 import tokenize
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +23,8 @@ from hasten.facts.finding import Finding
 
 _SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(\s*\[[^\]]*\])?(?!\w)")
 _CODES = re.compile(r"H\d*(\s*,\s*H\d*)*")
-_COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match, ast.FunctionDef,
-             ast.AsyncFunctionDef, ast.ClassDef)  # fmt: skip
+_COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
+             ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # fmt: skip
 
 
 class Suppressed:
@@ -77,8 +78,9 @@ def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
 def _suppressed_in(path: Path) -> Suppressed | None:
     try:
         source = read(path)
-        return Suppressed(source, Code(source.text))
-    except (Unreadable, SyntaxError, ValueError, RecursionError):
+        with warnings.catch_warnings(action="ignore"):  # of Python, about the file
+            return Suppressed(source, Code(source.text))
+    except (Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from hasten.doctor.operations import Tally
-from hasten.doctor.places import Place, lines_of_loops, shown
+from hasten.doctor.places import Place, is_users, lines_of_loops, shown
 from hasten.facts.run_look import Compiled, Line, Seconds
 from hasten.measure.paired import early_speedup
 from hasten.measure.stacks import Stacks, share
@@ -39,12 +39,13 @@ def growth(memory: Sequence[tuple[int, int]]) -> int | None:
 
 
 def compiled(notes: Mapping[Note, int]) -> tuple[Compiled, ...]:
-    """The most frequent first."""
-    often = sorted(notes.items(), key=lambda each: -each[1])
+    """Those about the user's code, the most frequent first."""
+    often = sorted(((note, times) for note, times in notes.items() if is_users(note.path)), key=lambda each: -each[1])
     return tuple(Compiled(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
 
 
-def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
+def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally, timed: float) -> Line:
+    """seconds: of a step, which the stacks are samples of; timed: of the line itself."""
     _, value, high = share(stacks.counts[place], stacks.samples)
     return Line(
         path=shown(place.path),
@@ -53,7 +54,8 @@ def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally) -> Line:
         in_loading=place.in_loading,
         in_a_loop=place.line in lines_of_loops(place.path),
         seconds=value * seconds,
-        high=high * seconds,
+        high=max(high * seconds, timed),
+        timed=timed,
         operations=tally.operations,
         direct=tally.direct,
         reads=tally.reads,

@@ -26,10 +26,17 @@ class Larger:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """What could not be looked at, for a reason in words."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
     outside the user's code, as sampled; high: the upper end of their 95 % interval, or what was timed
-    where that is more.
+    where that is more. timed: the least of a few steps in a row; 0 where one of them did not run through it.
 
     in_a_loop: of its function, as its source says. operations, reads, copies: of tensors in a step, that the line
     begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
@@ -42,6 +49,7 @@ class Line:
     in_a_loop: bool
     seconds: float
     high: float
+    timed: float = 0.0
     operations: int = 0
     direct: int = 0
     reads: int = 0
@@ -92,12 +100,13 @@ class RunLook:
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
     this process and its workers.
 
-    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before; none for the reason
-    in larger_refused.
-    checkpoint: what one costs, as a run saves it; None for the reason in checkpoint_refused.
+    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before.
+    checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds: of one.
+    keeps_freed_memory: whether the C library was told to give nothing back.
+    others: cores that other processes kept busy meanwhile.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
     graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
     """
@@ -116,21 +125,21 @@ class RunLook:
     computing: Seconds
     loading: Seconds
     loading_cpu: float
-    larger: tuple[Larger, ...]
-    larger_refused: str
+    larger: tuple[Larger, ...] | Refused
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
     evaluation_seconds: float
-    checkpoint: CheckpointCost | None
-    checkpoint_refused: str
+    checkpoint: CheckpointCost | Refused
     operations: int  # on tensors in a step, forward and backward
     backward_copying: float
     lines: tuple[Line, ...]  # the slowest first
     growth: int | None
     new_pages: float
     page_seconds: float
+    keeps_freed_memory: bool
     memory_bytes: int  # that the device has
     free_bytes: int
     overhead: Seconds
+    others: float
     graph_breaks: tuple[Compiled, ...] = ()
     recompiled: tuple[Compiled, ...] = ()
     device_use: DeviceUse | None = None  # of an accelerator alone

@@ -8,6 +8,7 @@ which also holds what the allocator keeps for later.
 from __future__ import annotations
 
 import ctypes
+import sys
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,18 @@ def held_bytes(device: torch.device) -> int:
         return psutil.Process().memory_info().rss
     found = ask()
     return found.uordblks + found.hblkhd
+
+
+def peak_resident_bytes() -> int:
+    """That this process had of the host's memory at its largest; where the system does not tell, that it has now."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        import psutil
+
+        return psutil.Process().memory_info().rss
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 @cache

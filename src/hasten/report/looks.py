@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hasten.facts.model_look import ModelLook
-from hasten.facts.run_look import CheckpointCost, DeviceUse, RunLook, Seconds
+from hasten.facts.run_look import CheckpointCost, DeviceUse, Refused, RunLook, Seconds
 from hasten.facts.sizes import byte_size
 from hasten.report.text import count, duration, percent, scaled, table
 
 _ROWS = 6  # layers that are shown
 _BAR = 24  # columns
+_MUCH_ELSE = 0.2  # cores
 _PARTS = {
     "data_wait": "waiting for data",
     "transfer": "copying to the device",
@@ -35,12 +36,15 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
         lines.append(("evaluation", duration(look.evaluation_seconds)))
     if look.device_use is not None:
         lines.append(("device", _use(look.device_use, look.computing)))
-    if look.checkpoint is not None:
-        lines.append(("checkpoint", _checkpoint(look.checkpoint)))
+    if isinstance(look.checkpoint, Refused):
+        lines.append(("note", f"no checkpoint could be saved: {look.checkpoint.why}"))
     else:
-        lines.append(("note", f"no checkpoint could be saved: {look.checkpoint_refused}"))
-    if look.larger_refused:
-        lines.append(("note", f"no larger batch could be tried: {look.larger_refused}"))
+        lines.append(("checkpoint", _checkpoint(look.checkpoint)))
+    if isinstance(look.larger, Refused):
+        lines.append(("note", f"no larger batch was tried: {look.larger.why}"))
+    if look.others > _MUCH_ELSE:
+        others = f"other programs kept {look.others:.2g} cores busy meanwhile: look again when nothing else runs"
+        lines.append(("note", others))
     low, high = look.overhead.low - 1, look.overhead.high - 1
     lines.append(("looking", f"costs {look.overhead.value - 1:+.1%} of a step ({low:+.1%} to {high:+.1%})"))
     return lines

@@ -19,7 +19,8 @@ def brief_run(job: Job, plan: Plan | None, *, name: str, steps: int) -> Iterator
     """A run of the job by the plan that can take so many steps. Its own length, its schedule and early stopping play no
     part: they may depend on a length that this run does not have.
 
-    Random states, those of the device included, are put back. Raises what building or training the job raises.
+    Random states, those of the device included, are put back; what the loss holds is not. Raises what building or
+    training the job raises.
     """
     trial = replace(job, schedule=None, stop=None, epochs=None, max_steps=steps)
     plan = plan or Plan()

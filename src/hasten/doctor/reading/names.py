@@ -18,7 +18,7 @@ from hasten.doctor.reading.stars import starred
 _DEEPEST = 20  # assignments to follow
 _BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
 RETURN_THEMSELVES = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory", "apply",
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory",
      "requires_grad_"}
 )  # fmt: skip
 _MOVED = (
@@ -123,7 +123,7 @@ class Names:
             node = self.followed(node)
             if not isinstance(node, ast.Call):
                 return None
-            if isinstance(node.func, ast.Attribute) and node.func.attr in RETURN_THEMSELVES:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in RETURN_THEMSELVES | {"apply"}:
                 node = node.func.value
                 continue
             returned = only_return(self.function(node))

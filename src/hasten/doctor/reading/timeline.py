@@ -143,7 +143,7 @@ class Timelines:
         elif binding.kind is Kind.PARAMETER:
             yield from self._of_parameter(binding.node, path, depth)
         elif binding.kind is Kind.PART and binding.source is not None:
-            passed = _passed_through(binding, name)
+            passed = _passed_through(binding)
             yield from self._find(passed, path, depth + 1) if passed is not None else [(binding.node, name)]
         else:
             yield binding.node
@@ -189,11 +189,10 @@ class Timelines:
             yield call if made_there else each
 
 
-def _passed_through(binding: Binding, name: str) -> ast.expr | None:
+def _passed_through(binding: Binding) -> ast.expr | None:
     """`model, optimizer = accelerator.prepare(model, optimizer)`: what was given in its place."""
     match binding.source, binding.node:
         case ast.Call(ast.Attribute(_, called), given), ast.Assign([ast.Tuple(targets)]) if called in _WRAP:
-            places = [n for n, each in enumerate(targets) if isinstance(each, ast.Name) and each.id == name]
-            return given[places[0]] if len(places) == 1 and len(given) == len(targets) else None
+            return given[binding.number] if binding.number is not None and len(given) == len(targets) else None
         case _:
             return None

@@ -8,9 +8,8 @@ next such step may not find any, and end the run.
 
 When to ignore it: Never: it is the last sign before the memory is full.
 
-Fix: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` where much lies in pieces (plan
-`allocator`); else a smaller microbatch, or
-plan `activation_checkpointing`.
+Fix: Plan `allocator` (`expandable_segments`) where much lies in pieces; else a smaller `microbatch`, or
+`activation_checkpointing`.
 
 Safety: Nothing is changed by itself.
 """
@@ -39,7 +38,7 @@ RULE = RunRule(
     code="H714",
     name="allocator_retries",
     severity=Severity.SLOW,
-    fix="a smaller microbatch, activation_checkpointing, or PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    fix="plan allocator, a smaller microbatch, or activation_checkpointing",
     technique="allocator",
     check=check,
 )

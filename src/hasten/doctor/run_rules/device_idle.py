@@ -1,6 +1,6 @@
 """An accelerator that waits for Python.
 
-What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step, though its batches are there
+What it finds: Jobs on an accelerator whose kernels take less than four fifths of a step whose batches are there
 already: between them the device has nothing to do.
 
 Why it costs: A kernel begins when Python has asked for it. Where kernels are short, asking takes longer than computing.
@@ -27,7 +27,7 @@ _MUCH = 0.2  # of a step
 def check(look: RunLook) -> Iterator[FoundInRun]:
     if look.device_use is not None:
         idle = look.computing.value - look.device_use.busy_seconds
-        if idle > _MUCH * look.together.value:
+        if idle > _MUCH * look.computing.value:
             share = idle / look.computing.value
             yield FoundInRun(f"the device is idle for {share:.0%} of a step whose batch is there already", idle)
 

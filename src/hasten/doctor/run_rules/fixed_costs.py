@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import Larger, Line, RunLook
+from hasten.facts.run_look import Larger, Line, Refused, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
 LONG = 0.2  # of a step, on a line without any
 
 
 def fixed_seconds(look: RunLook) -> float:
-    """Seconds of a step that do not depend on its samples, at most, beside its stalls; 0 where no larger batch was
-    tried."""
-    if not look.larger:
+    """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
+    if isinstance(look.larger, Refused):
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
     smaller, larger = [Larger(times=1, step=look.computing), *look.larger][-2:]
     per_batch = max(0.0, larger.step.low - smaller.step.high) / (larger.times - smaller.times)
-    return max(0.0, look.computing.value - stalled_seconds(look) - per_batch)
+    return max(0.0, look.computing.value - per_batch)
 
 
 def loops(look: RunLook) -> list[Line]:
@@ -34,13 +33,14 @@ def stalls(look: RunLook) -> list[Line]:
 
 
 def stalled_seconds(look: RunLook) -> float:
-    """Of a step, however many samples it has."""
+    """Of a step."""
     return sum(line.seconds for line in stalls(look))
 
 
 def _is_stalled(look: RunLook, line: Line) -> bool:
-    counted = look.operations > 0  # those of a compiled model are not
-    return counted and not line.operations and line.seconds > LONG * look.together.value
+    """For long, in every step, and without an operation that was counted; those of a compiled model are not."""
+    long = LONG * look.together.value
+    return look.operations > 0 and not line.operations and line.seconds > long and line.timed > long
 
 
 def share_of_loops(look: RunLook) -> float:

@@ -7,7 +7,8 @@ Why it costs: The C library gives large blocks back to the system when they are 
 again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
 start of a job may be hit and the next one not: a step of 16 ms was seen to take 29 ms in every other process.
 
-When to ignore it: Where the memory that the job does not need for a moment is needed by others.
+When to ignore it: Where the memory that the job does not need for a moment is needed by others, and where the
+job maps memory or files itself.
 
 Fix: Plan `allocator = "keep_freed_memory"`.
 
@@ -28,8 +29,8 @@ from hasten.measure.page_faults import PAGE_BYTES
 def check(look: RunLook) -> Iterator[FoundInRun]:
     pages = look.new_pages - (look.growth or 0) / PAGE_BYTES
     seconds = min(pages * look.page_seconds, look.together.value)
-    if seconds > MUCH * look.together.value:
-        message = f"{byte_size(round(pages * PAGE_BYTES))} of memory are given back and taken anew in every step"
+    if seconds > MUCH * look.together.value and not look.keeps_freed_memory:
+        message = f"{byte_size(round(pages * PAGE_BYTES))} of memory are new in every step, though no more is held"
         yield FoundInRun(message, seconds)
 
 

@@ -29,7 +29,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
         here = [each for each in look.recompiled if (each.path, each.line) == (path, line)]
         times = sum(each.times for each in here)
         if times > _USUAL:
-            yield FoundInRun(f"it was compiled {times} times again, at last as {here[-1].why}", None, here[0])
+            yield FoundInRun(f"it was compiled {times} times again, most often as {here[0].why}", None, here[0])
 
 
 RULE = RunRule(

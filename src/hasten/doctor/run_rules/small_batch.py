@@ -22,17 +22,17 @@ from collections.abc import Iterator
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops, stalled_seconds
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import LITTLE, RunLook
+from hasten.facts.run_look import LITTLE, Refused, RunLook
 
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
-    if not look.larger or look.computing.value <= stalled:
+    if isinstance(look.larger, Refused) or look.computing.value <= stalled:
         return
     times = (look.larger[0].step.value - stalled) / (look.computing.value - stalled)
-    fixed = fixed_seconds(look) * (1 - share_of_loops(look))
+    fixed = fixed_seconds(look)
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
         yield FoundInRun(message, fixed)

@@ -6,6 +6,7 @@ from hasten.doctor.run_rules.contract import MUCH, FoundInRun
 from hasten.facts.run_look import RunLook
 
 _BUSY = 0.5  # of a core, from which on reading computes rather than waits
+_COLD = 1.5  # times what reading takes, that a step may gain without it
 
 
 def is_waiting(look: RunLook) -> bool:
@@ -21,11 +22,15 @@ def is_computing(look: RunLook) -> bool:
 def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
     """At the slowest line of loading. meanwhile: what reading does, in words.
 
-    Free loading saves at most all but what the fastest steps take whose batches are there. It may be more than what is
-    waited for: workers that read beside the step take cores from it, and caches are cold after a wait.
+    Free loading saves at most all but what the fastest steps take whose batches are there, which may be more than what
+    is waited for: workers that read beside the step take cores from it, and caches are cold after a wait. Where nothing
+    is read beside a step, it is not much more than reading alone takes.
     """
-    least = min(look.computing.low, look.together.value)
-    message = f"with free loading a step would be {look.together.value / least:.2g} times as fast; {meanwhile}"
+    seconds = max(0.0, look.together.value - look.computing.low)
+    if not look.workers:
+        seconds = min(seconds, _COLD * look.loading.high)
+    times = look.together.value / (look.together.value - seconds)
     lines = [line for line in look.lines if line.in_loading]
     slowest = max(lines, key=lambda line: line.seconds, default=None)
-    return FoundInRun(message, look.together.value - least, slowest)
+    message = f"free loading would make a step at most {times:.2g} times as fast; {meanwhile}"
+    return FoundInRun(message, seconds, slowest)

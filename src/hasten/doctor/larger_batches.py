@@ -1,0 +1,62 @@
+"""What a step takes with larger batches: how much of it does not depend on its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from hasten.doctor.free_loading import enlarged, first_window
+from hasten.doctor.stretches import Stretches
+from hasten.doctor.timings import seconds_of
+from hasten.facts.machine import free_memory
+from hasten.facts.run_look import LARGER, LITTLE, Larger, Refused
+from hasten.facts.sizes import byte_size
+from hasten.training.run import Run
+
+_TIMES_TAKEN = 3
+_SPARE = 2  # times what a larger batch needs, that must be free: where memory is short a system ends the process
+
+
+def larger_batches(
+    run: Run, stretches: Stretches, kept: list[Any], steps: int, computing: float, step_bytes: Callable[[], int]
+) -> tuple[Larger, ...] | Refused:
+    """Batches of LARGER times the size, as long as each step takes little longer than the one before.
+
+    kept: microbatches. computing: seconds of a step as it is. step_bytes: what steps have taken of the
+    host's memory so far.
+    """
+    found, before, largest, refused = list[Larger](), computing, 1, Refused(why="")
+    samples = run.built.fingerprint.samples
+    for times in LARGER:
+        why = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
+        if why:
+            refused = Refused(why=why)
+            break
+        try:
+            with stretches.free(enlarged(first_window(kept), times)):
+                taken = [stretches.take(max(2, steps // times)).seconds for _ in range(_TIMES_TAKEN)]
+        # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
+        except Exception as error:
+            refused = Refused(why=(str(error) or type(error).__name__).splitlines()[0])
+            if run.device.type == "cuda":
+                torch.cuda.empty_cache()
+            break
+        found.append(Larger(times=times, step=seconds_of(taken)))
+        if median(taken) > LITTLE * before:
+            break
+        before, largest = median(taken), times
+    return tuple(found) or refused
+
+
+def _too_few(samples: int | None, wanted: int) -> str:
+    return f"the data has {samples:,} samples" if samples is not None and samples < wanted else ""
+
+
+def _too_large(run: Run, needed: int) -> str:
+    if run.device.type != "cpu":  # whose memory refuses in time
+        return ""
+    free = free_memory()
+    return f"it may need {byte_size(needed)}, and {byte_size(free)} are free" if _SPARE * needed > free else ""

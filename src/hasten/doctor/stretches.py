@@ -1,0 +1,101 @@
+"""Stretches of a run's steps, timed from where what begins an epoch is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+
+from hasten.doctor.free_loading import FreeLoading
+from hasten.measure.page_faults import page_faults
+from hasten.training.run import Run
+
+
+class Stretch(NamedTuple):
+    """Of one step of it: seconds, what of them was waited for data, and pages of memory that were new. single: seconds
+    of each step."""
+
+    seconds: float
+    waited: float
+    new_pages: float
+    single: tuple[float, ...]
+
+
+class Stretches:
+    """Of one run. Whatever is taken goes on where the last one ended."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._loader, self._process = run, run.loader, psutil.Process()
+
+    @property
+    def ahead(self) -> int:
+        """Batches that workers have ready before they are asked for."""
+        options = self._run.setup.loader
+        return options.workers * (options.prefetch_factor or 2)
+
+    def take(self, steps: int) -> Stretch:
+        """So many steps. One more is taken before, and as many as workers have batches ready: they start with the
+        epoch, and what they read until then costs no step anything."""
+        run, first = self._run, self._run.steps
+        begin = waited = pages = 0.0
+        ends = list[float]()
+        with closing(run.batches()) as batches:
+            for batch in batches:
+                run.step(batch)
+                if not run.window_closed:
+                    continue
+                taken = run.steps - first - (1 + self.ahead)
+                if taken == 0:
+                    self.settle()
+                    waited, pages, begin = run.wait_seconds, page_faults(), time.perf_counter()
+                if taken >= 0:
+                    ends.append(time.perf_counter())
+                if taken == steps:
+                    break
+            self.settle()
+            seconds = time.perf_counter() - begin
+            waited, pages = run.wait_seconds - waited, page_faults() - pages
+        single = tuple(after - before for before, after in pairwise(ends))
+        return Stretch(seconds / steps, waited / steps, pages / steps, single)
+
+    def read(self, steps: int) -> tuple[float, float]:
+        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them."""
+        taken, begin, cpu = 0, 0.0, 0.0
+        while True:
+            for each in self._loader.epoch(self._run.epoch):
+                taken += each.last
+                if taken == self.ahead + 1 and each.last:
+                    begin, cpu = time.perf_counter(), self.cpu_seconds()
+                if taken == self.ahead + 1 + steps:  # while the workers live: their time goes with them
+                    return (time.perf_counter() - begin) / steps, (self.cpu_seconds() - cpu) / steps
+
+    @contextmanager
+    def free(self, kept: list[Any]) -> Iterator[None]:
+        """Loading costs nothing inside."""
+        self._run.loader = FreeLoading(self._loader, kept)  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            yield
+        finally:
+            self._run.loader = self._loader
+            self._run.skip_to_next_epoch()  # the present one has gone on behind its end
+
+    def settle(self) -> None:
+        """Wait until the device has done what it was asked for."""
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)
+
+    def cpu_seconds(self) -> float:
+        """Of this process and of those that read for it."""
+        ended = self._process.cpu_times()
+        times = [time.process_time(), ended.children_user, ended.children_system]
+        for child in self._process.children(recursive=True):
+            try:
+                times.append(sum(child.cpu_times()[:2]))
+            except psutil.Error:  # it has ended, and is counted among those that have
+                continue
+        return sum(times)
