@@ -37,7 +37,7 @@ from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook
 from hasten.measure.busy import busy_cores
-from hasten.measure.held import held_bytes, peak_resident_bytes
+from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import fault_seconds
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
@@ -114,7 +114,7 @@ class _Observer:
         self._loading_stacks = Stacks(get_ident(), place_of)
         self._found, self._stretches = _Windows(), Stretches(run)
         self._steps_per_epoch = run.loader.steps_per_epoch
-        self._resident = peak_resident_bytes()
+        self._resident = resident_bytes()  # not the peak, which a look at the model has raised
 
     def look(self) -> RunLook:
         with self._listening() as notes, busy_cores(self._stretches.cpu_seconds) as busy:
@@ -216,6 +216,7 @@ class _Observer:
                 found.computing_steps += taken.single
 
     def _step_bytes(self) -> int:
+        """Of the host's memory, that steps have taken so far, at most."""
         return peak_resident_bytes() - self._resident
 
     def _free_bytes(self) -> int:

@@ -28,11 +28,16 @@ def held_bytes(device: torch.device) -> int:
         return torch.cuda.memory_allocated(device)
     ask = _mallinfo2()
     if ask is None:
-        import psutil
-
-        return psutil.Process().memory_info().rss
+        return resident_bytes()
     found = ask()
     return found.uordblks + found.hblkhd
+
+
+def resident_bytes() -> int:
+    """That the system has given this process."""
+    import psutil
+
+    return psutil.Process().memory_info().rss
 
 
 def peak_resident_bytes() -> int:
@@ -40,9 +45,7 @@ def peak_resident_bytes() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        import psutil
-
-        return psutil.Process().memory_info().rss
+        return resident_bytes()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
