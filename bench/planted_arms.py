@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from bench.planted_jobs import ALL, PLAN
+from bench.planted_jobs import ALL
 
 import hasten
 
@@ -18,7 +18,7 @@ BY_NAME = {each.name: each for each in ALL}
 def planted(name: str, mended: bool) -> Callable[[int], None]:
     """window(steps) takes whole optimizer steps of the job, with their data."""
     job = replace(BY_NAME[name].make(mended), epochs=None, max_steps=1_000_000_000)
-    run = hasten.prepare(job, PLAN)
+    run = hasten.prepare(job, BY_NAME[name].plan(mended))
     batches: Iterator[Any] = run.batches()
 
     def window(steps: int) -> None:
@@ -33,7 +33,8 @@ def main() -> None:
     from hasten.doctor.observe import found_in, observe_job
     from hasten.facts.finding import ranked
 
-    look = observe_job(BY_NAME[sys.argv[1]].make(False), PLAN, tell=lambda what: None)
+    chosen = BY_NAME[sys.argv[1]]
+    look = observe_job(chosen.make(False), chosen.plan(False), tell=lambda what: None)
     findings = [
         {"code": each.code, "place": each.place, "most_gain": each.price.most_gain if each.price else None}
         for each in ranked(found_in(look))

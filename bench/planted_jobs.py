@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 import hasten
-from hasten.facts.plan import make_plan
+from hasten.facts.plan import Plan, make_plan
 
 ROWS, CHANNELS, SIZE, CLASSES, BATCH = 2048, 3, 32, 10, 64
 WIDTH = 32
@@ -38,7 +38,7 @@ Make = Callable[[bool], hasten.Job]
 @dataclass(frozen=True, slots=True)
 class Planted:
     """code: that must be found first. make: the job, mended where True is given. step_seconds: of the faster of both,
-    roughly. samples: of a batch with the fault, and without it."""
+    roughly. samples: of a batch with the fault, and without it. plan_mends: the fault is that PLAN is not obeyed."""
 
     name: str
     code: str
@@ -46,6 +46,10 @@ class Planted:
     step_seconds: float = 0.014
     samples: int = BATCH
     samples_mended: int = BATCH
+    plan_mends: bool = False
+
+    def plan(self, mended: bool) -> Plan | None:
+        return None if self.plan_mends and not mended else PLAN
 
 
 def pictures() -> tuple[Tensor, Tensor]:
@@ -371,5 +375,5 @@ ALL = (
     Planted("losses_with_graphs", "H707", losses_with_graphs),
     Planted("batches_kept", "H707", batches_kept),
     Planted("waiting_in_the_loss", "H712", waiting_in_the_loss),
-    Planted("memory_given_back", "H715", memory_given_back),
+    Planted("memory_given_back", "H715", memory_given_back, plan_mends=True),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hasten.facts.run_look import Larger, Line, Refused, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
+_LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
 LONG = 0.2  # of a step, on a line without any
 
 
@@ -14,7 +15,8 @@ def fixed_seconds(look: RunLook) -> float:
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
     smaller, larger = [Larger(times=1, step=look.computing), *look.larger][-2:]
-    per_batch = max(0.0, larger.step.low - smaller.step.high) / (larger.times - smaller.times)
+    least = max(larger.step.low - smaller.step.high, _LEAST * (larger.step.value - smaller.step.value), 0.0)
+    per_batch = least / (larger.times - smaller.times)
     return max(0.0, look.computing.value - per_batch)
 
 
