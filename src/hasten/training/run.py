@@ -118,7 +118,7 @@ class Run:
         self._between_windows, self._is_put_back = True, True
         self._places = Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
-        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters)
+        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters, self.built.generators)
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None

@@ -1,5 +1,6 @@
 """An evaluation computes the same loss as training does, and a loss has no mode: what it holds of its own, such as a
-teacher that follows the model or a running centre, would move with every evaluation. Here it comes back.
+teacher that follows the model or a running centre, would move with every evaluation. Here it comes back, and so do the
+random generators of the job's own, which the loss and the model draw from.
 
 What an evaluation makes or fills stays, such as a table for the length of its last batch, where the module remembers
 that it did: else it would not do it again. So the tensors of a module stay as they are when it remembers something else
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from hasten.facts.machine import free_memory, ranks_here
 from hasten.training.buffer_copies import Copies, Holder, Place, Stays
 from hasten.training.forms import dense_bytes
+from hasten.training.generators import Generators
 from hasten.training.loss_parameters import LossParameters
 from hasten.training.memories import Memories
 from hasten.training.moving_buffers import Moving, affordable_trial
@@ -26,11 +28,12 @@ from hasten.training.quiet import release_inference_tensors
 class UnmovedLoss:
     """Call it around each evaluation. left_moved: the names of what the last one has moved or made, and that stays."""
 
-    def __init__(self, held: LossParameters) -> None:
+    def __init__(self, held: LossParameters, generators: Generators) -> None:
         holders = [*held.holders, *(module._buffers for module in held.modules)]
         size = sum(dense_bytes(each) for holder in holders for each in holder.values())
         trial = affordable_trial(size, free_memory() / ranks_here())
         self._held, self._copies, self.left_moved = held, Copies(), list[str]()
+        self._generators = generators
         self._moving = Moving(holders, apart=held.of_model(), trial_windows=trial)
         self._module_of = {id(module._parameters): module for module in held.modules}
         self._module_of |= {id(module._buffers): module for module in held.modules}
@@ -44,10 +47,11 @@ class UnmovedLoss:
         tensors = {
             each: each.is_inference() for module in _with_children(modules) for each in _of(module) if each is not None
         }
-        standing, memories = moving.standing(), Memories(modules)
+        standing, memories, drawn = moving.standing(), Memories(modules), self._generators.states()
         try:
             yield
         finally:
+            self._generators.go_on_from(drawn)
             self._drop_new_items(before)
             moved = [each for each in standing if each.has_moved()]
             moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
