@@ -68,3 +68,16 @@ def test_an_infinity_is_found_in_a_buffer_of_any_kind_that_can_hold_one(make):
 
 def dense(tensor: Tensor) -> Tensor:
     return tensor.to_dense() if tensor.is_sparse else tensor.to(torch.complex64).resolve_conj()
+
+
+def test_a_centre_that_the_loss_keeps_as_a_parameter_is_healed():
+    held = nn.Module()
+    held.centre = nn.Parameter(torch.zeros(3), requires_grad=False)
+    start = start_of(nn.Linear(1, 1), loss=lambda: held)
+    for step in range(1, 5):
+        start.mark(step)
+        held.centre.data.add_(1)
+    start.mark(5)
+    held.centre.data.fill_(torch.inf)
+    start.heal(5)
+    assert held.centre.tolist() == [4, 4, 4]

@@ -3,14 +3,13 @@ teacher that follows the model or a running centre, would move with every evalua
 random generators of the job's own, which the loss and the model draw from.
 
 What an evaluation makes or fills stays, such as a table for the length of its last batch, where the module remembers
-that it did: else it would not do it again. So the tensors of a module stay as they are when it remembers something else
-than before in an attribute; in those of its children, such as are of another size. So does what is large and has never
-moved before, as it is not copied then.
+that it did (Memories): else it would not do it again. So does what is large and has never moved before, as it is not
+copied then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from hasten.training.buffer_copies import Copies, Holder, Place, Stays
 from hasten.training.forms import dense_bytes
 from hasten.training.generators import Generators
 from hasten.training.loss_parameters import LossParameters
-from hasten.training.memories import Memories
+from hasten.training.memories import Memories, with_children
 from hasten.training.moving_buffers import Moving, affordable_trial
 from hasten.training.quiet import release_inference_tensors
 
@@ -45,7 +44,7 @@ class UnmovedLoss:
         self._copies.take(moving.holders, moving.places, large_on_host=True)
         before = [dict(holder) for holder in moving.holders]
         tensors = {
-            each: each.is_inference() for module in _with_children(modules) for each in _of(module) if each is not None
+            each: each.is_inference() for module in with_children(modules) for each in _of(module) if each is not None
         }
         standing, memories, drawn = moving.standing(), Memories(modules), self._generators.states()
         try:
@@ -55,20 +54,11 @@ class UnmovedLoss:
             self._drop_new_items(before)
             moved = [each for each in standing if each.has_moved()]
             moving.copy_from_now_on([each.place for each in moved])  # though it comes back now
-            stays = self._stays(memories.changed())
+            stays = memories.filled()
             left = self._copies.put_contents_back(stays) + self._put_models_own_back(before, stays)
             left += [name for holder, had in zip(moving.holders, before, strict=True) for name in holder.keys() - had]
             self.left_moved = sorted({*left, *(each.place.name for each in moved if not each.is_copied)})
-            release_inference_tensors(_with_children(modules), tensors)
-
-    def _stays(self, remembering: list[nn.Module]) -> Stays:
-        """remembering: modules that remember something else than before."""
-        themselves, with_children = set(map(id, remembering)), set(map(id, _with_children(remembering)))
-
-        def stays(place: Place, has_grown: bool) -> bool:
-            return id(self._module_of[id(place.holder)]) in (with_children if has_grown else themselves)
-
-        return stays
+            release_inference_tensors(with_children(modules), tensors)
 
     def _put_models_own_back(self, before: list[Holder], stays: Stays) -> list[str]:
         """Parameters of the model that the loss holds too, of which the model has the content. Names of those that it
@@ -91,11 +81,6 @@ class UnmovedLoss:
                 for name in holder.keys() - had:
                     del holder[name]
         self._held.fit_containers()
-
-
-def _with_children(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """Those too that came to be inside of them since the run began, and the model's where a loss holds it so."""
-    return [*dict.fromkeys(each for module in modules for each in module.modules())]
 
 
 def _of(module: nn.Module) -> list[Tensor | None]:
