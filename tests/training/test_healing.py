@@ -81,3 +81,23 @@ def test_a_centre_that_the_loss_keeps_as_a_parameter_is_healed():
     held.centre.data.fill_(torch.inf)
     start.heal(5)
     assert held.centre.tolist() == [4, 4, 4]
+
+
+class Counted(list[int]):
+    """How often somebody has asked for its length."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        self.asked += 1
+        return super().__len__()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_modules_remember_is_looked_at_only_where_a_step_may_be_healed(scaled):
+    model = Holder(torch.zeros(2), None)
+    model.lengths = Counted()
+    start = start_of(model, scaled=scaled)
+    for step in range(1, 4):
+        start.mark(step)
+    assert model.lengths.asked == (3 if scaled else 0)

@@ -42,6 +42,7 @@ class WindowStart:
 
     def __init__(self, run: Run, windows: int) -> None:
         self._generators, self._device = run.built.generators, run.device
+        self._heals = run.setup.step.scale_gradients
         self._marks = deque[_Mark](maxlen=windows)
         self._held = run.built.loss_parameters
         # Most teachers stand still, and one can be as large as all else together.
@@ -63,7 +64,8 @@ class WindowStart:
         mark.step, mark.random, mark.whole = step, random_state(self._device), True
         if self._generators:
             mark.own = self._generators.states()
-        mark.memories = Memories(each for each in self._remembering if each._buffers or id(each) in self._of_loss)
+        if self._heals:  # else nobody asks, and it costs more than all the rest
+            mark.memories = Memories(each for each in self._remembering if each._buffers or id(each) in self._of_loss)
         for moving, copies in zip(self._moving, mark.copies, strict=True):
             if not moving.holders:
                 continue
