@@ -7,12 +7,29 @@ while there is none that could be averaged, it has no part. One that lies in sev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from hasten.training.buffer_copies import Copies, Place
+from hasten.training.buffer_copies import Copies, Place, Stays
 from hasten.training.forms import form_of, have_same_form, is_expanded
+
+
+class Filled(NamedTuple):
+    """written: of a buffer of the same form, which of its elements are not the average's."""
+
+    place: Place
+    content: Tensor
+    written: Tensor | None
+
+    def put_in(self) -> None:
+        """Beside what the module has there of its own."""
+        own = self.place.tensor
+        if self.written is None or own is None or is_expanded(own):
+            self.place.holder[self.place.name] = self.content
+        else:
+            own.data.copy_(torch.where(self.written, self.content, own.data))
 
 
 class AveragedBuffers:
@@ -28,6 +45,7 @@ class AveragedBuffers:
         self._places = [place for place, _ in present]
         self.by_place = [buffer.detach().clone() for _, buffer in present]
         self.buffers, self.averages = list[Tensor](), list[Tensor]()
+        self.modules = [*model.modules()]
         self._seen: list[Any] | None = None  # the buffers, as the two lists were made for them
 
     def follow(self) -> bool:
@@ -52,6 +70,23 @@ class AveragedBuffers:
         """Of all buffers, as they are now."""
         found = Copies()
         found.take([], self._places)
+        return found
+
+    def filled(self, stays: Stays) -> list[Filled]:
+        """What modules have written while the average lay there, as a table for a longer batch.
+
+        stays: whose module knows that it has, and would not do it again.
+        """
+        found = list[Filled]()
+        for place, mean in zip(self._places, self.by_place, strict=True):
+            now = place.tensor
+            if now is None or not stays(place, has_grown := now.shape != mean.shape):
+                continue
+            if has_grown:
+                found.append(Filled(place, now, None))
+            elif now.layout is torch.strided and (now.dtype, now.device) == (mean.dtype, mean.device):
+                written = ~torch.isclose(now, mean, rtol=0, atol=0, equal_nan=True)
+                found.append(Filled(place, now.detach().clone(), written))
         return found
 
     def load(self, saved: Sequence[Tensor]) -> None:
