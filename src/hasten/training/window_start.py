@@ -55,6 +55,7 @@ class WindowStart:
         modules, self._of_loss = run.built.buffers.modules, set(map(id, self._held.modules))
         self._moving = (Moving([module._buffers for module in modules]), teacher)
         self._remembering = [module for module in modules if type(module).__module__ not in _OF_TORCH]
+        self._at_first = Memories(self._remembering)
         self.name_of_moved: str | None = None  # of one, as far as was seen when a window was put back
 
     def mark(self, step: int) -> None:
@@ -90,6 +91,10 @@ class WindowStart:
             copies.put_back()
         self._held.fit_containers()
         return whole
+
+    def remembering(self) -> list[str]:
+        """The classes of modules that remember something else than when the run began."""
+        return [type(module).__name__ for module in self._at_first.changed()]
 
     def heal(self, step: int) -> None:
         """Let buffers be as that optimizer step's window began, where one was finite then and is not any more; and so
