@@ -211,3 +211,15 @@ def test_a_table_that_was_filled_while_the_average_was_in_place_stays_as_its_mod
     assert torch.equal(model.mean, mean)  # nobody has written there, so it was no filling
     move(4)
     assert len(model.train()(torch.zeros(16, 3))) == 16
+
+
+@pytest.mark.parametrize("kind", [ExponentialAverage(0.9), EqualAverage()], ids=["exponential", "equal"])
+def test_a_mask_with_infinities_stays_one_in_the_average(kind):
+    model = nn.Linear(3, 1)
+    model.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+    average = average_of(model, kind)
+    move = stepped(model, average)
+    for seed in range(4):
+        move(seed)
+    with average.in_place():
+        assert model.mask.tolist() == [0, -math.inf]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hasten.training.buffer_copies import Copies, Place, Stays
-from hasten.training.forms import form_of, have_same_form, is_expanded
+from hasten.training.forms import form_of, have_same_form, is_expanded, place_in_memory
+from hasten.training.non_finite import float_values, non_finite_weights
 
 
 class Filled(NamedTuple):
@@ -46,6 +47,12 @@ class AveragedBuffers:
         self.by_place = [buffer.detach().clone() for _, buffer in present]
         self.buffers, self.averages = list[Tensor](), list[Tensor]()
         self.modules = [*model.modules()]
+        infinite = non_finite_weights(
+            (str(number), values)
+            for number, buffer in enumerate(self.by_place)
+            if place_in_memory(buffer) is not None and (values := float_values(buffer)) is not None
+        )
+        self._infinite = set(map(int, infinite))  # from the start on, as a mask is
         self._seen: list[Any] | None = None  # the buffers, as the two lists were made for them
 
     def follow(self) -> bool:
@@ -65,6 +72,13 @@ class AveragedBuffers:
         numbered = {id(buffer): buffer for buffer in present if buffer is not None}
         self.buffers, self.averages = [numbered[number] for number in averages], [*averages.values()]
         return True
+
+    def keep_infinities(self) -> None:
+        """Of masks: the mean of two infinities is none."""
+        for number in self._infinite:
+            now, mean = self._places[number].tensor, self.by_place[number]
+            if now is not None and any(now is each for each in self.buffers):
+                mean.copy_(torch.where(now.isfinite(), mean, now))
 
     def copies(self) -> Copies:
         """Of all buffers, as they are now."""

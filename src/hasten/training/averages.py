@@ -56,6 +56,7 @@ class WeightAverage:
             self._moved = int(self._updates > self._starts_after)
             return
         self._move(self._average, self._source, torch.tensor(self._moved))
+        self._buffers.keep_infinities()
         self._moved += 1
 
     @contextmanager
