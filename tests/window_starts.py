@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hasten.techniques.setup import StepOptions
 from hasten.training.buffer_copies import SMALL_BYTES
 from hasten.training.generators import Generators
 from hasten.training.kept_buffers import Buffers
@@ -48,7 +49,7 @@ def anew(module: Any) -> None:
     module.held = module.held * 0.5 + 1
 
 
-def start_of(model: nn.Module, windows: int = 1, loss: Any = None) -> WindowStart:
+def start_of(model: nn.Module, windows: int = 1, loss: Any = None, *, scaled: bool = True) -> WindowStart:
     device = torch.device("cpu")
     found = reached(model, loss, device)
     built = SimpleNamespace(
@@ -56,5 +57,6 @@ def start_of(model: nn.Module, windows: int = 1, loss: Any = None) -> WindowStar
         buffers=Buffers(found.modules),
         loss_parameters=LossParameters(found.modules, model),
     )
-    run: Any = SimpleNamespace(built=built, device=device)
+    setup = SimpleNamespace(step=StepOptions(scale_gradients=scaled))
+    run: Any = SimpleNamespace(built=built, device=device, setup=setup)
     return WindowStart(run, windows)

@@ -150,7 +150,7 @@ def test_it_is_told_once_for_each_size_and_the_global_batch_stays():
     assert told(events) == [
         f"optimizer step {TIGHT_FROM}: microbatches of {before} did not fit into memory (CUDA out of memory. Tried to "
         f"allocate 2.00 GiB.); from here on every batch is taken in microbatches of {after}, with the same updates up "
-        "to rounding"
+        "to rounding where the loss adds up single samples and nothing random is drawn"
         for before, after in ((8, 4), (4, 2))
     ]
     finished = events[-1]

@@ -174,3 +174,52 @@ def test_the_average_of_16_bit_weights_is_kept_in_float32():
     with average.in_place():
         moved = model.weight.detach().float().mean().item()
     assert moved > 2.0
+
+
+class Positions(nn.Module):
+    """A table with room for all, filled as far as the longest batch, or one that is made anew for a longer batch."""
+
+    def __init__(self, *, grows: bool) -> None:
+        super().__init__()
+        self.linear, self.filled, self.grows = nn.Linear(3, 1), 0, grows
+        self.register_buffer("table", torch.zeros(2 if grows else 64))
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if len(rows) > self.filled:
+            if self.grows:
+                self.table = torch.ones(len(rows))
+            self.table[self.filled : len(rows)] = 1
+            self.filled = len(rows)
+        if self.training:
+            self.mean.lerp_(rows.mean(), 0.5)
+        return self.linear(rows) * self.table[: len(rows), None] + self.mean
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_table_that_was_filled_while_the_average_was_in_place_stays_as_its_module_remembers_that(grows):
+    model = Positions(grows=grows)
+    average = average_of(model, ExponentialAverage(0.9))
+    move = stepped(model, average)
+    for seed in range(3):
+        move(seed)
+    mean = model.mean.clone()
+    with average.in_place(), torch.no_grad():
+        model.eval()(torch.zeros(20, 3))
+        assert not torch.equal(model.mean, mean)
+    assert model.filled == int(model.table.sum()) == 20
+    assert torch.equal(model.mean, mean)  # nobody has written there, so it was no filling
+    move(4)
+    assert len(model.train()(torch.zeros(16, 3))) == 16
+
+
+@pytest.mark.parametrize("kind", [ExponentialAverage(0.9), EqualAverage()], ids=["exponential", "equal"])
+def test_a_mask_with_infinities_stays_one_in_the_average(kind):
+    model = nn.Linear(3, 1)
+    model.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+    average = average_of(model, kind)
+    move = stepped(model, average)
+    for seed in range(4):
+        move(seed)
+    with average.in_place():
+        assert model.mask.tolist() == [0, -math.inf]

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,6 +194,39 @@ def test_a_tensor_of_an_evaluation_that_lies_in_several_places_is_one_afterwards
     release_inference_tensors(model.modules())
     assert model[0].of_0 is model[1].of_1 is model.kept[0]
     assert not model[0].of_0.is_inference()
+
+
+class ReadOnly(dict[str, int]):
+    def __setitem__(self, key: str, value: int) -> None:
+        raise TypeError("read-only")
+
+
+class ReadOnlyList(list[int]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError("read-only")
+
+
+def ring() -> Any:
+    tree: dict[str, Any] = {"children": []}
+    tree["children"].append({"parent": tree, "self": tree["children"]})
+    return tree
+
+
+@pytest.mark.parametrize("make", [lambda: ReadOnly(a=1), lambda: ReadOnlyList([1]), ring], ids=["dict", "list", "ring"])
+def test_an_evaluation_ends_well_beside_what_cannot_be_written_or_leads_back_to_itself(make):
+    model = network()
+    model.kept = make()
+    evaluator(model, supervised(functional.cross_entropy))()
+
+
+def test_a_tensor_of_an_evaluation_is_made_usable_inside_of_a_ring():
+    model, tree = nn.Module(), ring()
+    model.kept, inner = (tree, tree), tree["children"][0]
+    with torch.inference_mode():
+        inner["table"] = torch.ones(3)
+    release_inference_tensors([model])
+    assert not inner["table"].is_inference()
+    assert model.kept[1]["children"][0] is inner
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")

@@ -296,3 +296,26 @@ def test_a_table_that_is_not_saved_by_its_model_and_has_another_size_now_is_told
         state = run.state_dict()
     with hasten.prepare(job(size)) as other, pytest.raises(Misconfigured, match=r"model\.held"):
         other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_buffer_that_is_registered_again_with_other_persistence_goes_on_exactly(tmp_path, persistent):
+    def again(module: Any, rows: Tensor) -> None:
+        begun = module.held
+        del module.held
+        module.register_buffer("held", begun * 0.9 + rows.mean(0) * 0.1, persistent=not persistent)
+
+    def made(move: Any) -> hasten.Job:
+        return small_job(model=lambda: Moving(move, torch.zeros(6), persistent))
+
+    resumed = check_goes_on(lambda: made(again), tmp_path)
+    assert ("held" in resumed.model.state_dict()) != persistent
+
+
+def test_a_resumed_buffer_is_as_persistent_as_it_was_saved(tmp_path):
+    def widen_again(module: Any, rows: Tensor) -> None:
+        begun = module.held[:6]
+        del module.held
+        module.register_buffer("held", torch.cat([begun, rows.mean(0)]), persistent=True)
+
+    check_goes_on(lambda: small_job(model=lambda: Moving(widen_again, torch.zeros(6), False)), tmp_path)

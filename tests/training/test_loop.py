@@ -313,3 +313,15 @@ def test_a_run_folder_holds_plan_environment_metrics_and_weights(tmp_path):
     assert names == made
     weights = load_file(tmp_path / "run" / "model.safetensors")
     assert all(torch.equal(result.weights[key], value) for key, value in weights.items())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_a_run_with_a_sparse_buffer_ends_with_its_weights(layout):
+    class Graph(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(6, 3)
+            self.register_buffer("laplacian", getattr(torch.eye(6), layout)())
+
+    result = train(small_job(model=Graph), receivers=[])
+    assert torch.equal(result.model().laplacian.to_dense(), torch.eye(6))

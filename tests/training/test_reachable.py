@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import functools
 import random
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,11 @@ MODELS = {
     "a dictionary of a kind": lambda: Model(
         collections.OrderedDict(a=random.Random(4)), lambda held: held["a"].random()
     ),
+    "a set of one": lambda: Model({random.Random(4)}, lambda held: next(iter(held)).random()),
+    "a frozen set of one": lambda: Model(frozenset({random.Random(4)}), lambda held: next(iter(held)).random()),
+    "a namespace": lambda: Model(SimpleNamespace(draws=random.Random(4)), lambda held: held.draws.random()),
+    "a command line's": lambda: Model(argparse.Namespace(draws=random.Random(4)), lambda held: held.draws.random()),
+    "a view": lambda: Model(MappingProxyType({"a": random.Random(4)}), lambda held: held["a"].random()),
     "a helper": lambda: Model(Helper(), lambda held: held.draws.random()),
     "a hook": hooked,
     "a global": drawing_from_a_global,
@@ -215,6 +221,10 @@ class HostileDict(dict[Any, Any]):
     __getitem__ = __iter__ = __len__ = items = keys = lambda self, *args: (_ for _ in ()).throw(AssertionError())  # type: ignore[assignment]
 
 
+class HostileSet(set[Any]):
+    __iter__ = __len__ = pop = lambda self, *args: (_ for _ in ()).throw(AssertionError())  # type: ignore[assignment]
+
+
 class HostileList(list[Any]):
     __getitem__ = __iter__ = __len__ = lambda self, *args: (_ for _ in ()).throw(AssertionError())  # type: ignore[assignment]
 
@@ -223,11 +233,19 @@ def test_no_code_of_the_users_runs():
     model, draws = nn.Linear(1, 1), random.Random(1)
     model.held = [Hostile(), HostileDict(a=draws), HostileList([random.Random(2)]), Helper()]
     assert found(model) == ["model.held.1.a", "model.held.2.0", "model.held.3.draws", "model.held.3.Helper.shared"]
+    model.held = [HostileSet([draws]), MappingProxyType(HostileDict(a=random.Random(2)))]
+    assert found(model) == ["model.held.0.0", "model.held.1.a"]
 
 
 def test_what_is_installed_is_not_gone_through():
     model = nn.Linear(1, 1)
-    model.tools = [SimpleNamespace(draws=random.Random(1)), torch, np.random]
+    model.tools = [collections.UserDict(draws=random.Random(1)), torch, np.random]
+    assert found(model) == []
+
+
+def test_of_a_set_of_several_none_is_found_as_their_order_is_another_in_each_process():
+    model = nn.Linear(1, 1)
+    model.draws = {random.Random(1), random.Random(2)}
     assert found(model) == []
 
 

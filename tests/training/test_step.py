@@ -343,3 +343,25 @@ def test_what_is_no_loss_is_refused_in_one_line(loss, message):
         step.accumulate(rows(4), 4)
     assert refusal.value.field == "loss"
     assert refusal.value.fix
+
+
+@pytest.mark.fault("out of device memory mid-run")
+@pytest.mark.parametrize("parts", [[4], [1, 3]])
+def test_a_window_that_fails_in_its_update_is_recorded_once_it_is_taken_again(monkeypatch, parts):
+    model, batch = classifier(torch.float32), (rows(4)[0].float(), rows(4)[1])
+    step = Step(model, mean_loss_function, [Recording(model.parameters())], StepOptions(clip_norm=1.0))
+
+    def take_window():
+        for position, piece in enumerate(cut(batch, parts), 1):
+            step.accumulate(piece, len(piece[1]), last=position == len(parts))
+        step.update()
+
+    def without_room(*_):
+        raise torch.OutOfMemoryError("planted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hasten.training.gradients.norm", without_room)
+        with pytest.raises(torch.OutOfMemoryError):
+            take_window()
+    take_window()
+    assert [window.items for window in step.losses.drain()] == [4]

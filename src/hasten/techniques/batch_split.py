@@ -26,8 +26,9 @@ def can_be_split(setup: Setup) -> Yes | No:
 
 def normalizes_by_batch(model: nn.Module) -> bool:
     """True when a sample's output in training depends on which others it is computed with. A batch norm in evaluation
-    mode is frozen, and does not."""
-    return any(isinstance(module, _BatchNorm) and module.training for module in model.modules())
+    mode is frozen, and does not, unless it keeps no running averages."""
+    norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return any(norm.training or norm.running_mean is None for norm in norms)
 
 
 def split_preserves(setup: Setup) -> Preserves:

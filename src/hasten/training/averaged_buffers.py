@@ -7,12 +7,30 @@ while there is none that could be averaged, it has no part. One that lies in sev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from hasten.training.buffer_copies import Copies, Place
-from hasten.training.forms import form_of, have_same_form, is_expanded
+from hasten.training.buffer_copies import Copies, Place, Stays
+from hasten.training.forms import form_of, have_same_form, is_expanded, place_in_memory
+from hasten.training.non_finite import float_values, non_finite_weights
+
+
+class Filled(NamedTuple):
+    """written: of a buffer of the same form, which of its elements are not the average's."""
+
+    place: Place
+    content: Tensor
+    written: Tensor | None
+
+    def put_in(self) -> None:
+        """Beside what the module has there of its own."""
+        own = self.place.tensor
+        if self.written is None or own is None or is_expanded(own):
+            self.place.holder[self.place.name] = self.content
+        else:
+            own.data.copy_(torch.where(self.written, self.content, own.data))
 
 
 class AveragedBuffers:
@@ -28,6 +46,13 @@ class AveragedBuffers:
         self._places = [place for place, _ in present]
         self.by_place = [buffer.detach().clone() for _, buffer in present]
         self.buffers, self.averages = list[Tensor](), list[Tensor]()
+        self.modules = [*model.modules()]
+        infinite = non_finite_weights(
+            (str(number), values)
+            for number, buffer in enumerate(self.by_place)
+            if place_in_memory(buffer) is not None and (values := float_values(buffer)) is not None
+        )
+        self._infinite = set(map(int, infinite))  # from the start on, as a mask is
         self._seen: list[Any] | None = None  # the buffers, as the two lists were made for them
 
     def follow(self) -> bool:
@@ -48,10 +73,34 @@ class AveragedBuffers:
         self.buffers, self.averages = [numbered[number] for number in averages], [*averages.values()]
         return True
 
+    def keep_infinities(self) -> None:
+        """Of masks: the mean of two infinities is none."""
+        for number in self._infinite:
+            now, mean = self._places[number].tensor, self.by_place[number]
+            if now is not None and any(now is each for each in self.buffers):
+                mean.copy_(torch.where(now.isfinite(), mean, now))
+
     def copies(self) -> Copies:
         """Of all buffers, as they are now."""
         found = Copies()
         found.take([], self._places)
+        return found
+
+    def filled(self, stays: Stays) -> list[Filled]:
+        """What modules have written while the average lay there, as a table for a longer batch.
+
+        stays: whose module knows that it has, and would not do it again.
+        """
+        found = list[Filled]()
+        for place, mean in zip(self._places, self.by_place, strict=True):
+            now = place.tensor
+            if now is None or not stays(place, has_grown := now.shape != mean.shape):
+                continue
+            if has_grown:
+                found.append(Filled(place, now, None))
+            elif now.layout is torch.strided and (now.dtype, now.device) == (mean.dtype, mean.device):
+                written = ~torch.isclose(now, mean, rtol=0, atol=0, equal_nan=True)
+                found.append(Filled(place, now.detach().clone(), written))
         return found
 
     def load(self, saved: Sequence[Tensor]) -> None:

@@ -19,6 +19,7 @@ from hasten.facts.job import EqualAverage, ExponentialAverage
 from hasten.training.averaged_buffers import AveragedBuffers
 from hasten.training.forms import place_in_memory
 from hasten.training.master_weights import MasterWeights
+from hasten.training.memories import Memories
 
 
 class WeightAverage:
@@ -55,22 +56,28 @@ class WeightAverage:
             self._moved = int(self._updates > self._starts_after)
             return
         self._move(self._average, self._source, torch.tensor(self._moved))
+        self._buffers.keep_infinities()
         self._moved += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model holds the average inside the block, and its own weights, to the bit, after it."""
+        """The model holds the average inside the block, and its own weights, to the bit, after it. What a module has
+        filled inside, and remembers that, stays filled."""
         self._follow_buffers()
         with torch.no_grad():
             parameters = [parameter.detach().clone() for parameter in self._parameters]
             buffers = self._buffers.copies()  # which an evaluation may replace
             _copy(self._average, _uncounted(self._live))
+        memories = Memories(self._buffers.modules)
         try:
             yield
         finally:
             with torch.no_grad():
                 _copy(parameters, _uncounted(self._parameters))
-            buffers.put_back()
+                filled = self._buffers.filled(memories.filled())
+                buffers.put_back()
+                for each in filled:
+                    each.put_in()
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's state_dict() with the average in place of its weights, where both lie."""

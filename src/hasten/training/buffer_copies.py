@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hasten.training.checksums import checksum
 from hasten.training.forms import can_lie_elsewhere, has_its_memory, is_sparse, place_in_memory, put_into
-from hasten.training.non_finite import non_finite_weights
+from hasten.training.non_finite import float_values, non_finite_weights
 
 SMALL_BYTES = 64 << 10
 
@@ -120,15 +120,22 @@ class Copies:
     def poisoned(self) -> list[Place]:
         """Those with a NaN or an infinity in it that was not there when it was copied. Waits for the device."""
         copied = {id(each.tensor): each.copy for each in (*self._copied, *self._sparse)}
-        now = {str(number): place.tensor for number, place in enumerate(self.places)}
-        found = list[Place]()
-        for number in non_finite_weights((name, tensor) for name, tensor in now.items() if tensor is not None):
-            tensor, then = now[number], copied.get(id(self._tensors[int(number)]))
-            if tensor is None or then is None or tensor.shape != then.shape:
+        pairs = dict[str, tuple[Tensor, Tensor]]()
+        for number, (place, held) in enumerate(zip(self.places, self._tensors, strict=True)):
+            now, then = place.tensor, copied.get(id(held))
+            if now is None or then is None or now.shape != then.shape:
                 continue
-            if bool((then.isfinite().to(tensor.device) & ~tensor.isfinite()).any()):
-                found.append(self.places[int(number)])
-        return found
+            values, before = float_values(now), float_values(then)
+            if values is not None and before is not None:
+                pairs[str(number)] = values, before
+        suspects = non_finite_weights((name, values) for name, (values, _) in pairs.items())
+        return [self.places[int(name)] for name in suspects if _has_become_non_finite(*pairs[name])]
+
+
+def _has_become_non_finite(now: Tensor, then: Tensor) -> bool:
+    if now.shape != then.shape:  # of sparse ones, whose values are at other places by now
+        return bool(then.isfinite().all())
+    return bool((then.isfinite().to(now.device) & ~now.isfinite()).any())
 
 
 def is_large(tensor: Tensor | None) -> bool:

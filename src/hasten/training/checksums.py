@@ -18,7 +18,7 @@ _STEP, _FIRST, _SECOND = (number - (1 << 64) for number in (0x9E3779B97F4A7C15, 
 def checksum(tensor: Tensor) -> int | None:
     """Waits for the device. Of a quantized tensor that of its whole numbers; None where can_be_copied is not true."""
     if is_sparse(tensor):
-        return hash(tuple(map(checksum, _parts_of_sparse(tensor.detach()))))
+        return hash(tuple(map(checksum, parts_of_sparse(tensor.detach()))))
     if place_in_memory(tensor) is None:
         return None
     content = _bytes_of(tensor)
@@ -33,7 +33,8 @@ def checksum(tensor: Tensor) -> int | None:
     return int(total)
 
 
-def _parts_of_sparse(tensor: Tensor) -> tuple[Tensor, ...]:
+def parts_of_sparse(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensors of its places, and then that of its values."""
     if tensor.layout is torch.sparse_coo:
         return tensor._indices(), tensor._values()
     if tensor.layout in {torch.sparse_csr, torch.sparse_bsr}:

@@ -1,8 +1,9 @@
 """Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
 
 Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
-all random states as they were, and a run brings back what its loss moves of its own (UnmovedLoss), so how often one
-evaluates cannot change what is learned.
+the global random states as they were, and a run brings back what its loss moves of its own, and the generators of its
+job (UnmovedLoss). So how often one evaluates changes what is learned only where the model moves what it holds in
+evaluation mode too, or where the loss keeps what moves outside of its modules' buffers and parameters.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hasten.techniques.setup import Setup
@@ -24,7 +25,9 @@ def in_jobs_form(weights: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
 
 def kept_on_host(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Copied one by one: tied weights must not share memory in a file, nor follow the model as it trains on."""
-    return {
-        key: each.to("cpu", copy=True).contiguous() if isinstance(each, Tensor) else copy.deepcopy(each)
-        for key, each in weights.items()
-    }
+    return {key: _on_host(each) if isinstance(each, Tensor) else copy.deepcopy(each) for key, each in weights.items()}
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    copied = tensor.to("cpu", copy=True)
+    return copied.contiguous() if tensor.layout is torch.strided else copied

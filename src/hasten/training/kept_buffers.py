@@ -30,6 +30,7 @@ class Buffers:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         self._modules = dict(modules)
         self._first: dict[str, Form] = {place: _form(each) for place, _, _, each in self._all()}
+        self._kept_first = {place for place, module, name, _ in self._all() if _is_kept(module, name)}
         self._first_together = self._together()
 
     @property
@@ -37,14 +38,15 @@ class Buffers:
         return [*self._modules.values()]
 
     def state_dict(self, model: nn.Module) -> dict[str, Any]:
-        """What the model's state_dict() leaves out, and what has another form than at first."""
+        """What the model's state_dict() leaves out; and what has another form than at first, or another persistence."""
         held = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
         together = self._together()
         strays, changed = dict[str, Tensor](), dict[str, Any]()
         for place, module, name, each in self._all():
+            kept = _is_kept(module, name)
             as_at_first = place in self._first and self._first[place] == _form(each)
+            as_at_first = as_at_first and kept == (place in self._kept_first)
             if not as_at_first or together.get(place) != self._first_together.get(place):
-                kept = name not in module._non_persistent_buffers_set
                 changed[place] = {"value": each, "persistent": kept, "first": self._shape_at_first(place)}
             elif each is not None and id(each) not in held:
                 strays[place] = each
@@ -78,8 +80,7 @@ class Buffers:
             is_free = together.get(place) == self._first_together.get(place)
             present = module._buffers.get(name) if is_free else None
             module._buffers[name] = _taken(present, entry["value"], made, _device_of(module, device))
-            if place not in self._first:
-                (set.discard if entry["persistent"] is True else set.add)(module._non_persistent_buffers_set, name)
+            (set.discard if entry["persistent"] is True else set.add)(module._non_persistent_buffers_set, name)
 
     def _all(self) -> Iterator[tuple[str, nn.Module, str, Tensor | None]]:
         for path, module in self._modules.items():
@@ -122,6 +123,11 @@ def _together(buffers: Mapping[str, Any]) -> dict[str, set[str]]:
         if buffer is not None:
             found.setdefault(id(buffer), set()).add(place)
     return {place: places for places in found.values() for place in places}
+
+
+def _is_kept(module: nn.Module, name: str) -> bool:
+    """Whether the module's state_dict() has it."""
+    return name not in module._non_persistent_buffers_set
 
 
 def _form(buffer: Tensor | None) -> Form:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import is_not
 from typing import Any
 
 from torch import Tensor, nn
@@ -51,6 +52,7 @@ class _Usable:
 
     def __init__(self, before: Mapping[Tensor, bool]) -> None:
         self._before = before
+        self._seen: dict[int, Any] = {}  # kept alive, that no number is used twice
         self._made: dict[Tensor, Tensor] = {}  # one tensor that lies in several places stays one
 
     def tensor(self, tensor: Any) -> Any:
@@ -66,14 +68,18 @@ class _Usable:
         return self._made[tensor]
 
     def value(self, value: Any) -> Any:
-        """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects."""
+        """The value, with every inference tensor in it replaced; lists and dictionaries stay the same objects, and what
+        has nothing to replace is not written: it may not allow that."""
         if isinstance(value, Tensor):
             return self.tensor(value)
-        if isinstance(value, dict):
-            for key, item in value.items():
-                value[key] = self.value(item)
-        elif isinstance(value, list):
-            value[:] = [self.value(item) for item in value]
+        if id(value) in self._seen:
+            return value
+        if isinstance(value, dict | list):
+            self._seen[id(value)] = value
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, new in [(key, new) for key, item in items if (new := self.value(item)) is not item]:
+                value[key] = new
         elif type(value) is tuple:
-            return tuple(self.value(item) for item in value)
+            items = tuple(map(self.value, value))
+            return items if any(map(is_not, items, value)) else value
         return value

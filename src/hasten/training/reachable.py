@@ -12,7 +12,9 @@ object may hang in more places than it began with.
 
 from __future__ import annotations
 
+import argparse
 import functools
+import gc
 import random
 import sys
 import types
@@ -30,6 +32,8 @@ from hasten.training.user_code import is_users
 
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _CONTAINERS = (dict, list, tuple, deque)
+_SETS = (set, frozenset)
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 _WRAPPERS = (staticmethod, classmethod)
 _CALLABLES = (
     *(types.FunctionType, types.MethodType, types.BuiltinMethodType, functools.partial),
@@ -164,9 +168,10 @@ def _below(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _has_parts(value: Any, kind: type) -> bool:
     """Whether something of the user's can hang on it."""
     if issubclass(kind, _CONTAINERS):
-        base = next(each for each in _CONTAINERS if issubclass(kind, each))
-        return base.__len__(value) > 0
-    if issubclass(kind, (*_CALLABLES, *_WRAPPERS, property, OnItsDevice)):
+        return _base(kind, _CONTAINERS).__len__(value) > 0
+    if issubclass(kind, _SETS):  # the order of several is another in each process, and so would be their names
+        return _base(kind, _SETS).__len__(value) == 1
+    if issubclass(kind, (*_CALLABLES, *_WRAPPERS, *_NAMESPACES, property, types.MappingProxyType, OnItsDevice)):
         return True
     return _is_own(value) if issubclass(kind, type) else _is_own(kind)
 
@@ -182,9 +187,13 @@ def _parts(value: Any, device: torch.device) -> Iterator[Part]:
             # To look for a key of the user's own kind would be to call its code.
             yield (key, value, key) if type(key) is str else (str(number), (each,), 0)
     elif issubclass(kind, (list, tuple, deque)):
-        base = next(each for each in (list, tuple, deque) if issubclass(kind, each))
+        base = _base(kind, (list, tuple, deque))
         for number, each in enumerate(islice(base.__iter__(value), _LONGEST)):
             yield (str(number), value, number) if base is list else (str(number), (each,), 0)
+    elif issubclass(kind, _SETS):
+        yield "0", tuple(_base(kind, _SETS).__iter__(value)), 0
+    elif issubclass(kind, types.MappingProxyType):
+        yield "", gc.get_referents(value), 0
     elif issubclass(kind, functools.partial):
         yield from (("", (value.func,), 0), *_parts(value.args, device), *_parts(value.keywords, device))
     elif issubclass(kind, type):
@@ -200,6 +209,11 @@ def _parts(value: Any, device: torch.device) -> Iterator[Part]:
         yield "", (value.__self__,), 0
     else:
         yield from _attributes(value)
+
+
+def _base(kind: type, kinds: tuple[type, ...]) -> Any:
+    """Of which of them it is: it may have replaced how it is gone through."""
+    return next(each for each in kinds if issubclass(kind, each))
 
 
 def _attributes(value: Any) -> Iterator[Part]:

@@ -115,9 +115,10 @@ class Run:
         self._copying: torch.cuda.Stream | None = None  # the stream that batches are copied on ahead of their use
         self.epoch, self._window = 0, 0  # position in the data: the next window
         self._samples, self._counted, self._last = 0, 0, True  # of the microbatch handed out last
-        self._between_windows, self._places = True, Places(self.loader.steps_per_epoch)
+        self._between_windows, self._is_put_back = True, True
+        self._places = Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
-        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters)
+        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters, self.built.generators)
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
@@ -197,7 +198,7 @@ class Run:
             self._seen_before = self.samples_seen
             if self._window_start is not None:
                 self._window_start.mark(self.steps + 1)
-        self._between_windows = False
+        self._between_windows, self._is_put_back = False, True
         try:
             loss = self._step.accumulate(batch, self._counted, self._last)
             self.samples_seen += self._samples
@@ -363,11 +364,10 @@ class Run:
             return False
         self._step.abandon_window()
         if not self._between_windows:
-            whole = self._window_start.back(self.steps + 1)
+            self._is_put_back = self._window_start.back(self.steps + 1)
             self._between_windows = self._last = True
             self.samples_seen = self._seen_before
-            return whole
-        return True
+        return self._is_put_back
 
     @property
     def microbatch_size(self) -> int | None:

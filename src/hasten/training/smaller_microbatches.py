@@ -1,8 +1,9 @@
 """A window that did not fit into memory is taken again, in smaller parts.
 
 The global batch stays what it is: the same samples make the same update, up to rounding, as only the sums are grouped
-differently. Batch norm in training mode would see other batches, and what else a forward pass moves, such as a teacher
-or a running mean, would move more often, so there the run ends as before.
+differently; of a loss that compares samples with each other, or a model that draws, it becomes another. Batch norm in
+training mode would see other batches, and what else a forward pass moves, such as a teacher or a running mean, would
+move more often, so there the run ends as before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     if size == 1:
         fix = "train on smaller samples, or hasten explain activation_checkpointing"
         raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
-    if normalizes_by_batch(run.model):
+    if any(map(normalizes_by_batch, [run.model, *run.built.loss_parameters.modules])):
         raise OutOfMemory(
             f"{what}. The batch is not taken in smaller parts by itself: batch norm would see other batches",
             where=where,
@@ -48,8 +49,15 @@ def halve_microbatches(run: Run, error: Exception) -> str:
         torch.cuda.empty_cache()
     return (
         f"{where}: microbatches of {size} did not fit into memory ({what}); from here on every batch is taken in "
-        f"microbatches of {smaller}, with the same updates up to rounding"
+        f"microbatches of {smaller}, with the same updates up to rounding where the loss adds up single samples and "
+        f"nothing random is drawn{_may_count_parts(run)}"
     )
+
+
+def _may_count_parts(run: Run) -> str:
+    names = [] if run._window_start is None else sorted(set(run._window_start.remembering()))
+    kept = f"what is kept in attributes of {', '.join(names[:5])} has changed since the run began"
+    return f"; {kept}: where it counts forward passes, it counts parts now" if names else ""
 
 
 def _moved_by_forward(run: Run) -> str | None:

@@ -164,10 +164,8 @@ class Step:
         try:
             if self.skips.deferred:
                 self.skips.settle()
-            if self._only is not None:  # a window of one is a mean already
-                self.losses.append(*self._only)
-            elif self._sums is not None:
-                self._close_sums(self._sums)
+            if self._sums is not None:  # a window of one is a mean already
+                self._sums.divide_gradients(self._parameters, self.reference, self._ranks, self._device)
             if self._scaler is not None:
                 self._unscale(self._scaler)
             gradients = gradient.present(self._parameters)
@@ -176,6 +174,7 @@ class Step:
             self._move(gradients, self._overflow(gradients) if self._norm_tells else self._is_finite(gradients))
             if self._scaler is not None:
                 self._scaler.update()
+            self._record()  # what fails before may be taken again, and is one window
             self.moving = False
         except BaseException:
             self._is_finite.clear()
@@ -185,9 +184,12 @@ class Step:
         finally:
             self.abandon_window()
 
-    def _close_sums(self, sums: WindowSums) -> None:
-        self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
-        sums.divide_gradients(self._parameters, self.reference, self._ranks, self._device)
+    def _record(self) -> None:
+        only, sums = self._only, self._sums
+        if only is not None:
+            self.losses.append(*only)
+        elif sums is not None:
+            self.losses.append(sums.mean, sums.count, sums.auxiliary_mean, sums.samples)
 
     def _unscale(self, scaler: torch.amp.GradScaler) -> None:
         for optimizer in self.optimizers:

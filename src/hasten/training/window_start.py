@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hasten.data.randomness import random_state, set_random_state
 from hasten.facts.machine import free_memory, ranks_here
-from hasten.training.buffer_copies import Copies
+from hasten.training.buffer_copies import Copies, Stays
 from hasten.training.memories import Memories
 from hasten.training.moving_buffers import Moving, affordable_trial
 
@@ -42,6 +42,7 @@ class WindowStart:
 
     def __init__(self, run: Run, windows: int) -> None:
         self._generators, self._device = run.built.generators, run.device
+        self._heals = run.setup.step.scale_gradients
         self._marks = deque[_Mark](maxlen=windows)
         self._held = run.built.loss_parameters
         # Most teachers stand still, and one can be as large as all else together.
@@ -51,9 +52,10 @@ class WindowStart:
             may_stand=lambda tensor: True,
             trial_windows=affordable_trial(self._held.nbytes, free_memory() / ranks_here()),
         )
-        modules = run.built.buffers.modules
+        modules, self._of_loss = run.built.buffers.modules, set(map(id, self._held.modules))
         self._moving = (Moving([module._buffers for module in modules]), teacher)
         self._remembering = [module for module in modules if type(module).__module__ not in _OF_TORCH]
+        self._at_first = Memories(self._remembering)
         self.name_of_moved: str | None = None  # of one, as far as was seen when a window was put back
 
     def mark(self, step: int) -> None:
@@ -63,7 +65,8 @@ class WindowStart:
         mark.step, mark.random, mark.whole = step, random_state(self._device), True
         if self._generators:
             mark.own = self._generators.states()
-        mark.memories = Memories(module for module in self._remembering if module._buffers)
+        if self._heals:  # else nobody asks, and it costs more than all the rest
+            mark.memories = Memories(each for each in self._remembering if each._buffers or id(each) in self._of_loss)
         for moving, copies in zip(self._moving, mark.copies, strict=True):
             if not moving.holders:
                 continue
@@ -89,22 +92,29 @@ class WindowStart:
         self._held.fit_containers()
         return whole
 
+    def remembering(self) -> list[str]:
+        """The classes of modules that remember something else than when the run began."""
+        return [type(module).__name__ for module in self._at_first.changed()]
+
     def heal(self, step: int) -> None:
-        """Let buffers be as that optimizer step's window began, where one was finite then and is not any more. Finite
-        ones stay where their module remembers something else since, as it may have filled them."""
+        """Let buffers be as that optimizer step's window began, where one was finite then and is not any more; and so
+        what a loss keeps as parameters. Finite ones stay where their module remembers something else since, as it may
+        have filled them."""
         mark = self._of(step)
         if mark is None:
             return
-        buffers, _ = mark.copies
-        poisoned = set(map(id, buffers.poisoned()))
-        if poisoned:
-            remembering = {id(module._buffers) for module in mark.memories.changed()}
-            buffers.put_contents_back(
-                lambda place, grown: grown or (id(place.holder) in remembering and id(place) not in poisoned)
-            )
-            for later in self._marks:
-                if later.step > step:
-                    later.copies[0].take(self._moving[0].holders, later.copies[0].places)
+        filled = mark.memories.filled()
+        for number, (moving, copies) in enumerate(zip(self._moving, mark.copies, strict=True)):
+            poisoned = set(map(id, copies.poisoned()))
+            if poisoned:
+                copies.put_contents_back(_but(poisoned, filled))
+                for later in (each.copies[number] for each in self._marks if each.step > step):
+                    later.take(moving.holders, later.places)
 
     def _of(self, step: int) -> _Mark | None:
         return next((mark for mark in self._marks if mark.step == step), None)
+
+
+def _but(poisoned: set[int], filled: Stays) -> Stays:
+    """What has grown stays whatever is in it: its module would not make it again."""
+    return lambda place, has_grown: has_grown or (filled(place, has_grown) and id(place) not in poisoned)
