@@ -4,8 +4,7 @@ Every job is healthy but for its fault: a convolutional network or a few layers 
 steps take some ten milliseconds on two cores. `mended` is what a person would do about the finding.
 
 All of them are trained by PLAN: without it the C library gives large blocks back to the system in some processes and
-not in others, and one start of a healthy job takes 16 ms a step where another takes 29. That is a fault too, and
-planted in one of them.
+not in others, so that two starts of a healthy job differ. That is a fault too, and planted in one of them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of the step or more, though what the process holds does not grow.
 
 Why it costs: The C library gives large blocks back to the system when they are freed. The next step asks for them
 again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
-start of a job may be hit and the next one not: a step of 16 ms was seen to take 29 ms in every other process.
+start of a job may be hit and the next one not.
 
 When to ignore it: Where the memory that the job does not need for a moment is needed by others, and where the
 job maps memory or files itself.
