@@ -38,8 +38,8 @@ SECONDS_OF_A_WINDOW = 0.7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """most_gain: the bound of the first finding; gain, low, high: measured after mending, for a sample. growth: bytes a
-    step that the job with its fault holds more each time."""
+    """most_gain: the bound of the first finding, None where nothing bounds it; gain, low, high: measured after mending,
+    for a sample. growth: bytes a step that the job with its fault holds more each time."""
 
     name: str
     planted: str

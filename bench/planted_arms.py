@@ -6,11 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from bench.planted_jobs import ALL
 
 import hasten
+from hasten.facts.finding import Price
 
 BY_NAME = {each.name: each for each in ALL}
 
@@ -36,10 +38,14 @@ def main() -> None:
     chosen = BY_NAME[sys.argv[1]]
     look = observe_job(chosen.make(False), chosen.plan(False), tell=lambda what: None)
     findings = [
-        {"code": each.code, "place": each.place, "most_gain": each.price.most_gain if each.price else None}
-        for each in ranked(found_in(look))
+        {"code": each.code, "place": each.place, "most_gain": _bound(each.price)} for each in ranked(found_in(look))
     ]
     print(json.dumps({"findings": findings, "overhead": vars_of(look.overhead), "growth": look.growth}))
+
+
+def _bound(price: Price | None) -> float | None:
+    """An infinite one bounds nothing."""
+    return price.most_gain if price is not None and isfinite(price.most_gain) else None
 
 
 def vars_of(seconds: Any) -> dict[str, float]:

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hasten.cli import app
+from hasten.cli.job_looks import look_at_job
+from hasten.errors import HastenError
 
 WRONG = "optimizer.zero_grad(set_to_none=False)\n"
 
@@ -180,3 +182,13 @@ def test_source_files_are_looked_at_without_torch():
     program = "import sys, hasten.doctor.lint; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, monkeypatch, capsys):
+    (here / "broken.py").write_text("job = 1 / 0\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None, [], shown=True)
+    told = capsys.readouterr().err
+    assert "looking at the model" in told
+    assert told.endswith("\r\033[K")

@@ -20,19 +20,16 @@ _MICROSECOND = 1e-6
 Interval = tuple[float, float]
 
 
-def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse | None:
-    """Of the steps that `take_steps` takes and counts; it returns when the device is done with them. None where the
-    profiler sees no kernel: some systems keep it from looking."""
+def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse:
+    """Of the steps that `take_steps` takes and counts; it returns when the device is done with them."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         steps = take_steps()
     stats = torch.cuda.memory_stats(device)
     ran = intervals(profiled.events() or (), DeviceType.CUDA)
-    if not ran:
-        return None
     return DeviceUse(
-        busy_seconds=covered(ran) / steps,
+        busy_seconds=covered(ran) / steps if ran else None,
         steps=steps,
         retries=stats["num_alloc_retries"] - before["num_alloc_retries"],
         reserved_bytes=stats["reserved_bytes.all.peak"],

@@ -12,7 +12,7 @@ from hasten.doctor.free_loading import enlarged, first_window
 from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import seconds_of
 from hasten.facts.machine import free_memory
-from hasten.facts.run_look import LARGER, LITTLE, Larger, Refused
+from hasten.facts.run_look import LARGER, LITTLE, Larger
 from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
 
@@ -22,25 +22,25 @@ _SPARE = 2  # times what a larger batch needs, that must be free: where memory i
 
 def larger_batches(
     run: Run, stretches: Stretches, kept: list[Any], steps: int, computing: float, step_bytes: Callable[[], int]
-) -> tuple[Larger, ...] | Refused:
-    """Batches of LARGER times the size, as long as each step takes little longer than the one before.
+) -> tuple[tuple[Larger, ...], str]:
+    """Batches of LARGER times the size, as long as each step takes little longer than the one before; and why the next
+    was not tried, "" where nothing was in the way.
 
     kept: microbatches. computing: seconds of a step as it is. step_bytes: what steps have taken of the
     host's memory so far.
     """
-    found, before, largest, refused = list[Larger](), computing, 1, Refused(why="")
+    found, before, largest, refused = list[Larger](), computing, 1, ""
     samples = run.built.fingerprint.samples
     for times in LARGER:
-        why = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
-        if why:
-            refused = Refused(why=why)
+        refused = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
+        if refused:
             break
         try:
             with stretches.free(enlarged(first_window(kept), times)):
                 taken = [stretches.take(max(2, steps // times)).seconds for _ in range(_TIMES_TAKEN)]
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
         except Exception as error:
-            refused = Refused(why=(str(error) or type(error).__name__).splitlines()[0])
+            refused = (str(error) or type(error).__name__).splitlines()[0]
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
@@ -48,7 +48,7 @@ def larger_batches(
         if median(taken) > LITTLE * before:
             break
         before, largest = median(taken), times
-    return tuple(found) or refused
+    return tuple(found), refused
 
 
 def _too_few(samples: int | None, wanted: int) -> str:

@@ -21,13 +21,14 @@ import torch
 from hasten.doctor.checkpoint_cost import checkpoint_cost
 from hasten.doctor.device_use import cuda_use
 from hasten.doctor.free_loading import first_windows
+from hasten.doctor.kept_memory import kept_memory
 from hasten.doctor.larger_batches import larger_batches
 from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
 from hasten.doctor.run_rules import ALL
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule, price_of
+from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, price_of
 from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
 from hasten.errors import HastenError
@@ -35,10 +36,10 @@ from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook
+from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook, Seconds
 from hasten.measure.busy import busy_cores
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
-from hasten.measure.page_faults import fault_seconds
+from hasten.measure.page_faults import PAGE_BYTES, fault_seconds
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
@@ -123,12 +124,12 @@ class _Observer:
         self._tell("what is inside a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         computing = median(self._found.computing)
-        larger = larger_batches(self._run, self._stretches, kept, steps, computing, self._step_bytes)
+        larger, refused = larger_batches(self._run, self._stretches, kept, steps, computing, self._step_bytes)
         parts = self._parts(steps)
         operations, timed = self._operations(), self._line_times()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found, machine = self._run, self._found, self._run.setup.machine
-        together = seconds_of(found.quiet)
+        together, grown = seconds_of(found.quiet), growth(found.memory)
         return RunLook(
             device=str(run.device),
             machine=machine.summary,
@@ -145,16 +146,17 @@ class _Observer:
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
             larger=larger,
+            no_larger=refused,
             parts=parts,
             evaluation_seconds=evaluation,
             checkpoint=checkpoint,
             operations=operations.total if operations is not None else 0,
             backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
             lines=tuple(self._lines(together.value, operations.lines if operations is not None else {}, timed)),
-            growth=growth(found.memory),
+            growth=grown,
             new_pages=median(found.new_pages),
             page_seconds=median(found.page_seconds),
-            keeps_freed_memory=bool(run.setup.process.keep_freed_memory),
+            kept_memory=self._kept_memory(steps, together.value, grown or 0),
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=free_bytes,
             overhead=ratio_of(found.watched, found.quiet),
@@ -261,7 +263,7 @@ class _Observer:
                     break
 
     def _device_use(self, steps: int, kept: list[Any]) -> DeviceUse | None:
-        """None of a processor, which is never idle while Python runs, and where no profiler can look."""
+        """None of a processor, which is never idle while Python runs."""
         if self._run.device.type != "cuda":
             return None
 
@@ -291,6 +293,15 @@ class _Observer:
             return Refused(why=": ".join(filter(None, (error.where, "; ".join(filter(None, (error.what, error.fix)))))))
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
             return Refused(why=(str(error) or type(error).__name__).splitlines()[0])
+
+    def _kept_memory(self, steps: int, together: float, grown: int) -> Seconds | None:
+        """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
+        pages = median(self._found.new_pages) - grown / PAGE_BYTES
+        little = pages * median(self._found.page_seconds) < MUCH * together
+        if little or self._run.setup.process.keep_freed_memory:
+            return None
+        self._tell("memory that is given back")
+        return kept_memory(self._stretches, steps)
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -70,11 +70,11 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceUse:
-    """Of an accelerator. busy_seconds: of a step, in which a kernel or a copy runs. retries: of its allocator, in so
-    many steps; reserved_bytes: that it holds at the peak; fragmented: the share of what it holds, 0 to 1, that is
-    neither in use nor able to be given back."""
+    """Of an accelerator. busy_seconds: of a step, in which a kernel or a copy runs; None where the profiler sees none:
+    some systems keep it from looking. retries: of its allocator, in so many steps; reserved_bytes: that it holds at
+    the peak; fragmented: the share of what it holds, 0 to 1, that is neither in use nor able to be given back."""
 
-    busy_seconds: float
+    busy_seconds: float | None
     steps: int
     retries: int
     reserved_bytes: int
@@ -100,12 +100,14 @@ class RunLook:
     whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
     this process and its workers.
 
-    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before.
+    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before; no_larger: why the
+    next one was not tried, "" where nothing was in the way.
     checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds: of one.
-    keeps_freed_memory: whether the C library was told to give nothing back.
+    kept_memory: of a step where the C library gives none of them back; None where too few are new to make it worth
+    measuring, where the plan has it so, and where the library cannot be told.
     others: cores that other processes kept busy meanwhile.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
     graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
@@ -125,7 +127,8 @@ class RunLook:
     computing: Seconds
     loading: Seconds
     loading_cpu: float
-    larger: tuple[Larger, ...] | Refused
+    larger: tuple[Larger, ...]
+    no_larger: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
     evaluation_seconds: float
     checkpoint: CheckpointCost | Refused
@@ -135,7 +138,7 @@ class RunLook:
     growth: int | None
     new_pages: float
     page_seconds: float
-    keeps_freed_memory: bool
+    kept_memory: Seconds | None
     memory_bytes: int  # that the device has
     free_bytes: int
     overhead: Seconds

@@ -12,6 +12,7 @@ from typing import Any
 
 from hasten.facts.finding import Finding, Price, Safety
 from hasten.facts.texts import printable
+from hasten.report.text import percent
 
 _NEARLY_ALL = 0.99
 _LONGEST_LINE = 160  # characters of the user's source that are shown
@@ -53,7 +54,7 @@ def _price(price: Price) -> str:
     share = price.seconds / price.epoch_seconds
     gain = "" if share > _NEARLY_ALL else f", {price.most_gain:.2g} times as fast"
     seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
-    return f"at most {seconds} to gain ({share:.0%}{gain}; upper bound)"
+    return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
 
 
 def _github_place(finding: Finding) -> str:

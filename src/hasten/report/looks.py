@@ -40,13 +40,14 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
         lines.append(("note", f"no checkpoint could be saved: {look.checkpoint.why}"))
     else:
         lines.append(("checkpoint", _checkpoint(look.checkpoint)))
-    if isinstance(look.larger, Refused):
-        lines.append(("note", f"no larger batch was tried: {look.larger.why}"))
+    if look.no_larger:
+        than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
+        lines.append(("note", f"{than} was not tried: {look.no_larger}"))
     if look.others > _MUCH_ELSE:
         others = f"other programs kept {look.others:.2g} cores busy meanwhile: look again when nothing else runs"
         lines.append(("note", others))
-    low, high = look.overhead.low - 1, look.overhead.high - 1
-    lines.append(("looking", f"costs {look.overhead.value - 1:+.1%} of a step ({low:+.1%} to {high:+.1%})"))
+    overhead = [f"{100 * (each - 1):+.1f} %" for each in (look.overhead.value, look.overhead.low, look.overhead.high)]
+    lines.append(("looking", "costs {} of a step ({} to {})".format(*overhead)))
     return lines
 
 
@@ -92,17 +93,16 @@ def _bar(share: float) -> str:
 
 
 def _use(use: DeviceUse, computing: Seconds) -> str:
-    idle = max(0.0, 1 - use.busy_seconds / computing.value)
-    return (
-        f"idle for {percent(idle)} of such a step; holds {byte_size(use.reserved_bytes)} of memory, "
-        f"{percent(use.fragmented)} of it in pieces"
-    )
+    kernels = "its kernels could not be timed: the profiler sees none on this system"
+    if use.busy_seconds is not None:
+        kernels = f"idle for {percent(max(0.0, 1 - use.busy_seconds / computing.value))} of such a step"
+    return f"{kernels}; holds {byte_size(use.reserved_bytes)} of memory, {percent(use.fragmented)} of it in pieces"
 
 
 def _checkpoint(cost: CheckpointCost) -> str:
     return (
         f"{byte_size(cost.bytes)} in {duration(cost.seconds)}, for {duration(cost.stall_seconds)} of which training "
-        f"stands still; one in {duration(cost.every_seconds)} is {cost.share:.2%} of the time"
+        f"stands still; one in {duration(cost.every_seconds)} is {100 * cost.share:.2g} % of the time"
     )
 
 

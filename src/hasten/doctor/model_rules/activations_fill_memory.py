@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
 from hasten.facts.model_look import ModelLook
+from hasten.facts.sizes import byte_size
 
 MUCH = 0.5  # of the peak, and of the device
 
@@ -28,11 +29,9 @@ MUCH = 0.5  # of the peak, and of the device
 def check(look: ModelLook) -> Iterator[FoundInModel]:
     if look.activation_bytes > MUCH * look.peak_bytes and look.peak_bytes > MUCH * look.memory_bytes:
         largest = max(look.layers, key=lambda layer: layer.activation_bytes)
-        share = look.activation_bytes / look.peak_bytes
-        message = (
-            f"activations are {share:.0%} of the peak of {look.peak_bytes / 2**30:.1f} GiB; most in {largest.name}"
-        )
-        yield FoundInModel(None, message)
+        share = 100 * look.activation_bytes / look.peak_bytes
+        peak = byte_size(look.peak_bytes)
+        yield FoundInModel(None, f"activations are {share:.0f} % of the peak of {peak}; most in {largest.name}")
 
 
 RULE = ModelRule(

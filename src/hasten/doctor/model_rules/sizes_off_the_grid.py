@@ -36,7 +36,7 @@ def check(look: ModelLook) -> Iterator[FoundInModel]:
         if odd:
             told = " and ".join(f"{name} {size}" for name, size in odd)
             pad = ", ".join(f"{name} to {grid * math.ceil(size / grid)}" for name, size in odd)
-            share = f"{layer.flops_share:.0%} of the arithmetic"
+            share = f"{100 * layer.flops_share:.0f} % of the arithmetic"
             message = f"{layer.name} ({layer.kind}, {share}) has {told}: no multiple of {grid}"
             yield FoundInModel(layer, message, f"pad {pad}")
 

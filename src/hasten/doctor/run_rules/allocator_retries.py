@@ -29,7 +29,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     if use is not None and use.retries:
         message = (
             f"memory was not enough {use.retries:,} times in {use.steps:,} steps; of {byte_size(use.reserved_bytes)} "
-            f"that are held, {use.fragmented:.0%} lie in pieces between others"
+            f"that are held, {100 * use.fragmented:.0f} % lie in pieces between others"
         )
         yield FoundInRun(message, None)
 

@@ -25,11 +25,12 @@ _MUCH = 0.2  # of a step
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    if look.device_use is not None:
-        idle = look.computing.value - look.device_use.busy_seconds
+    use = look.device_use
+    if use is not None and use.busy_seconds is not None:
+        idle = look.computing.value - use.busy_seconds
         if idle > _MUCH * look.computing.value:
             share = idle / look.computing.value
-            yield FoundInRun(f"the device is idle for {share:.0%} of a step whose batch is there already", idle)
+            yield FoundInRun(f"the device is idle for {100 * share:.0f} % of a step whose batch is there already", idle)
 
 
 RULE = RunRule(

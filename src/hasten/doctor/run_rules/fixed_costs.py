@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import Larger, Line, Refused, RunLook
+from hasten.facts.run_look import Larger, Line, RunLook
 
 OFTEN = 24  # operations that one line begins itself in a step
 _LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
@@ -11,7 +11,7 @@ LONG = 0.2  # of a step, on a line without any
 
 def fixed_seconds(look: RunLook) -> float:
     """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
-    if isinstance(look.larger, Refused):
+    if not look.larger:
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
     smaller, larger = [Larger(times=1, step=look.computing), *look.larger][-2:]

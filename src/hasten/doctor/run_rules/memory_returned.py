@@ -1,7 +1,7 @@
 """Memory that goes back to the system and is taken anew.
 
-What it finds: Jobs whose process touches so much new memory in each step that filling it with zeros takes a twentieth
-of the step or more, though what the process holds does not grow.
+What it finds: Jobs that touch much new memory in each step, though what the process holds does not grow. The look tells
+the C library to keep what is freed, and takes the steps again: they are shorter by a twentieth or more.
 
 Why it costs: The C library gives large blocks back to the system when they are freed. The next step asks for them
 again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
@@ -27,11 +27,11 @@ from hasten.measure.page_faults import PAGE_BYTES
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    pages = look.new_pages - (look.growth or 0) / PAGE_BYTES
-    seconds = min(pages * look.page_seconds, look.together.value)
-    if seconds > MUCH * look.together.value and not look.keeps_freed_memory:
-        message = f"{byte_size(round(pages * PAGE_BYTES))} of memory are new in every step, though no more is held"
-        yield FoundInRun(message, seconds)
+    kept, together = look.kept_memory, look.together.value
+    if kept is not None and together - kept.value > MUCH * together:
+        grown = look.growth or 0
+        memory = byte_size(round(look.new_pages * PAGE_BYTES - grown))
+        yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", together - kept.low)
 
 
 RULE = RunRule(

@@ -25,7 +25,7 @@ _MUCH = 0.2  # of an epoch
 def check(look: RunLook) -> Iterator[FoundInRun]:
     seconds = look.evaluations_per_epoch * look.evaluation_seconds
     if seconds > _MUCH * look.epoch_seconds:
-        message = f"evaluations take {seconds / look.epoch_seconds:.0%} of an epoch"
+        message = f"evaluations take {100 * seconds / look.epoch_seconds:.0f} % of an epoch"
         yield FoundInRun(message, 0.0, epoch_seconds=seconds)
 
 

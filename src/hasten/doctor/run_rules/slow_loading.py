@@ -26,7 +26,7 @@ from hasten.facts.run_look import RunLook
 def check(look: RunLook) -> Iterator[FoundInRun]:
     if is_waiting(look) and not is_computing(look):
         busy = look.loading_cpu / look.loading.value
-        yield waiting(look, f"reading waits itself, and uses {busy:.0%} of a core")
+        yield waiting(look, f"reading waits itself, and uses {100 * busy:.0f} % of a core")
 
 
 RULE = RunRule(

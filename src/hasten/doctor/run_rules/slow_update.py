@@ -27,7 +27,7 @@ _MUCH = 0.1  # of a step
 def check(look: RunLook) -> Iterator[FoundInRun]:
     seconds = look.parts.get("optimizer", 0.0)
     if seconds > _MUCH * look.together.value:
-        yield FoundInRun(f"the update takes {seconds / look.together.value:.0%} of a step", seconds)
+        yield FoundInRun(f"the update takes {100 * seconds / look.together.value:.0f} % of a step", seconds)
 
 
 RULE = RunRule(

@@ -22,14 +22,14 @@ from collections.abc import Iterator
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops, stalled_seconds
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import LITTLE, Refused, RunLook
+from hasten.facts.run_look import LITTLE, RunLook
 
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
-    if isinstance(look.larger, Refused) or look.computing.value <= stalled:
+    if not look.larger or look.computing.value <= stalled:
         return
     times = (look.larger[0].step.value - stalled) / (look.computing.value - stalled)
     fixed = fixed_seconds(look)

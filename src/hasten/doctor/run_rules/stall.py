@@ -26,7 +26,7 @@ from hasten.facts.run_look import RunLook
 def check(look: RunLook) -> Iterator[FoundInRun]:
     for line in stalls(look):
         share = line.seconds / look.together.value
-        message = f"{share:.0%} of a step go here, in {line.function}, and no operation on tensors begins"
+        message = f"{100 * share:.0f} % of a step go here, in {line.function}, and no operation on tensors begins"
         yield FoundInRun(message, line.high, line)
 
 
