@@ -10,7 +10,7 @@ def exactly(seconds: float) -> Seconds:
 
 
 def four_times(seconds: float) -> tuple[Larger, ...]:
-    return (Larger(times=4, step=exactly(seconds)),)
+    return (Larger(times=4, step=exactly(seconds), loading=0.004),)
 
 
 HEALTHY = RunLook(
@@ -28,7 +28,7 @@ HEALTHY = RunLook(
     computing=exactly(0.099),
     loading=exactly(0.001),
     loading_cpu=0.001,
-    larger=(Larger(times=4, step=exactly(0.4)),),
+    larger=four_times(0.4),
     no_larger="",
     parts={"data_wait": 0.001, "transfer": 0.0, "forward": 0.04, "backward": 0.05, "optimizer": 0.005, "python": 0.004},
     evaluation_seconds=1.0,

@@ -64,8 +64,15 @@ def test_a_batch_that_takes_no_longer_when_it_is_larger_is_too_small():
     assert found_in(replace(HEALTHY, larger=(), no_larger="few samples")) == []
 
 
+def test_the_price_of_a_small_batch_holds_what_reading_a_batch_costs_whatever_its_size():
+    larger = tuple(replace(each, loading=0.0028) for each in four_times(0.12))
+    (found,) = found_in(replace(HEALTHY, larger=larger))
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(100 * (0.099 - 0.021 / 3 + 0.001 - 0.0018 / 3))
+
+
 def test_the_price_of_a_small_batch_is_told_by_the_two_largest_that_were_tried():
-    tried = (*four_times(0.12), Larger(times=16, step=exactly(0.18)))
+    tried = (*four_times(0.12), Larger(times=16, step=exactly(0.18), loading=0.016))
     (found,) = found_in(replace(HEALTHY, larger=tried))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.06 / 12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from statistics import median
 from typing import Any
 
@@ -15,6 +16,7 @@ from hasten.facts.machine import free_memory
 from hasten.facts.run_look import LARGER, LITTLE, Larger
 from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
+from hasten.training.run_loaders import train_loader
 
 _TIMES_TAKEN = 3
 _SPARE = 2  # times what a larger batch needs, that must be free: where memory is short a system ends the process
@@ -44,11 +46,18 @@ def larger_batches(
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
-        found.append(Larger(times=times, step=seconds_of(taken)))
+        found.append(Larger(times=times, step=seconds_of(taken), loading=_reading(run, stretches, times, steps)))
         if median(taken) > LITTLE * before:
             break
         before, largest = median(taken), times
     return tuple(found), refused
+
+
+def _reading(run: Run, stretches: Stretches, times: int, steps: int) -> float:
+    """Seconds of a step, the least of a few."""
+    size = run.microbatch_size
+    with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
+        return min(stretches.read(max(2, steps // times), loader.epoch)[0] for _ in range(_TIMES_TAKEN))
 
 
 def _too_few(samples: int | None, wanted: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -63,11 +63,12 @@ class Stretches:
         single = tuple(after - before for before, after in pairwise(ends))
         return Stretch(seconds / steps, waited / steps, pages / steps, single)
 
-    def read(self, steps: int) -> tuple[float, float]:
-        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them."""
+    def read(self, steps: int, epoch: Callable[[int], Iterable[Any]] | None = None) -> tuple[float, float]:
+        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them. epoch: gives
+        the microbatches of one; None reads as the run does."""
         taken, begin, cpu = 0, 0.0, 0.0
         while True:
-            for each in self._loader.epoch(self._run.epoch):
+            for each in (epoch or self._loader.epoch)(self._run.epoch):
                 taken += each.last
                 if taken == self.ahead + 1 and each.last:
                     begin, cpu = time.perf_counter(), self.cpu_seconds()

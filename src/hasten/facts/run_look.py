@@ -19,10 +19,11 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Larger:
-    """A step with so many times the batch, its batches there already."""
+    """A step with so many times the batch, its batches there already. loading: seconds of reading one alone."""
 
     times: int
     step: Seconds
+    loading: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from hasten.training.run import Run
 
 
-def train_loader(run: Run, microbatch_size: int | None) -> TrainLoader:
-    """microbatch_size: samples in one forward pass; None takes a rank's whole share of the global batch."""
+def train_loader(run: Run, microbatch_size: int | None, batch_size: int | None = None) -> TrainLoader:
+    """microbatch_size: samples in one forward pass; None takes a rank's whole share of the global batch. batch_size: of
+    that; None is the run's own."""
     job, built = run.job, run.built
     return TrainLoader(
         built.train,
-        batch_size=built.batch_size,
+        batch_size=batch_size or built.batch_size,
         microbatch_size=microbatch_size,
         options=built.setup.loader,
         seed=job.seed,

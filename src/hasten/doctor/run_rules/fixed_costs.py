@@ -14,10 +14,19 @@ def fixed_seconds(look: RunLook) -> float:
     if not look.larger:
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
-    smaller, larger = [Larger(times=1, step=look.computing), *look.larger][-2:]
+    smaller, larger = [Larger(times=1, step=look.computing, loading=look.loading.value), *look.larger][-2:]
     least = max(larger.step.low - smaller.step.high, _LEAST * (larger.step.value - smaller.step.value), 0.0)
     per_batch = least / (larger.times - smaller.times)
     return max(0.0, look.computing.value - per_batch)
+
+
+def fixed_loading_seconds(look: RunLook) -> float:
+    """Of what a step waits for its data: seconds that do not depend on its samples."""
+    if not look.larger:
+        return 0.0
+    largest = look.larger[-1]
+    per_batch = max(0.0, largest.loading - look.loading.value) / (largest.times - 1)
+    return min(look.waited.value, max(0.0, look.loading.value - per_batch))
 
 
 def loops(look: RunLook) -> list[Line]:

@@ -31,7 +31,8 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     if kept is not None and together - kept.value > MUCH * together:
         grown = look.growth or 0
         memory = byte_size(round(look.new_pages * PAGE_BYTES - grown))
-        yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", together - kept.low)
+        most = together * (1 - kept.low / look.together.high)
+        yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", most)
 
 
 RULE = RunRule(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import fixed_seconds, share_of_loops, stalled_seconds
+from hasten.doctor.run_rules.fixed_costs import fixed_loading_seconds, fixed_seconds, share_of_loops, stalled_seconds
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import LITTLE, RunLook
 
@@ -35,7 +35,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     fixed = fixed_seconds(look)
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
-        yield FoundInRun(message, fixed)
+        yield FoundInRun(message, fixed + fixed_loading_seconds(look))
 
 
 RULE = RunRule(
