@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -9,14 +10,18 @@ import subprocess
 import sys
 import tokenize
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import dying
+from hasten.cli import app
 from hasten.doctor.fix import mend, write
 from hasten.doctor.lint import lint_text
 from hasten.doctor.rules import ALL
-from hasten.errors import Unreadable
+from hasten.errors import StorageFailed, Unreadable
 from hasten.facts.finding import Safety
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
@@ -102,6 +107,64 @@ def test_what_is_written_keeps_the_files_mode_its_encoding_and_its_line_ends(tmp
     assert path.read_bytes() == expected.encode("latin-1")
     assert stat.S_IMODE(path.stat().st_mode) == 0o751
     assert os.listdir(tmp_path) == ["train.py"]
+
+
+LATIN = "# coding: latin-1\r\nname = 'ü'\r\noptimizer.zero_grad(set_to_none=False)\r\n".encode("latin-1")
+LATIN_MENDED = LATIN.replace(b"set_to_none=False", b"")
+
+
+def fixed(path: Path) -> None:
+    mended = mend(path, ALL)
+    if mended is not None:
+        write(mended)
+
+
+@pytest.mark.fault("interrupted source fix")
+# A process is forked while torch's own threads exist; it uses none of them. Python says so from 3.12 on.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fix_that_is_killed_inside_any_operation_leaves_the_old_file_or_the_new_one(tmp_path):
+    path, found = tmp_path / "train.py", list[bytes]()
+    for number in count(1):
+        path.write_bytes(LATIN)
+        path.chmod(0o751)
+        if not dying.killed_inside(number, lambda: fixed(path)):
+            break
+        found.append(path.read_bytes())
+        assert stat.S_IMODE(path.stat().st_mode) == 0o751
+        fixed(path)
+        assert (path.read_bytes(), os.listdir(tmp_path)) == (LATIN_MENDED, ["train.py"])
+        fixed(path)
+        assert path.read_bytes() == LATIN_MENDED
+    assert found[0] == LATIN
+    assert found == sorted(found, reverse=LATIN > LATIN_MENDED)  # the new one is never lost again
+    assert {*found} == {LATIN, LATIN_MENDED}
+
+
+@pytest.mark.fault("interrupted source fix")
+def test_a_fix_that_the_disk_refuses_at_any_operation_leaves_the_old_file_or_the_new_one_and_says_so(tmp_path):
+    path, found = tmp_path / "train.py", list[bytes]()
+    for number in count(1):
+        path.write_bytes(LATIN)
+        with dying.failing({number}, errno.ENOSPC):
+            try:
+                fixed(path)
+                break
+            except StorageFailed:
+                found.append(path.read_bytes())
+        assert os.listdir(tmp_path) == ["train.py"]
+    assert found == [LATIN] * (len(found) - 1) + [LATIN_MENDED]  # the last one makes the new name safe
+
+
+@pytest.mark.fault("interrupted source fix")
+def test_a_fix_of_a_folder_never_follows_a_link_out_of_it(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "train.py").write_bytes(LATIN)
+    (inside / "folder").symlink_to(outside)
+    (inside / "file.py").symlink_to(outside / "train.py")
+    assert CliRunner().invoke(app, ["doctor", str(inside), "--fix", "--unsafe-fixes"]).exit_code == 0
+    assert (outside / "train.py").read_bytes() == LATIN
 
 
 def test_a_mark_at_the_beginning_of_a_file_stays(tmp_path):

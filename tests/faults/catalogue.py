@@ -43,7 +43,6 @@ STILL_TO_COME = frozenset(
     {
         "one rank dies, a collective hangs",  # comes with runs over many machines
         "changed world size on resume",  # a run of several ranks saves no checkpoint yet
-        "interrupted source fix",  # nothing writes a user's source yet
     }
 )
 

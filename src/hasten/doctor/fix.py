@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.checkpoint.files import write_atomically
+from hasten.checkpoint.files import is_leftover, names_in, remove_file, write_atomically
 from hasten.doctor.contract import Found, Rule
 from hasten.doctor.lint import found_in
 from hasten.doctor.sources import Source, content_of, decoded, encoding_of
@@ -61,8 +61,13 @@ def _comes_back(text: str, content: bytes) -> bool:
 
 
 def write(mended: Mended) -> None:
-    """Raises StorageFailed; the old content is whole then."""
-    write_atomically(mended.path, mended.after.encode(mended.encoding), mode=mended.path.stat().st_mode)
+    """Killed at any instant, it leaves the old content or the new one; what it leaves beside an old one goes when that
+    is mended again. Raises StorageFailed; the old content is whole then."""
+    path = mended.path
+    for name in names_in(path.parent):
+        if is_leftover(name) and name.startswith(f".{path.name}."):
+            remove_file(path.parent / name)
+    write_atomically(path, mended.after.encode(mended.encoding), mode=path.stat().st_mode)
 
 
 def _mended_once(text: str, path: str, rules: Collection[Rule]) -> tuple[str, int]:
