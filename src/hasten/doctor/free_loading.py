@@ -1,13 +1,21 @@
-"""A loader whose batches are there already: what a run is without its loading."""
+"""A loader whose batches are there already: what a run is without its loading.
+
+Each batch is handed out as a copy, as a loss may write into what it is given, take it apart or keep it. What the copies
+take is no part of a run: `seconds` says how long it was. On an accelerator a run makes copies of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, MutableMapping
+from copy import copy
+from functools import partial
 from itertools import cycle
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 KEPT = 4  # windows
 
@@ -15,12 +23,23 @@ KEPT = 4  # windows
 class FreeLoading:
     """Of a training's loader: in all else than its batches it is that one. kept: whole windows, taken in turn."""
 
-    def __init__(self, loader: Any, kept: list[Any]) -> None:
-        self._loader, self._kept = loader, kept
+    def __init__(self, loader: Any, kept: list[Any], *, on_host: bool) -> None:
+        self._loader, self._kept, self._on_host = loader, kept, on_host
+        self.seconds = 0.0
 
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Any]:
         """Without an end: an epoch of which nobody waits for a turn."""
-        return cycle(self._kept)
+        return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
+
+    def samples_told(self, number: int, step: int) -> str:
+        """Which samples a batch holds, for messages."""
+        return "samples that the look has read before"
+
+    def _copied(self, microbatch: Any) -> Any:
+        begin = time.perf_counter()
+        found = microbatch._replace(batch=tree_map(_copy_of, microbatch.batch))
+        self.seconds += time.perf_counter() - begin
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -45,15 +64,36 @@ def first_window(kept: list[Any]) -> list[Any]:
     return kept[:end]
 
 
-def enlarged(kept: list[Any], times: int) -> list[Any]:
-    """Microbatches of so many times the samples, each of them there again and again."""
-    return [each._replace(batch=_repeated(each, times), samples=each.samples * times) for each in kept]
+def enlarged(kept: list[Any], times: int) -> list[Any] | None:
+    """Microbatches of so many times the samples, each of them there again and again. None where that cannot be known of
+    a batch: where it has none, or others, than tensors and arrays with a row for each sample."""
+    if not all(_is_in_rows(each) for each in kept):
+        return None
+    return [
+        each._replace(batch=tree_map(partial(_repeated, times=times), each.batch), samples=each.samples * times)
+        for each in kept
+    ]
 
 
-def _repeated(microbatch: Any, times: int) -> Any:
-    def repeated(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dim() and len(value) == microbatch.samples:
-            return torch.cat([value] * times)
-        return value
+def _is_in_rows(microbatch: Any) -> bool:
+    def has_rows(value: Any) -> bool:
+        return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0 and len(value) == microbatch.samples
 
-    return tree_map(repeated, microbatch.batch)
+    def is_list_of_samples(node: Any) -> bool:
+        return isinstance(node, list | tuple) and len(node) == microbatch.samples and not all(map(has_rows, node))
+
+    parts = tree_flatten(microbatch.batch, is_leaf=is_list_of_samples)[0]
+    shaped = [each for each in parts if is_list_of_samples(each) or getattr(each, "ndim", 0)]
+    return bool(shaped) and all(map(has_rows, shaped))
+
+
+def _repeated(value: Any, times: int) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim():
+        return torch.cat([value] * times)
+    return np.concatenate([value] * times) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def _copy_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return copy(value) if isinstance(value, np.ndarray | MutableMapping) else value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from statistics import median
 from typing import Any
 
 import torch
@@ -37,27 +36,33 @@ def larger_batches(
         refused = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
         if refused:
             break
+        window = enlarged(first_window(kept), times)
+        if window is None:
+            refused = "its batches are not tensors of one row a sample"
+            break
         try:
-            with stretches.free(enlarged(first_window(kept), times)):
-                taken = [stretches.take(max(2, steps // times)).seconds for _ in range(_TIMES_TAKEN)]
+            found.append(_tried(run, stretches, window, times, max(2, steps // times)))
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
         except Exception as error:
-            refused = (str(error) or type(error).__name__).splitlines()[0]
+            refused = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if refused:  # outside the except block: its traceback would keep the batch's tensors alive
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
-        found.append(Larger(times=times, step=seconds_of(taken), loading=_reading(run, stretches, times, steps)))
-        if median(taken) > LITTLE * before:
+        if found[-1].step.value > LITTLE * before:
             break
-        before, largest = median(taken), times
+        before, largest = found[-1].step.value, times
     return tuple(found), refused
 
 
-def _reading(run: Run, stretches: Stretches, times: int, steps: int) -> float:
-    """Seconds of a step, the least of a few."""
+def _tried(run: Run, stretches: Stretches, window: list[Any], times: int, steps: int) -> Larger:
+    """The least of a few readings stands for them: all else that is read meanwhile only makes one longer."""
     size = run.microbatch_size
+    with stretches.free(window):
+        taken = [stretches.take(steps).seconds for _ in range(_TIMES_TAKEN)]
     with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
-        return min(stretches.read(max(2, steps // times), loader.epoch)[0] for _ in range(_TIMES_TAKEN))
+        loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
+    return Larger(times=times, step=seconds_of(taken), loading=loading)
 
 
 def _too_few(samples: int | None, wanted: int) -> str:

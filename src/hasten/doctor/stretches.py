@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ class Stretches:
 
     def __init__(self, run: Run) -> None:
         self._run, self._loader, self._process = run, run.loader, psutil.Process()
+        self._free: FreeLoading | None = None
+        self._read_samples = 0
 
     @property
     def ahead(self) -> int:
@@ -41,7 +43,7 @@ class Stretches:
     def take(self, steps: int) -> Stretch:
         """So many steps. One more is taken before, and as many as workers have batches ready: they start with the
         epoch, and what they read until then costs no step anything."""
-        run, first = self._run, self._run.steps
+        run, first, ahead = self._run, self._run.steps, 0 if self._free is not None else self.ahead
         begin = waited = pages = 0.0
         ends = list[float]()
         with closing(run.batches()) as batches:
@@ -49,41 +51,54 @@ class Stretches:
                 run.step(batch)
                 if not run.window_closed:
                     continue
-                taken = run.steps - first - (1 + self.ahead)
+                taken = run.steps - first - (1 + ahead)
                 if taken == 0:
                     self.settle()
-                    waited, pages, begin = run.wait_seconds, page_faults(), time.perf_counter()
+                    waited, pages, begin = run.wait_seconds, page_faults(), self._now()
                 if taken >= 0:
-                    ends.append(time.perf_counter())
+                    ends.append(self._now())
                 if taken == steps:
                     break
             self.settle()
-            seconds = time.perf_counter() - begin
+            seconds = self._now() - begin
             waited, pages = run.wait_seconds - waited, page_faults() - pages
         single = tuple(after - before for before, after in pairwise(ends))
         return Stretch(seconds / steps, waited / steps, pages / steps, single)
 
-    def read(self, steps: int, epoch: Callable[[int], Iterable[Any]] | None = None) -> tuple[float, float]:
-        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them. epoch: gives
-        the microbatches of one; None reads as the run does."""
-        taken, begin, cpu = 0, 0.0, 0.0
+    def read(self, steps: int, loader: Any = None) -> tuple[float, float]:
+        """Seconds, and those of the processor, of reading one step's batches and doing nothing with them. loader: that
+        reads; None is the run's own.
+
+        What the steps have just read may still be at hand. So it is read in an epoch that no step has come to, from
+        its middle on, and further on each time.
+        """
+        loader = loader or self._loader
+        taken, begin, cpu, number, of_an_epoch = 0, 0.0, 0.0, self._run.epoch + 1, loader.steps_per_epoch
+        start = (of_an_epoch // 2 + self._read_samples // loader.batch_size) % of_an_epoch if of_an_epoch else 0
+        self._read_samples += (self.ahead + 1 + steps) * loader.batch_size
         while True:
-            for each in (epoch or self._loader.epoch)(self._run.epoch):
+            for each in loader.epoch(number, start):
                 taken += each.last
                 if taken == self.ahead + 1 and each.last:
-                    begin, cpu = time.perf_counter(), self.cpu_seconds()
+                    cpu, begin = self.cpu_seconds(), time.perf_counter()
                 if taken == self.ahead + 1 + steps:  # while the workers live: their time goes with them
                     return (time.perf_counter() - begin) / steps, (self.cpu_seconds() - cpu) / steps
+            number, start = number + 1, 0
 
     @contextmanager
     def free(self, kept: list[Any]) -> Iterator[None]:
         """Loading costs nothing inside."""
-        self._run.loader = FreeLoading(self._loader, kept)  # pyright: ignore[reportAttributeAccessIssue]
+        self._free = FreeLoading(self._loader, kept, on_host=self._run.device.type == "cpu")
+        self._run.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
         try:
             yield
         finally:
-            self._run.loader = self._loader
+            self._run.loader, self._free = self._loader, None
             self._run.skip_to_next_epoch()  # the present one has gone on behind its end
+
+    def _now(self) -> float:
+        """Seconds, in which copies of batches that are there already take none."""
+        return time.perf_counter() - (self._free.seconds if self._free is not None else 0.0)
 
     def settle(self) -> None:
         """Wait until the device has done what it was asked for."""
