@@ -35,7 +35,8 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     fixed = fixed_seconds(look)
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
-        yield FoundInRun(message, fixed + fixed_loading_seconds(look))
+        by_samples = look.computing.value - fixed  # which no batch spares
+        yield FoundInRun(message, min(fixed + fixed_loading_seconds(look), look.together.value - by_samples))
 
 
 RULE = RunRule(
