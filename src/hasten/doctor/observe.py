@@ -27,6 +27,7 @@ from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
+from hasten.doctor.reasons import reason_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, price_of
 from hasten.doctor.stretches import Stretches
@@ -292,7 +293,7 @@ class _Observer:
         except HastenError as error:
             return Refused(why=": ".join(filter(None, (error.where, "; ".join(filter(None, (error.what, error.fix)))))))
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
-            return Refused(why=(str(error) or type(error).__name__).splitlines()[0])
+            return Refused(why=reason_of(error))
 
     def _kept_memory(self, steps: int, together: float, grown: int) -> Seconds | None:
         """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
