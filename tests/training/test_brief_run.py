@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.optim.lr_scheduler import LambdaLR
 from tests.look_jobs import job
+from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
 from hasten.training.brief_run import RATE, brief_run, whole_step

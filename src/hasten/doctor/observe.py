@@ -58,6 +58,7 @@ _WARM_UP = 3  # steps
 _WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
+_WHOLE_EVALUATION_SECONDS = 5.0  # of one whose length nobody knows: no part of it tells of the rest
 _ENDLESS = 1_000_000_000  # steps
 _MOST_LINES = 50  # of the user's, that a look tells of
 
@@ -276,15 +277,19 @@ class _Observer:
         with self._stretches.free(kept):
             return cuda_use(self._run.device, take)
 
-    def _evaluation(self) -> float:
+    def _evaluation(self) -> float | Refused:
         run, evaluator = self._run, self._run.evaluator
         valid = run.built.valid
         if evaluator is None or valid is None:
             return 0.0
         self._tell("an evaluation")
-        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._stretches.ahead)
+        seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
+        part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         with run.averaged(), run.unmoved_loss():
-            return evaluator.timed(part, time.perf_counter, self._stretches.settle)
+            timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
+        if timed is None:
+            return Refused(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
+        return timed
 
     def _checkpoint(self) -> CheckpointCost | Refused:
         self._tell("a checkpoint")

@@ -131,7 +131,7 @@ class RunLook:
     larger: tuple[Larger, ...]
     no_larger: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
-    evaluation_seconds: float
+    evaluation_seconds: float | Refused  # 0 where there is none
     checkpoint: CheckpointCost | Refused
     operations: int  # on tensors in a step, forward and backward
     backward_copying: float
@@ -155,4 +155,6 @@ class RunLook:
 
     @property
     def epoch_seconds(self) -> float:
-        return self.epoch_steps * self.together.value + self.evaluations_per_epoch * self.evaluation_seconds
+        """Without its evaluations, where it is not known what one takes."""
+        known = 0.0 if isinstance(self.evaluation_seconds, Refused) else self.evaluation_seconds
+        return self.epoch_steps * self.together.value + self.evaluations_per_epoch * known
