@@ -39,6 +39,7 @@ HEALTHY = RunLook(
     growth=None,
     new_pages=10.0,
     page_seconds=1e-6,
+    page_bytes=4096,
     kept_memory=None,
     memory_bytes=16 << 30,
     free_bytes=8 << 30,

@@ -106,7 +106,8 @@ class RunLook:
     checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
-    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds: of one.
+    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds, page_bytes:
+    of one, which is larger than the system's where it maps many at once.
     kept_memory: of a step where the C library gives none of them back; None where too few are new to make it worth
     measuring, where the plan has it so, and where the library cannot be told.
     others: cores that other processes kept busy meanwhile.
@@ -139,6 +140,7 @@ class RunLook:
     growth: int | None
     new_pages: float
     page_seconds: float
+    page_bytes: float
     kept_memory: Seconds | None
     memory_bytes: int  # that the device has
     free_bytes: int
