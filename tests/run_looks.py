@@ -19,6 +19,7 @@ HEALTHY = RunLook(
     batch_size=64,
     samples=6_400,
     workers=0,
+    cores=2,
     steps_per_epoch=100,
     planned_steps=None,
     evaluations_per_epoch=1.0,

@@ -138,6 +138,7 @@ class _Observer:
             batch_size=run.built.batch_size,
             samples=run.built.fingerprint.samples,
             workers=run.setup.loader.workers,
+            cores=machine.cores,
             steps_per_epoch=self._steps_per_epoch,
             planned_steps=self._job.max_steps,
             evaluations_per_epoch=self._evaluations_per_epoch(),

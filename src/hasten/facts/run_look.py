@@ -120,6 +120,7 @@ class RunLook:
     batch_size: int
     samples: int | None  # of the training data
     workers: int
+    cores: int  # that the process may run on
     steps_per_epoch: int | None
     planned_steps: int | None
     evaluations_per_epoch: float
