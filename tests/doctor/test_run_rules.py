@@ -37,7 +37,7 @@ def test_waiting_for_data_that_waits_itself_is_priced_by_the_fastest_steps_witho
 
 
 def test_what_nobody_reads_beside_a_step_gains_little_more_than_reading_takes():
-    (found,) = found_in(waiting(loading=exactly(0.02), loading_cpu=0.001))
+    (found,) = found_in(waiting(waited=exactly(0.015), loading=exactly(0.02), loading_cpu=0.001))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.03)
 

@@ -370,3 +370,10 @@ def test_an_evaluation_that_is_only_timed_leaves_no_trace():
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert model.training
     assert timed().results == before
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3, None), (100, 10 + len(TARGET))])
+def test_an_evaluation_of_nobody_knows_how_many_samples_is_told_whole_or_not_at_all(seconds, told):
+    clock = Clock()
+    timed = evaluator(network(), clock.loss, batches=clock.batches, batch_size=4)
+    assert timed.timed(Part(seconds=seconds, samples=None), clock, lambda: None) == told

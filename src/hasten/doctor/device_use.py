@@ -21,7 +21,10 @@ Interval = tuple[float, float]
 
 
 def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse:
-    """Of the steps that `take_steps` takes and counts; it returns when the device is done with them."""
+    """Of the steps that `take_steps` takes and counts; it returns when the device is done with them.
+
+    CUDA's peaks of memory in this process count from here on: what the caller has measured of them so far is lost.
+    """
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:

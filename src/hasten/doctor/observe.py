@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, median_low
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally, least_of
 from hasten.doctor.parts import PartsClock
 from hasten.doctor.places import Place, place_of
+from hasten.doctor.reasons import reason_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, price_of
 from hasten.doctor.stretches import Stretches
@@ -39,7 +40,7 @@ from hasten.facts.plan import Plan
 from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook, Seconds
 from hasten.measure.busy import busy_cores
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
-from hasten.measure.page_faults import PAGE_BYTES, fault_seconds
+from hasten.measure.page_faults import Fault, fault_cost
 from hasten.measure.stacks import Stacks
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
@@ -57,6 +58,7 @@ _WARM_UP = 3  # steps
 _WATCHED_STEPS = 3  # operation by operation
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
+_WHOLE_EVALUATION_SECONDS = 5.0  # of one whose length nobody knows: no part of it tells of the rest
 _ENDLESS = 1_000_000_000  # steps
 _MOST_LINES = 50  # of the user's, that a look tells of
 
@@ -64,8 +66,8 @@ _MOST_LINES = 50  # of the user's, that a look tells of
 @dataclass(slots=True)
 class _Windows:
     """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
-    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step; page_seconds: of
-    one. memory: bytes held, after each round."""
+    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step; page_costs: of one.
+    memory: bytes held, after each round."""
 
     quiet: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
@@ -75,7 +77,7 @@ class _Windows:
     computing: list[float] = field(default_factory=list)
     computing_steps: list[float] = field(default_factory=list)
     new_pages: list[float] = field(default_factory=list)
-    page_seconds: list[float] = field(default_factory=list)
+    page_costs: list[Fault] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
@@ -129,13 +131,14 @@ class _Observer:
         operations, timed = self._operations(), self._line_times()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found, machine = self._run, self._found, self._run.setup.machine
-        together, grown = seconds_of(found.quiet), growth(found.memory)
+        together, grown, page = seconds_of(found.quiet), growth(found.memory), median_low(found.page_costs)
         return RunLook(
             device=str(run.device),
             machine=machine.summary,
             batch_size=run.built.batch_size,
             samples=run.built.fingerprint.samples,
             workers=run.setup.loader.workers,
+            cores=machine.cores,
             steps_per_epoch=self._steps_per_epoch,
             planned_steps=self._job.max_steps,
             evaluations_per_epoch=self._evaluations_per_epoch(),
@@ -155,7 +158,8 @@ class _Observer:
             lines=tuple(self._lines(together.value, operations.lines if operations is not None else {}, timed)),
             growth=grown,
             new_pages=median(found.new_pages),
-            page_seconds=median(found.page_seconds),
+            page_seconds=page.seconds,
+            page_bytes=page.bytes,
             kept_memory=self._kept_memory(steps, together.value, grown or 0),
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=free_bytes,
@@ -206,7 +210,7 @@ class _Observer:
                 found.waited.append(taken.waited)
                 found.new_pages.append(taken.new_pages)
         found.memory.append((self._run.steps, held_bytes(self._run.device)))
-        found.page_seconds.append(fault_seconds())
+        found.page_costs.append(fault_cost())
         with self._loading_stacks.watching():
             seconds, cpu = self._stretches.read(steps)
         found.loading.append(seconds)
@@ -275,15 +279,19 @@ class _Observer:
         with self._stretches.free(kept):
             return cuda_use(self._run.device, take)
 
-    def _evaluation(self) -> float:
+    def _evaluation(self) -> float | Refused:
         run, evaluator = self._run, self._run.evaluator
         valid = run.built.valid
         if evaluator is None or valid is None:
             return 0.0
         self._tell("an evaluation")
-        part = Part(seconds=_EVALUATION_SECONDS, samples=valid.count or 0, ahead=self._stretches.ahead)
+        seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
+        part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         with run.averaged(), run.unmoved_loss():
-            return evaluator.timed(part, time.perf_counter, self._stretches.settle)
+            timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
+        if timed is None:
+            return Refused(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
+        return timed
 
     def _checkpoint(self) -> CheckpointCost | Refused:
         self._tell("a checkpoint")
@@ -292,12 +300,13 @@ class _Observer:
         except HastenError as error:
             return Refused(why=": ".join(filter(None, (error.where, "; ".join(filter(None, (error.what, error.fix)))))))
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
-            return Refused(why=(str(error) or type(error).__name__).splitlines()[0])
+            return Refused(why=reason_of(error))
 
     def _kept_memory(self, steps: int, together: float, grown: int) -> Seconds | None:
         """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
-        pages = median(self._found.new_pages) - grown / PAGE_BYTES
-        little = pages * median(self._found.page_seconds) < MUCH * together
+        page = median_low(self._found.page_costs)
+        pages = max(0.0, median(self._found.new_pages) - grown / page.bytes)
+        little = pages * page.seconds < MUCH * together
         if little or self._run.setup.process.keep_freed_memory:
             return None
         self._tell("memory that is given back")

@@ -1,7 +1,7 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
 One counts for the whole of a statement that it stands on the first or on the last line of, as linters have it. In a
-text it says nothing, and one with a word that is no code silences nothing.
+text it says nothing, and one with a word that is no code, or with a bracket that is not closed, silences nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hasten.doctor.sources import Source, read
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 
-_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(\s*\[[^\]]*\])?(?!\w)")
+_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(?:(\s*\[[^\]]*\])(?!\w)|(?!\s*\[))")
 _CODES = re.compile(r"H\d*(\s*,\s*H\d*)*")
 _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
              ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # fmt: skip

@@ -106,7 +106,8 @@ class RunLook:
     checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
-    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds: of one.
+    new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds, page_bytes:
+    of one, which is larger than the system's where it maps many at once.
     kept_memory: of a step where the C library gives none of them back; None where too few are new to make it worth
     measuring, where the plan has it so, and where the library cannot be told.
     others: cores that other processes kept busy meanwhile.
@@ -119,6 +120,7 @@ class RunLook:
     batch_size: int
     samples: int | None  # of the training data
     workers: int
+    cores: int  # that the process may run on
     steps_per_epoch: int | None
     planned_steps: int | None
     evaluations_per_epoch: float
@@ -131,7 +133,7 @@ class RunLook:
     larger: tuple[Larger, ...]
     no_larger: str
     parts: dict[str, float]  # of a step: data_wait, transfer, forward, backward, optimizer, python
-    evaluation_seconds: float
+    evaluation_seconds: float | Refused  # 0 where there is none
     checkpoint: CheckpointCost | Refused
     operations: int  # on tensors in a step, forward and backward
     backward_copying: float
@@ -139,6 +141,7 @@ class RunLook:
     growth: int | None
     new_pages: float
     page_seconds: float
+    page_bytes: float
     kept_memory: Seconds | None
     memory_bytes: int  # that the device has
     free_bytes: int
@@ -155,4 +158,6 @@ class RunLook:
 
     @property
     def epoch_seconds(self) -> float:
-        return self.epoch_steps * self.together.value + self.evaluations_per_epoch * self.evaluation_seconds
+        """Without its evaluations, where it is not known what one takes."""
+        known = 0.0 if isinstance(self.evaluation_seconds, Refused) else self.evaluation_seconds
+        return self.epoch_steps * self.together.value + self.evaluations_per_epoch * known

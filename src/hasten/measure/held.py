@@ -1,8 +1,9 @@
 """Bytes that this process holds: what it has asked for and not given back.
 
 On a CUDA device torch counts them. On a host with glibc its allocator does, to the byte (mallinfo2, glibc 2.33 and
-newer: what lies in the main arena and what is mapped by itself). Elsewhere it is what the system has given the process,
-which also holds what the allocator keeps for later.
+newer: what lies in all of its arenas and what is mapped by itself). Where another allocator is loaded before it, as
+jemalloc or tcmalloc by LD_PRELOAD, glibc is asked all the same and sees nothing of what the program holds. Elsewhere it
+is what the system has given the process, which also holds what the allocator keeps for later.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
             f"{_range(look.loading)} alone; a step whose batch is there already takes {_range(look.computing)}",
         ),
     ]
-    if look.evaluation_seconds:
+    if isinstance(look.evaluation_seconds, Refused):
+        lines.append(("note", f"what an evaluation takes is not known: {look.evaluation_seconds.why}"))
+    elif look.evaluation_seconds:
         lines.append(("evaluation", duration(look.evaluation_seconds)))
     if look.device_use is not None:
         lines.append(("device", _use(look.device_use, look.computing)))

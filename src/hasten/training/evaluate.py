@@ -46,12 +46,12 @@ class Evaluation:
 class Part:
     """Of an evaluation, when only its seconds are asked for.
 
-    seconds: after which it may end; samples: in the whole; ahead: batches that its reader may have ready before they
-    are asked for, which say nothing of how fast it reads.
+    seconds: after which it may end; samples: in the whole, None where nobody knows; ahead: batches that its reader may
+    have ready before they are asked for, which say nothing of how fast it reads.
     """
 
     seconds: float
-    samples: int
+    samples: int | None
     ahead: int = 0
 
 
@@ -82,13 +82,14 @@ class Evaluator:
         results = self._fitting(self._batches)
         return Evaluation(results=results, seconds=time.monotonic() - start, batch_size=self.batch_size)
 
-    def timed(self, part: Part, clock: Callable[[], float], settle: Callable[[], None]) -> float:
+    def timed(self, part: Part, clock: Callable[[], float], settle: Callable[[], None]) -> float | None:
         """The seconds that an evaluation of all samples takes, its results thrown away: as long as it is short by
-        itself, else by its start, its end and a part of its batches.
+        itself, else by its start, its end and a part of its batches. None where it is long, and nobody knows how many
+        samples there are.
 
         clock: now, in seconds; settle: waits for the device. Raises what a call does.
         """
-        seen = list[tuple[int, float]]()
+        seen = list[tuple[int | None, float]]()
 
         def batches(batch_size: int) -> Generator[tuple[Any, int]]:
             seen.clear()
@@ -103,14 +104,19 @@ class Evaluator:
                         begin, done_before = clock(), done
                     elif number > part.ahead and clock() - begin >= part.seconds:
                         settle()
-                        left = max(part.samples - done, 0)
+                        left = None if part.samples is None else max(part.samples - done, 0)
                         seen.append((left, (clock() - begin) / max(done - done_before, 1)))
                         return
 
         start = clock()
         self._fitting(batches)
         settle()
-        return clock() - start + sum(left * seconds_per_sample for left, seconds_per_sample in seen)
+        seconds = clock() - start
+        for left, seconds_per_sample in seen:
+            if left is None:
+                return None
+            seconds += left * seconds_per_sample
+        return seconds
 
     def _fitting(self, batches: Batches) -> dict[str, float]:
         """With as many samples in a batch as fit."""

@@ -21,7 +21,6 @@ from hasten.doctor.run_rules.contract import FoundInRun, RunRule
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 from hasten.facts.sizes import byte_size
-from hasten.measure.page_faults import PAGE_BYTES
 
 _BESIDE = 2  # what is kept is read and written as well, and pushes other things out of the processor's caches
 
@@ -30,7 +29,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     if look.growth is not None:
         steps = look.free_bytes // look.growth
         message = f"memory grows by {byte_size(look.growth)} in every step, and is full after {steps:,} more"
-        seconds = _BESIDE * look.growth / PAGE_BYTES * look.page_seconds
+        seconds = _BESIDE * look.growth / look.page_bytes * look.page_seconds
         yield FoundInRun(message, min(seconds, look.together.value))
 
 

@@ -23,14 +23,12 @@ from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 from hasten.facts.sizes import byte_size
-from hasten.measure.page_faults import PAGE_BYTES
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     kept, together = look.kept_memory, look.together.value
     if kept is not None and together - kept.value > MUCH * together:
-        grown = look.growth or 0
-        memory = byte_size(round(look.new_pages * PAGE_BYTES - grown))
+        memory = byte_size(max(0, round(look.new_pages * look.page_bytes - (look.growth or 0))))
         most = together * (1 - kept.low / look.together.high)
         yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", most)
 

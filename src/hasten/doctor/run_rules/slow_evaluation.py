@@ -17,12 +17,14 @@ from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.run_look import Refused, RunLook
 
 _MUCH = 0.2  # of an epoch
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
+    if isinstance(look.evaluation_seconds, Refused):
+        return
     seconds = look.evaluations_per_epoch * look.evaluation_seconds
     if seconds > _MUCH * look.epoch_seconds:
         message = f"evaluations take {100 * seconds / look.epoch_seconds:.0f} % of an epoch"

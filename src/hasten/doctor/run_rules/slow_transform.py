@@ -1,8 +1,9 @@
 """Training waits for a processor that makes samples.
 
 What it finds: Jobs whose steps are faster by a twentieth or more when their batches are there already, and whose
-reading keeps a core busy: decoding, augmentation, or Python that runs for every sample. The line in which most of that
-time goes is named.
+reading keeps its cores busy: decoding, augmentation, or Python that runs for every sample. Where the training process
+reads itself, the line in which most of that time goes is named; workers are not looked into, so a look with a plan of
+`loader_workers = 0` names it for them.
 
 Why it costs: A step cannot begin without its batch. The bound is measured: the same steps, once as they are and once
 with batches that were read before.

@@ -5,8 +5,13 @@ from __future__ import annotations
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun
 from hasten.facts.run_look import RunLook
 
-_BUSY = 0.5  # of a core, from which on reading computes rather than waits
+_BUSY = 0.5  # of its cores, from which on reading computes rather than waits
 _COLD = 1.5  # times what reading takes, that a step may gain without it
+
+
+def cores_of_reading(look: RunLook) -> int:
+    """That those who read could keep busy."""
+    return max(1, min(look.workers, look.cores))
 
 
 def is_waiting(look: RunLook) -> bool:
@@ -16,7 +21,7 @@ def is_waiting(look: RunLook) -> bool:
 
 
 def is_computing(look: RunLook) -> bool:
-    return look.loading_cpu > _BUSY * look.loading.value
+    return look.loading_cpu > _BUSY * cores_of_reading(look) * look.loading.value
 
 
 def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
@@ -24,11 +29,12 @@ def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
 
     Free loading saves at most all but what the fastest steps take whose batches are there, which may be more than what
     is waited for: workers that read beside the step take cores from it, and caches are cold after a wait. Where nothing
-    is read beside a step, it is not much more than reading alone takes.
+    is read beside a step, it is not much more than reading takes: alone, where it may find warm what a step did not, or
+    in a step.
     """
     seconds = max(0.0, look.together.value - look.computing.low)
     if not look.workers:
-        seconds = min(seconds, _COLD * look.loading.high)
+        seconds = min(seconds, _COLD * max(look.waited.high, look.loading.high))
     times = look.together.value / (look.together.value - seconds)
     lines = [line for line in look.lines if line.in_loading]
     slowest = max(lines, key=lambda line: line.seconds, default=None)

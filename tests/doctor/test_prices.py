@@ -1,0 +1,50 @@
+"""What bounds of findings about running jobs hold, whatever the machine is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.run_looks import HEALTHY, exactly
+
+from hasten.doctor.observe import found_in
+from hasten.facts.run_look import RunLook
+
+
+def waiting(**changes: Any) -> RunLook:
+    slow = replace(HEALTHY, waited=exactly(0.06), loading=exactly(0.06), computing=exactly(0.04), loading_cpu=0.05)
+    return replace(slow, **changes)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "loading_cpu", "code"),
+    [(0, 8, 0.05, "H702"), (8, 8, 0.05, "H701"), (8, 8, 0.3, "H702"), (8, 1, 0.05, "H702")],
+    ids=["alone", "each waits", "each computes", "share a core"],
+)
+def test_readers_compute_where_they_keep_most_of_their_cores_busy(workers, cores, loading_cpu, code):
+    (found,) = found_in(waiting(workers=workers, cores=cores, loading_cpu=loading_cpu))
+    assert found.code == code
+    if found.code == "H701":
+        assert found.message.endswith("uses 10 % of 8 cores")
+
+
+def test_what_a_step_waits_for_bounds_its_gain_where_reading_alone_was_quicker():
+    (found,) = found_in(waiting(loading=exactly(0.001), loading_cpu=0.001))
+    assert found.price is not None
+    assert found.price.seconds == pytest.approx(6.0)
+
+
+def test_huge_pages_are_priced_and_told_by_what_each_of_them_brings():
+    huge = replace(HEALTHY, page_bytes=2 << 20, page_seconds=1e-4)
+    (grows,) = found_in(replace(huge, growth=8 << 20))
+    assert grows.price is not None
+    assert grows.price.seconds == pytest.approx(100 * 2 * 4e-4)
+    (returned,) = found_in(replace(huge, new_pages=50.0, kept_memory=exactly(0.05)))
+    assert "100 MiB of memory" in returned.message
+
+
+def test_no_less_than_no_memory_is_told_to_be_new():
+    found = found_in(replace(HEALTHY, new_pages=1.0, growth=8 << 20, kept_memory=exactly(0.05)))
+    (returned,) = [each for each in found if each.code == "H715"]
+    assert returned.message.startswith("0 B of memory")

@@ -1,0 +1,38 @@
+"""A look at jobs whose evaluation reads a stream: nobody knows how long it is before it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from tests.run_looks import HEALTHY
+from torch.utils.data import IterableDataset
+
+from hasten.doctor import observe
+from hasten.doctor.observe import found_in, observe_job
+from hasten.facts.run_look import Refused
+from hasten.report.looks import run_lines
+from look_jobs import job
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        rows, labels = job().train
+        return ((rows[0], labels[0]) for _ in count())
+
+
+def test_a_stream_that_does_not_end_soon_is_no_short_evaluation(monkeypatch):
+    monkeypatch.setattr(observe, "_WHOLE_EVALUATION_SECONDS", 0.0)
+    look = observe_job(job(valid=Endless(), evaluate_every=2), tell=lambda what: None)
+    assert isinstance(look.evaluation_seconds, Refused)
+    assert "does not say how long it is" in look.evaluation_seconds.why
+
+
+def test_an_evaluation_whose_seconds_nobody_knows_is_said_and_counts_in_no_share():
+    unknown = replace(HEALTHY, evaluation_seconds=Refused(why="it has no end"))
+    assert found_in(unknown) == []
+    assert unknown.epoch_seconds == pytest.approx(10.0)
+    assert ("note", "what an evaluation takes is not known: it has no end") in run_lines(unknown)
