@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hasten.doctor.free_loading import enlarged, first_window
+from hasten.doctor.reasons import reason_of
 from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import seconds_of
 from hasten.facts.machine import free_memory
@@ -44,7 +45,7 @@ def larger_batches(
             found.append(_tried(run, stretches, window, times, max(2, steps // times)))
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
         except Exception as error:
-            refused = (str(error).strip() or type(error).__name__).splitlines()[0]
+            refused = reason_of(error)
         if refused:  # outside the except block: its traceback would keep the batch's tensors alive
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
