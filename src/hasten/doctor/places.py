@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import site
-import sysconfig
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -14,13 +13,12 @@ from typing import NamedTuple
 
 import torch
 
-_HASTEN = str(Path(__file__).resolve().parent.parent)
-_LOADING = str(Path(_HASTEN) / "data")
-_LIBRARIES = tuple(
-    f"{folder}{os.sep}"
-    for folder in {_HASTEN, str(Path(torch.__file__).parent), site.getusersitepackages()}
-    | {sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+from hasten.training import user_code
+
+# Links are not followed: neither are they in the names that frames give their files.
+_HASTEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_LOADING = os.path.join(_HASTEN, "data", "")
+_LIBRARIES = tuple(os.path.join(folder, "") for folder in (os.path.dirname(torch.__file__), site.getusersitepackages()))
 _COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
 _GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to, unless it is told another one
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
@@ -33,6 +31,14 @@ class Place(NamedTuple):
     line: int
     function: str
     in_loading: bool
+
+
+class Where(NamedTuple):
+    """place: the innermost line of the user's. loops: those of all functions of the user's that wait for it, or are it,
+    which stand in loops; one of a function, the innermost first."""
+
+    place: Place | None = None
+    loops: tuple[Place, ...] = ()
 
 
 @cache
@@ -59,7 +65,7 @@ def lines_of_loops(path: str) -> frozenset[int]:
 def is_users(filename: str) -> bool:
     """Whether a file is none of torch, of hasten, of Python or of an installed package, and no compiler wrote it."""
     generated = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or _GENERATED
-    return not filename.startswith((*_LIBRARIES, "<")) and generated not in filename
+    return user_code.is_users(filename) and not filename.startswith(_LIBRARIES) and generated not in filename
 
 
 def shown(path: str) -> str:
@@ -77,18 +83,23 @@ def function_of(qualified: str) -> str:
 
 
 def place_of(frame: FrameType | None) -> Place | None:
-    """The innermost line of the user's that hasten has called in a stack; None where it has called none, and inside of
-    compiled code, whose lines nobody knows."""
-    found: tuple[str, int, str] | None = None
+    return where(frame).place
+
+
+def where(frame: FrameType | None) -> Where:
+    """In the user's code that hasten has called, by a stack; nowhere where it has called none, and inside of compiled
+    code, whose lines nobody knows."""
+    lines: dict[tuple[str, str], int] = {}  # of each function, in its innermost call
     in_loading = False
     while frame is not None:
         filename = frame.f_code.co_filename
-        if found is None and is_users(filename):
-            found = filename, frame.f_lineno, function_of(frame.f_code.co_qualname)
+        if is_users(filename):
+            lines.setdefault((filename, function_of(frame.f_code.co_qualname)), frame.f_lineno)
         elif frame.f_code.co_qualname.startswith(_COMPILED):
-            return None
+            return Where()
         in_loading = in_loading or filename.startswith(_LOADING)
-        if found is not None and filename.startswith(_HASTEN):
-            return Place(*found, in_loading)
+        if lines and filename.startswith(_HASTEN):
+            places = [Place(path, line, function, in_loading) for (path, function), line in lines.items()]
+            return Where(places[0], tuple(each for each in places if each.line in lines_of_loops(each.path)))
         frame = frame.f_back
-    return None  # or a line of the program that runs hasten
+    return Where()  # or in the program that runs hasten
