@@ -123,6 +123,17 @@ def watched(turn: Callable[[Turning, Tensor], Tensor], *, batches: int = 1) -> R
     return replace(HEALTHY, lines=tuple(lines_of_steps({}, 0.1, found, LineTimes())))
 
 
+def test_what_stands_on_the_line_of_a_comprehension_and_not_in_it_is_no_turn_of_it():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch[0]), batch[1]) + sum(each.sum() for each in parts)
+
+    parts = [torch.ones(2, requires_grad=True) for _ in range(TURNS)]
+    with brief_run(job(loss), None, name="", steps=3) as run, Operations(autocast=False) as found:
+        whole_step(run)()
+    (tally,) = [tally for place, tally in found.loops.items() if place.function == "loss"]
+    assert tally.operations == TURNS
+
+
 @pytest.mark.parametrize("turn", [same_block, same_layer, parts_of_rows, recurrent, nested])
 def test_a_loop_answers_for_what_it_calls_of_the_users_again_and_again(turn):
     look = watched(turn)

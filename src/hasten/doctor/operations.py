@@ -132,8 +132,10 @@ class Operations(TorchDispatchMode):
     def total(self) -> int:
         return self.names.total()
 
-    def backward_share(self, loop: LoopTally) -> float:
-        return loop.backward_seconds / self.backward_seconds if self.backward_seconds else 0.0
+    def backward_share(self, place: Place) -> float:
+        """Of a line in a loop."""
+        seconds = self.loops[place].backward_seconds if place in self.loops else 0.0
+        return seconds / self.backward_seconds if self.backward_seconds else 0.0
 
     def _tally(self, place: Place | None, frame: FrameType) -> Tally:
         if place is not None:  # also of a backward pass that the user's own line asks for, or that is of its making
@@ -164,10 +166,13 @@ class Operations(TorchDispatchMode):
 
 
 def least_of(steps: Sequence[Operations]) -> Operations:
-    """The first of several equal steps, with the least seconds that its copies took in any of them."""
+    """The first of several equal steps, with the least seconds that its copies took in any of them, and the largest
+    share of the backward pass: what else ran meanwhile makes both longer, and shares are to be bounds."""
     first = steps[0]
     for place, tally in first.lines.items():
         tally.copying_seconds = min(each.lines.get(place, tally).copying_seconds for each in steps)
+    for place, loop in first.loops.items():
+        loop.backward_seconds = max(each.backward_share(place) for each in steps) * first.backward_seconds
     first.backward.copying_seconds = min(each.backward.copying_seconds for each in steps)
     return first
 

@@ -7,8 +7,9 @@ import os
 import re
 import site
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 import torch
@@ -24,6 +25,10 @@ _GENERATED = "torchinductor"  # in the name of the folder that the compiler writ
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
 
 
+Span = tuple[tuple[int, int], tuple[int, int]]
+"""Line and column of the beginning and of the end."""
+
+
 class Place(NamedTuple):
     """A line of the user's code. function: with its class, "Model.forward". in_loading: run by what reads data."""
 
@@ -34,31 +39,54 @@ class Place(NamedTuple):
 
 
 class Where(NamedTuple):
-    """place: the innermost line of the user's. loops: those of all functions of the user's that wait for it, or are it,
-    which stand in loops; one of a function, the innermost first."""
+    """place: the innermost line of the user's. loops: the lines of all functions of the user's that wait for it, and it
+    itself, where what they do is done in a loop; one of a function, the innermost first."""
 
     place: Place | None = None
     loops: tuple[Place, ...] = ()
 
 
 @cache
-def lines_of_loops(path: str) -> frozenset[int]:
-    """Lines of a source that a loop or a comprehension runs again and again; none where it cannot be read."""
+def spans_of_loops(path: str) -> tuple[Span, ...]:
+    """Parts of a source that a loop or a comprehension runs again and again; none where it cannot be read."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return frozenset()
-    found = set[int]()
+        return ()
+    found: list[Span] = []
     for node in ast.walk(tree):
         match node:
             case ast.For(body=body) | ast.AsyncFor(body=body) | ast.While(body=body):
-                for each in body:
-                    found.update(range(each.lineno, (each.end_lineno or each.lineno) + 1))
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+                found += [_span(each) for each in body]
+            case ast.ListComp(elt=elt, generators=generators) | ast.SetComp(elt=elt, generators=generators):
+                found += _spans_of_comprehension([elt], generators)
+            case ast.GeneratorExp(elt=elt, generators=generators):
+                found += _spans_of_comprehension([elt], generators)
+            case ast.DictComp(key=key, value=value, generators=generators):
+                found += _spans_of_comprehension([key, value], generators)
             case _:
                 pass
-    return frozenset(found)
+    return tuple(found)
+
+
+def _spans_of_comprehension(elements: list[ast.expr], generators: list[ast.comprehension]) -> list[Span]:
+    conditions = [each for generator in generators for each in generator.ifs]
+    return [_span(each) for each in (*elements, *conditions, *(generator.iter for generator in generators[1:]))]
+
+
+def _span(node: ast.stmt | ast.expr) -> Span:
+    end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    return (node.lineno, node.col_offset), end
+
+
+@cache
+def _is_in_a_loop(code: CodeType, instruction: int) -> bool:
+    """By columns: the line of a comprehension may call a model beside it."""
+    line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    if line is None or end_line is None or column is None or end_column is None:
+        return False
+    spans = spans_of_loops(code.co_filename)
+    return any(begin <= (line, column) and (end_line, end_column) <= end for begin, end in spans)
 
 
 @cache
@@ -89,17 +117,20 @@ def place_of(frame: FrameType | None) -> Place | None:
 def where(frame: FrameType | None) -> Where:
     """In the user's code that hasten has called, by a stack; nowhere where it has called none, and inside of compiled
     code, whose lines nobody knows."""
-    lines: dict[tuple[str, str], int] = {}  # of each function, in its innermost call
+    lines: dict[tuple[str, str], tuple[int, bool]] = {}  # of each function, in its innermost call; whether in a loop
     in_loading = False
     while frame is not None:
         filename = frame.f_code.co_filename
         if is_users(filename):
-            lines.setdefault((filename, function_of(frame.f_code.co_qualname)), frame.f_lineno)
+            line = frame.f_lineno, _is_in_a_loop(frame.f_code, frame.f_lasti)
+            lines.setdefault((filename, function_of(frame.f_code.co_qualname)), line)
         elif frame.f_code.co_qualname.startswith(_COMPILED):
             return Where()
         in_loading = in_loading or filename.startswith(_LOADING)
         if lines and filename.startswith(_HASTEN):
-            places = [Place(path, line, function, in_loading) for (path, function), line in lines.items()]
-            return Where(places[0], tuple(each for each in places if each.line in lines_of_loops(each.path)))
+            places = {
+                Place(path, line, function, in_loading): again for (path, function), (line, again) in lines.items()
+            }
+            return Where(next(iter(places)), tuple(place for place, again in places.items() if again))
         frame = frame.f_back
     return Where()  # or in the program that runs hasten

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally
-from hasten.doctor.places import Place, Where, is_users, lines_of_loops, shown
+from hasten.doctor.places import Place, Where, is_users, shown
 from hasten.facts.run_look import Compiled, Line, Seconds, Turns
 from hasten.measure.paired import early_speedup
 from hasten.measure.stacks import share
@@ -56,11 +56,11 @@ def lines_of_steps(
             own.update({found.place: count} if found.place is not None else {})
             whole.update(dict.fromkeys(found.loops, count))
     tallies, loops = (operations.lines, operations.loops) if operations is not None else ({}, {})
-    lines: list[Line] = []
+    lines, in_loops = list[Line](), {*whole, *loops, *times.whole}
     for place in {*own, *whole, *tallies, *loops}:
         if place.in_loading:
             continue
-        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0))
+        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0), in_a_loop=place in in_loops)
         if place in tallies:
             line = _with_operations(line, tallies[place])
         if operations is not None and place in loops:
@@ -70,7 +70,7 @@ def lines_of_steps(
                 operations=loop.operations,
                 again=loop.again,
                 times=loop.times,
-                backward=operations.backward_share(loop),
+                backward=operations.backward_share(place),
                 seconds=value * step,
                 high=max(high * step, timed),
                 timed=timed,
@@ -80,17 +80,19 @@ def lines_of_steps(
     return lines
 
 
-def line_of(place: Place, found: int, samples: int, seconds: float, timed: float = 0.0) -> Line:
-    """found: samples of all of them, of steps that take so many seconds; timed: of the line itself."""
+def line_of(
+    place: Place, found: int, samples: int, step: float, timed: float = 0.0, *, in_a_loop: bool = False
+) -> Line:
+    """found: samples of all of them, which are of what takes step seconds; timed: of the line itself."""
     _, value, high = share(found, samples)
     return Line(
         path=shown(place.path),
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,
-        in_a_loop=place.line in lines_of_loops(place.path),
-        seconds=value * seconds,
-        high=max(high * seconds, timed),
+        in_a_loop=in_a_loop,
+        seconds=value * step,
+        high=max(high * step, timed),
         timed=timed,
     )
 

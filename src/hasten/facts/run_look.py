@@ -54,7 +54,7 @@ class Line:
     outside the user's code, as sampled; high: the upper end of their 95 % interval, or what was timed
     where that is more. timed: the least of a few steps in a row; 0 where one of them did not run through it.
 
-    in_a_loop: of its function, as its source says. operations, reads, copies: of tensors in a step, that the line
+    in_a_loop: of its function, as was seen in steps. operations, reads, copies: of tensors in a step, that the line
     begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
     turns: of one in a loop.
     """

@@ -26,7 +26,7 @@ from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
-_NOISE = 1.25  # the operations of a backward pass were timed in one step
+_NOISE = 1.25  # the operations of a backward pass were timed in few steps
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
