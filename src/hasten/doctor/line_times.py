@@ -10,19 +10,22 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from hasten.doctor.places import Place, is_users, place_of
+from hasten.doctor.places import Place, Where, is_users, where
 
 
 class LineTimes:
     """Use it around steps, in the thread that takes them. seconds: of each line, with what it calls outside the user's
-    code. A debugger that traces too sees nothing meanwhile."""
+    code; whole: of those in loops, with what they call in it as well. A debugger that traces too sees nothing
+    meanwhile."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[Place, float] = defaultdict(float)
-        self._running: list[Place | None] = []  # the lines of the user's functions that wait for each other
+        self.whole: defaultdict[Place, float] = defaultdict(float)
+        self._running: list[Where] = []  # the user's functions that wait for each other
         self._mark = 0.0
 
     def __enter__(self) -> LineTimes:
@@ -37,7 +40,7 @@ class LineTimes:
         if not is_users(frame.f_code.co_filename):
             return None
         self._add()
-        self._running.append(place_of(frame))
+        self._running.append(where(frame))
         self._mark = time.perf_counter()
         return self._moved
 
@@ -47,11 +50,24 @@ class LineTimes:
             if self._running:
                 self._running.pop()
             if event == "line":
-                self._running.append(place_of(frame))
+                self._running.append(where(frame))
             self._mark = time.perf_counter()
         return self._moved
 
     def _add(self) -> None:
-        place = self._running[-1] if self._running else None
-        if place is not None:
-            self.seconds[place] += time.perf_counter() - self._mark
+        seconds = time.perf_counter() - self._mark
+        running = self._running[-1] if self._running else Where()
+        if running.place is not None:
+            self.seconds[running.place] += seconds
+        for place in running.loops:
+            self.whole[place] += seconds
+
+
+def least_times(steps: Sequence[LineTimes]) -> LineTimes:
+    """The first of several equal steps, with the least seconds of a line in any of them."""
+    first = steps[0]
+    for place in first.seconds:
+        first.seconds[place] = min(each.seconds.get(place, 0.0) for each in steps)
+    for place in first.whole:
+        first.whole[place] = min(each.whole.get(place, 0.0) for each in steps)
+    return first

@@ -23,15 +23,15 @@ from hasten.doctor.device_use import cuda_use
 from hasten.doctor.free_loading import first_windows
 from hasten.doctor.kept_memory import kept_memory
 from hasten.doctor.larger_batches import larger_batches
-from hasten.doctor.line_times import LineTimes
-from hasten.doctor.operations import Operations, Tally, least_of
+from hasten.doctor.line_times import LineTimes, least_times
+from hasten.doctor.operations import Operations, least_of
 from hasten.doctor.parts import PartsClock
-from hasten.doctor.places import Place, place_of
+from hasten.doctor.places import Place, place_of, where
 from hasten.doctor.reasons import reason_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, price_of
 from hasten.doctor.stretches import Stretches
-from hasten.doctor.timings import compiled, growth, line_of, ratio_of, seconds_of, with_fastest
+from hasten.doctor.timings import compiled, growth, line_of, lines_of_steps, ratio_of, seconds_of, with_fastest
 from hasten.errors import HastenError
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
@@ -60,7 +60,6 @@ _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
 _WHOLE_EVALUATION_SECONDS = 5.0  # of one whose length nobody knows: no part of it tells of the rest
 _ENDLESS = 1_000_000_000  # steps
-_MOST_LINES = 50  # of the user's, that a look tells of
 
 
 @dataclass(slots=True)
@@ -113,7 +112,7 @@ def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
 class _Observer:
     def __init__(self, run: Run, job: Job, tell: Callable[[str], None]) -> None:
         self._run, self._job, self._tell = run, job, tell
-        self._stacks = Stacks(get_ident(), place_of)
+        self._stacks = Stacks(get_ident(), where)
         self._loading_stacks = Stacks(get_ident(), place_of)
         self._found, self._stretches = _Windows(), Stretches(run)
         self._steps_per_epoch = run.loader.steps_per_epoch
@@ -128,7 +127,7 @@ class _Observer:
         computing = median(self._found.computing)
         larger, refused = larger_batches(self._run, self._stretches, kept, steps, computing, self._step_bytes)
         parts = self._parts(steps)
-        operations, timed = self._operations(), self._line_times()
+        operations, timed, not_counted = self._inside()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found, machine = self._run, self._found, self._run.setup.machine
         together, grown, page = seconds_of(found.quiet), growth(found.memory), median_low(found.page_costs)
@@ -155,7 +154,7 @@ class _Observer:
             checkpoint=checkpoint,
             operations=operations.total if operations is not None else 0,
             backward_copying=operations.backward.copying_seconds if operations is not None else 0.0,
-            lines=tuple(self._lines(together.value, operations.lines if operations is not None else {}, timed)),
+            lines=tuple(self._lines(together.value, operations, timed)),
             growth=grown,
             new_pages=median(found.new_pages),
             page_seconds=page.seconds,
@@ -168,6 +167,7 @@ class _Observer:
             graph_breaks=compiled(notes.breaks) if notes is not None else (),
             recompiled=compiled(notes.again) if notes is not None else (),
             device_use=use,
+            not_counted=not_counted,
         )
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,28 +240,40 @@ class _Observer:
         seconds["data_wait"] = max(0.0, taken.waited - seconds["transfer"])
         return {**seconds, "python": max(0.0, taken.seconds - sum(seconds.values()))}
 
+    def _inside(self) -> tuple[Operations | None, LineTimes, str]:
+        """And why something of it is not known: not every code runs under a mode, or is traced."""
+        operations, timed, refused = None, LineTimes(), ""
+        try:
+            operations = self._operations()
+            timed = self._line_times()
+        except Exception as error:
+            refused = (str(error) or type(error).__name__).splitlines()[0]
+        return operations, timed, refused
+
     def _operations(self) -> Operations | None:
         """Of one step; None of compiled ones, which no mode sees."""
         if self._run.compiling is not None:
             return None
         autocast = self._run.setup.step.autocast is not None
-        found = [Operations(autocast=autocast) for _ in range(_WATCHED_STEPS)]
+        found = [Operations(autocast=autocast, settle=self._stretches.settle) for _ in range(_WATCHED_STEPS)]
         for each in found:
-            self._step_in(each)
+            self._step_in(each, each.next_batch)
         return least_of(found)
 
-    def _line_times(self) -> dict[Place, float]:
+    def _line_times(self) -> LineTimes:
         """Seconds of a step, the least of a few; none of a compiled one, which Python does not run line by line."""
-        found = [LineTimes() for _ in range(_WATCHED_STEPS if self._run.compiling is None else 0)]
+        if self._run.compiling is not None:
+            return LineTimes()
+        found = [LineTimes() for _ in range(_WATCHED_STEPS)]
         for each in found:
             self._step_in(each)
-        places = {place for each in found for place in each.seconds}
-        return {place: min(each.seconds.get(place, 0.0) for each in found) for place in places}
+        return least_times(found)
 
-    def _step_in(self, around: AbstractContextManager[Any]) -> None:
+    def _step_in(self, around: AbstractContextManager[Any], next_batch: Callable[[], None] = lambda: None) -> None:
         """One of them."""
         with closing(self._run.batches()) as batches, around:
             for batch in batches:
+                next_batch()
                 self._run.step(batch)
                 if self._run.window_closed:
                     break
@@ -320,15 +332,13 @@ class _Observer:
         steps = self._steps_per_epoch or self._job.max_steps
         return steps / self._job.evaluate_every if steps and self._job.evaluate_every else 1.0
 
-    def _lines(self, step: float, tallies: dict[Place, Tally], timed: dict[Place, float]) -> list[Line]:
+    def _lines(self, step: float, operations: Operations | None, timed: LineTimes) -> list[Line]:
         """Those of steps, and those of reading, whose seconds are a share of reading alone."""
-        loading = median(self._found.loading)
-        seen = {place for place in self._stacks.counts if isinstance(place, Place) and not place.in_loading}
-        lines = [
-            line_of(place, self._stacks, step, tallies.get(place, Tally()), timed.get(place, 0.0))
-            for place in seen | {each for each in tallies if not each.in_loading}
+        lines = lines_of_steps(self._stacks.counts, step, operations, timed)
+        stacks, loading = self._loading_stacks, median(self._found.loading)
+        lines += [
+            line_of(place, found, stacks.samples, loading)
+            for place, found in stacks.counts.items()
+            if isinstance(place, Place)
         ]
-        for place in self._loading_stacks.counts:
-            if isinstance(place, Place):
-                lines.append(line_of(place, self._loading_stacks, loading, Tally(), 0.0))
-        return sorted(lines, key=lambda each: -each.high)[:_MOST_LINES]
+        return sorted(lines, key=lambda each: (-each.high, each.path, each.line, each.function))

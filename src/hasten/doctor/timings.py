@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-from hasten.doctor.operations import Tally
-from hasten.doctor.places import Place, is_users, lines_of_loops, shown
-from hasten.facts.run_look import Compiled, Line, Seconds
+from hasten.doctor.line_times import LineTimes
+from hasten.doctor.operations import Operations, Tally
+from hasten.doctor.places import Place, Where, is_users, shown
+from hasten.facts.run_look import Compiled, Line, Seconds, Turns
 from hasten.measure.paired import early_speedup
-from hasten.measure.stacks import Stacks, share
+from hasten.measure.stacks import share
 
 if TYPE_CHECKING:
     from hasten.doctor.compiler_notes import Note
@@ -44,18 +46,60 @@ def compiled(notes: Mapping[Note, int]) -> tuple[Compiled, ...]:
     return tuple(Compiled(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
 
 
-def line_of(place: Place, stacks: Stacks, seconds: float, tally: Tally, timed: float) -> Line:
-    """seconds: of a step, which the stacks are samples of; timed: of the line itself."""
-    _, value, high = share(stacks.counts[place], stacks.samples)
+def lines_of_steps(
+    counts: Mapping[Hashable, int], step: float, operations: Operations | None, times: LineTimes
+) -> list[Line]:
+    """counts: of samples of the stack in steps, each of which takes so many seconds."""
+    samples, own, whole = sum(counts.values()), Counter[Place](), Counter[Place]()
+    for found, count in counts.items():
+        if isinstance(found, Where):
+            own.update({found.place: count} if found.place is not None else {})
+            whole.update(dict.fromkeys(found.loops, count))
+    tallies, loops = (operations.lines, operations.loops) if operations is not None else ({}, {})
+    lines, in_loops = list[Line](), {*whole, *loops, *times.whole}
+    for place in {*own, *whole, *tallies, *loops}:
+        if place.in_loading:
+            continue
+        line = line_of(place, own[place], samples, step, times.seconds.get(place, 0.0), in_a_loop=place in in_loops)
+        if place in tallies:
+            line = _with_operations(line, tallies[place])
+        if operations is not None and place in loops:
+            loop, timed = loops[place], times.whole.get(place, 0.0)
+            _, value, high = share(whole[place], samples)
+            turns = Turns(
+                operations=loop.operations,
+                again=loop.again,
+                times=loop.times,
+                backward=operations.backward_share(place),
+                seconds=value * step,
+                high=max(high * step, timed),
+                timed=timed,
+            )
+            line = replace(line, turns=turns)
+        lines.append(line)
+    return lines
+
+
+def line_of(
+    place: Place, found: int, samples: int, step: float, timed: float = 0.0, *, in_a_loop: bool = False
+) -> Line:
+    """found: samples of all of them, which are of what takes step seconds; timed: of the line itself."""
+    _, value, high = share(found, samples)
     return Line(
         path=shown(place.path),
         line=place.line,
         function=place.function,
         in_loading=place.in_loading,
-        in_a_loop=place.line in lines_of_loops(place.path),
-        seconds=value * seconds,
-        high=max(high * seconds, timed),
+        in_a_loop=in_a_loop,
+        seconds=value * step,
+        high=max(high * step, timed),
         timed=timed,
+    )
+
+
+def _with_operations(line: Line, tally: Tally) -> Line:
+    return replace(
+        line,
         operations=tally.operations,
         direct=tally.direct,
         reads=tally.reads,

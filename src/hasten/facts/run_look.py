@@ -34,13 +34,29 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Turns:
+    """What a line in a loop begins, with all that it calls in the user's own functions. operations: in a step; again:
+    of those, that begin many times for a batch at the same place in the code and in the same layer; times: how often
+    the most frequent does. seconds, high, timed: as of a line. backward: their share of the backward pass, 0 to 1."""
+
+    operations: int
+    again: int
+    times: int
+    backward: float
+    seconds: float
+    high: float
+    timed: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A line of the user's code that steps run through. seconds: of a step that are spent in it and in what it calls
     outside the user's code, as sampled; high: the upper end of their 95 % interval, or what was timed
     where that is more. timed: the least of a few steps in a row; 0 where one of them did not run through it.
 
-    in_a_loop: of its function, as its source says. operations, reads, copies: of tensors in a step, that the line
+    in_a_loop: of its function, as was seen in steps. operations, reads, copies: of tensors in a step, that the line
     begins, in layers that it calls as well; direct: those that it begins itself. copying_seconds: of the copies alone.
+    turns: of one in a loop.
     """
 
     path: str
@@ -57,6 +73,7 @@ class Line:
     copies: int = 0
     copied_bytes: int = 0
     copying_seconds: float = 0.0
+    turns: Turns | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +129,7 @@ class RunLook:
     measuring, where the plan has it so, and where the library cannot be told.
     others: cores that other processes kept busy meanwhile.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
+    not_counted: why nothing is known of operations or of the seconds of lines, "" where it is.
     graph_breaks: where a compiled model falls back to Python; recompiled: what was compiled again, by its reason.
     """
 
@@ -150,6 +168,7 @@ class RunLook:
     graph_breaks: tuple[Compiled, ...] = ()
     recompiled: tuple[Compiled, ...] = ()
     device_use: DeviceUse | None = None  # of an accelerator alone
+    not_counted: str = ""
 
     @property
     def epoch_steps(self) -> int:

@@ -45,6 +45,8 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
     if look.no_larger:
         than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
         lines.append(("note", f"{than} was not tried: {look.no_larger}"))
+    if look.not_counted:
+        lines.append(("note", f"what single lines do is not known whole: {look.not_counted}"))
     if look.others > _MUCH_ELSE:
         others = f"other programs kept {look.others:.2g} cores busy meanwhile: look again when nothing else runs"
         lines.append(("note", others))

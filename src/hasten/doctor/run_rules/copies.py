@@ -1,7 +1,8 @@
 """Copies of tensors in every step.
 
 What it finds: Lines of the job that copy tensors or convert them to another type, where the copies take a twentieth of
-the step or more. Copies that autocast or a layer makes for itself are not counted.
+the step or more. Copies that a layer makes for itself are not counted, nor are conversions under autocast: most are
+its own.
 
 Why it costs: A copy reads and writes every byte, and its backward pass does so again. It computes nothing.
 

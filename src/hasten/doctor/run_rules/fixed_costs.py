@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import Larger, Line, RunLook
+from hasten.facts.run_look import Larger, Line, RunLook, Turns
 
-OFTEN = 24  # operations that one line begins itself in a step
+OFTEN = 24  # operations that one line begins itself in a step, or turns of its loop
+_MOSTLY = 0.5  # of what a loop begins: the rest is of layers that are called once, as in a deep network
 _LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
 LONG = 0.2  # of a step, on a line without any
 
@@ -30,12 +31,22 @@ def fixed_loading_seconds(look: RunLook) -> float:
 
 
 def loops(look: RunLook) -> list[Line]:
-    """Lines in loops of the user's code that begin many operations of their own, or that are long without any."""
-    return [
-        line
-        for line in look.lines
-        if line.in_a_loop and not line.in_loading and (line.direct >= OFTEN or _is_stalled(look, line))
-    ]
+    """Lines in loops of the user's code that begin the same operations many times, or that are long without any."""
+    lines = [line for line in look.lines if line.in_a_loop and not line.in_loading]
+    return [line for line in lines if _begins_often(line) or _is_stalled(look, line)]
+
+
+def turns_of(line: Line) -> Turns:
+    """Of a line in a loop; where nothing is known of what it calls, its own and all of the backward pass."""
+    return line.turns or Turns(
+        operations=line.operations,
+        again=line.direct,
+        times=0,
+        backward=1.0 if line.operations else 0.0,
+        seconds=line.seconds,
+        high=line.high,
+        timed=line.timed,
+    )
 
 
 def stalls(look: RunLook) -> list[Line]:
@@ -48,6 +59,12 @@ def stalled_seconds(look: RunLook) -> float:
     return sum(line.seconds for line in stalls(look))
 
 
+def _begins_often(line: Line) -> bool:
+    turns = turns_of(line)
+    many = line.direct >= OFTEN or turns.times >= OFTEN
+    return many and turns.again >= _MOSTLY * turns.operations
+
+
 def _is_stalled(look: RunLook, line: Line) -> bool:
     """For long, in every step, and without an operation that was counted; those of a compiled model are not."""
     long = LONG * look.together.value
@@ -57,7 +74,8 @@ def _is_stalled(look: RunLook, line: Line) -> bool:
 def share_of_loops(look: RunLook) -> float:
     """Of the operations that the user's lines begin, 0 to 1."""
     begun = sum(line.operations for line in look.lines if not line.in_loading)
-    return sum(line.operations for line in loops(look)) / begun if begun else 0.0
+    in_loops = sum(turns_of(line).operations for line in loops(look))
+    return min(1.0, in_loops / begun) if begun else 0.0  # those of a loop in a loop are in both
 
 
 def by_function(lines: list[Line]) -> list[list[Line]]:

@@ -1,10 +1,11 @@
 """A loop in Python around small operations.
 
-What it finds: Loops and comprehensions in the job's own functions that begin many tensor operations in each step, or
-in which Python runs for a fifth of the step without any. Loops over layers begin none themselves, and are not meant.
+What it finds: Loops and comprehensions in the job's own functions that begin the same tensor operations again and again
+in each step, themselves or in functions of the job and layers that they call, or in which Python runs for a fifth of
+the step without any. A loop over layers, each of which is called once, is not meant.
 
 Why it costs: Each operation costs some microseconds of Python and of dispatch, forward and backward, before it computes
-anything. An operation on all elements at once pays that once.
+anything, and the backward pass of a part may fill the whole. An operation on all elements at once pays that once.
 
 When to ignore it: Where each turn of the loop needs the result of the one before, and no fused operator does the whole,
 as a recurrent layer of torch does.
@@ -20,25 +21,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import by_function, loops
+from hasten.doctor.run_rules.fixed_costs import by_function, loops, turns_of
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
+_NOISE = 1.25  # the operations of a backward pass were timed in few steps
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     lines = [line for line in loops(look) if not line.reads or line.reads < _READS * line.operations]
-    begun = max(sum(line.operations for line in look.lines if not line.in_loading), 1)
     for function in by_function(lines):
-        operations = sum(line.operations for line in function)
-        backward = look.parts.get("backward", 0.0) * operations / begun
-        seconds = min(sum(line.high for line in function) + backward, look.together.value)
-        if seconds > MUCH * look.together.value:
-            first = function[0]
+        turns = [turns_of(line) for line in function]
+        operations = sum(each.operations for each in turns)
+        share = sum(each.backward for each in turns)
+        backward = look.parts.get("backward", 0.0)
+        # Not the high end: that of a line which no sample has met is three percent already.
+        if sum(max(each.seconds, each.timed) for each in turns) + share * backward > MUCH * look.together.value:
+            seconds = sum(each.high for each in turns) + min(1.0, _NOISE * share) * backward
+            first = max(function, key=lambda line: turns_of(line).high)
             what = f"{operations:,} operations on tensors in a step" if operations else "no operation on tensors"
             message = f"a loop in Python, in {first.function}, begins {what}"
-            yield FoundInRun(message, seconds, first)
+            yield FoundInRun(message, min(seconds, look.together.value), first)
 
 
 RULE = RunRule(
