@@ -120,16 +120,19 @@ def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here)
     (here / "small.py").write_text(
         "import hasten, torch\n"
         "from torch.nn.functional import mse_loss\n"
+        "print('of the file')\n"
         "class Model(torch.nn.Linear):\n"
         "    def __init__(self):\n"
         "        super().__init__(4, 1)\n"
         "        self.never_called = torch.nn.Linear(4, 4)\n"
         "def job():\n"
+        "    print('of the job')\n"
         "    rows = torch.randn(64, 4), torch.zeros(64, 1)\n"
         "    return hasten.Job(model=Model, loss=hasten.supervised(mse_loss), train=rows, batch_size=2, epochs=1,\n"
         "        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))\n"
     )
     told = CliRunner().invoke(app, ["doctor", "inner", "small:job", "--format", "sarif"])
+    assert {"of the file", "of the job"} <= {*told.stderr.splitlines()}  # nothing but what is found is for the machine
     (run,) = json.loads(told.stdout)["runs"]
     rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
     assert "H602" in {each["ruleId"] for each in run["results"]}
@@ -188,7 +191,7 @@ def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, 
     (here / "broken.py").write_text("job = 1 / 0\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None, [], shown=True)
+        look_at_job("broken.py:job", None)
     told = capsys.readouterr().err
     assert "looking at the model" in told
     assert told.endswith("\r\033[K")

@@ -19,11 +19,11 @@ def waiting(**changes: Any) -> RunLook:
 
 @pytest.mark.parametrize(
     ("workers", "cores", "loading_cpu", "code"),
-    [(0, 8, 0.05, "H702"), (8, 8, 0.05, "H701"), (8, 8, 0.3, "H702"), (8, 1, 0.05, "H702")],
+    [(0, 1, 0.05, "H702"), (8, 8, 0.05, "H701"), (8, 8, 0.3, "H702"), (8, 1, 0.05, "H702")],
     ids=["alone", "each waits", "each computes", "share a core"],
 )
 def test_readers_compute_where_they_keep_most_of_their_cores_busy(workers, cores, loading_cpu, code):
-    (found,) = found_in(waiting(workers=workers, cores=cores, loading_cpu=loading_cpu))
+    (found,) = found_in(waiting(workers=workers, reading_cores=cores, loading_cpu=loading_cpu))
     assert found.code == code
     if found.code == "H701":
         assert found.message.endswith("uses 10 % of 8 cores")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from hasten.cli.job_looks import is_job, look_at_job, source_of
+from hasten.cli.job_looks import found_in_job, is_job, look_at_job, show_look, source_of
 from hasten.cli.shared import PlanPath, app, command, ending_in_one_block, offer
 from hasten.errors import Misconfigured, Unreadable
 
@@ -90,7 +90,10 @@ def doctor(
     for job in jobs:
         own = chosen.by(settings_for(next(iter(source_of(job)), Path())), [])
         projects.append(own)
-        findings += look_at_job(job, plan, own.rules, shown=output is Format.TEXT)
+        look = look_at_job(job, plan)
+        if output is Format.TEXT:
+            show_look(look)
+        findings += found_in_job(look, own.rules)
     unreadable += [each.unreadable for each in looked if each.unreadable is not None]
     found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
     _show(found, len(looked), output, projects, next(iter(jobs), None))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,15 @@ from hasten.facts.finding import Finding
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
+    from hasten.facts.model_look import ModelLook
+    from hasten.facts.run_look import RunLook
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobLook:
+    name: str
+    model: ModelLook
+    run: RunLook
 
 
 def is_job(argument: str) -> bool:
@@ -27,33 +38,43 @@ def source_of(job: str) -> list[Path]:
     return [file] if file.is_file() else []
 
 
-def look_at_job(name: str, plan: Path | None, rules: Sequence[AnyRule], shown: bool) -> list[Finding]:
-    """By those of the rules that are about models and runs. shown: whether a person is told what was seen, too."""
+def look_at_job(name: str, plan: Path | None) -> JobLook:
+    """What the job prints goes where errors go: a machine may read what is found."""
     planned = read(plan)
-    from hasten.doctor.inspect import found_in as found_in_model
     from hasten.doctor.inspect import inspect_job
-    from hasten.doctor.observe import found_in as found_in_run
     from hasten.doctor.observe import observe_job
+
+    with redirect_stdout(sys.stderr):
+        try:
+            _tell("the model")
+            model = inspect_job(load(name), planned, name=name)
+            run = observe_job(load(name), planned, name=name, tell=_tell)  # anew: a job may make its model only once
+        finally:
+            _tell("")
+    return JobLook(name=name, model=model, run=run)
+
+
+def show_look(look: JobLook) -> None:
+    """What was seen, to a person."""
+    from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
+    from hasten.report.terminal import show
+
+    show(f"{look.name} on {look.run.device}", run_lines(look.run))
+    typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(look.run)))
+    show("", model_lines(look.model))
+    typer.echo("\n" + "\n".join(f"  {line}" for line in layer_rows(look.model)) + "\n")
+
+
+def found_in_job(look: JobLook, rules: Sequence[AnyRule]) -> list[Finding]:
+    """By those of the rules that are about models and runs."""
+    from hasten.doctor.inspect import found_in as found_in_model
+    from hasten.doctor.observe import found_in as found_in_run
     from hasten.doctor.registry import ModelRule, RunRule
     from hasten.doctor.suppression import not_silenced
 
-    try:
-        _tell("the model")
-        model = inspect_job(load(name), planned, name=name)
-        run = observe_job(load(name), planned, name=name, tell=_tell)  # anew: a job may make its model only once
-    finally:
-        _tell("")
-    if shown:
-        from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
-        from hasten.report.terminal import show
-
-        show(f"{name} on {run.device}", run_lines(run))
-        typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(run)))
-        show("", model_lines(model))
-        typer.echo("\n" + "\n".join(f"  {line}" for line in layer_rows(model)) + "\n")
     of_models = [rule for rule in rules if isinstance(rule, ModelRule)]
     of_runs = [rule for rule in rules if isinstance(rule, RunRule)]
-    return not_silenced([*found_in_model(model, of_models), *found_in_run(run, of_runs)])
+    return not_silenced([*found_in_model(look.model, of_models), *found_in_run(look.run, of_runs)])
 
 
 def _tell(what: str) -> None:

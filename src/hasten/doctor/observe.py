@@ -137,7 +137,7 @@ class _Observer:
             batch_size=run.built.batch_size,
             samples=run.built.fingerprint.samples,
             workers=run.setup.loader.workers,
-            cores=machine.cores,
+            reading_cores=self._reading_cores(),
             steps_per_epoch=self._steps_per_epoch,
             planned_steps=self._job.max_steps,
             evaluations_per_epoch=self._evaluations_per_epoch(),
@@ -247,7 +247,7 @@ class _Observer:
             operations = self._operations()
             timed = self._line_times()
         except Exception as error:
-            refused = (str(error) or type(error).__name__).splitlines()[0]
+            refused = reason_of(error)
         return operations, timed, refused
 
     def _operations(self) -> Operations | None:
@@ -331,6 +331,10 @@ class _Observer:
             return 0.0
         steps = self._steps_per_epoch or self._job.max_steps
         return steps / self._job.evaluate_every if steps and self._job.evaluate_every else 1.0
+
+    def _reading_cores(self) -> int:
+        options, cores = self._run.setup.loader, self._run.setup.machine.cores
+        return 1 if options.worker_kind == "threads" else max(1, min(options.workers, cores))
 
     def _lines(self, step: float, operations: Operations | None, timed: LineTimes) -> list[Line]:
         """Those of steps, and those of reading, whose seconds are a share of reading alone."""

@@ -138,7 +138,7 @@ class RunLook:
     batch_size: int
     samples: int | None  # of the training data
     workers: int
-    cores: int  # that the process may run on
+    reading_cores: int  # that those who read can keep busy: threads one, as only one of them runs Python at a time
     steps_per_epoch: int | None
     planned_steps: int | None
     evaluations_per_epoch: float

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.waiting import cores_of_reading, is_computing, is_waiting, waiting
+from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     if is_waiting(look) and not is_computing(look):
-        cores = cores_of_reading(look)
+        cores = look.reading_cores
         busy = look.loading_cpu / look.loading.value / cores
         of_them = f"{cores} cores" if cores > 1 else "a core"
         yield waiting(look, f"reading waits itself, and uses {100 * busy:.0f} % of {of_them}")

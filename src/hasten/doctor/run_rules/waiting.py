@@ -9,11 +9,6 @@ _BUSY = 0.5  # of its cores, from which on reading computes rather than waits
 _COLD = 1.5  # times what reading takes, that a step may gain without it
 
 
-def cores_of_reading(look: RunLook) -> int:
-    """That those who read could keep busy."""
-    return max(1, min(look.workers, look.cores))
-
-
 def is_waiting(look: RunLook) -> bool:
     """In most of its windows, and for long."""
     beside = look.together.value - look.computing.value if look.workers else 0.0
@@ -21,7 +16,7 @@ def is_waiting(look: RunLook) -> bool:
 
 
 def is_computing(look: RunLook) -> bool:
-    return look.loading_cpu > _BUSY * cores_of_reading(look) * look.loading.value
+    return look.loading_cpu > _BUSY * look.reading_cores * look.loading.value
 
 
 def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
