@@ -92,7 +92,7 @@ def test_commands_and_options_change_only_on_purpose():
         name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
     } == {
         "train": [
-            *("job", "--plan", "--weights", "--run-dir", "--resume", "--allow-change"),
+            *("job", "--plan", "--weights", "--nproc", "--run-dir", "--resume", "--allow-change"),
             *("--save-every", "--keep-last", "--keep-every", "--grace"),
             *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
         ],
@@ -216,13 +216,6 @@ def test_tensorboard_events_lie_in_the_run(here: Path):
     assert code == 0
     assert list((here / "runs" / "job-1" / "tensorboard").iterdir())
     assert last_line(shown) == "next      tensorboard --logdir runs/job-1"
-
-
-def test_only_the_first_of_several_processes_makes_a_folder(here: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RANK", "1")
-    code, _, _ = ran("train", "jobs_of_tests.py:nowhere")
-    assert code == 2
-    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,18 @@ from pathlib import Path
 from hasten.checkpoint.run_lock import run_lock
 from hasten.checkpoint.temporary import remove_what_the_dead_left
 from hasten.data.keeping import Watcher
-from hasten.errors import Misconfigured
 from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
+from hasten.parallel.join import failing_as_one, from_the_leader, joined
 from hasten.parallel.replicate import present_ranks
 from hasten.training.asked import Asked
+from hasten.training.failures import cause_of
 from hasten.training.given_weights import GivenWeights, begun_with
 from hasten.training.kept_run import KeptRun, finished
+from hasten.training.led_run import LedRun
 from hasten.training.logs import Several
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered
@@ -81,14 +83,13 @@ def resume(
 
     Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
     """
-    check_alone()
-    before, told = RunFolder.reopen(Path(run_dir)).asked()
-    # Of what the command line replaced, what this job has too: there the run goes on as it does here.
-    changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
-    asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
-    return go_on(
-        job, plan, asked, weights=weights, run_dir=run_dir, allow_change=allow_change, receivers=receivers, told=told
-    )
+    with joined():
+        before, told = from_the_leader(lambda: RunFolder.reopen(Path(run_dir)).asked())
+        # Of what the command line replaced, what this job has too: there the run goes on as it does here.
+        changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}
+        asked = replace(before, name=name or before.name, changes=changes, saving=saving or before.saving)
+        shared = {"weights": weights, "run_dir": run_dir, "receivers": receivers}
+        return go_on(job, plan, asked, allow_change=allow_change, told=told, **shared)
 
 
 def begin(
@@ -102,17 +103,22 @@ def begin(
     way_on: str | None = None,
 ) -> Result:
     """Train as train does, and keep how it was asked for. way_on: the command that goes on with the run."""
-    wanted = _Wanted(job, plan, receivers, asked.name)
-    if run_dir is None or not present_ranks().leads:
-        with begun_with(weights, None) as given:
-            return _train(wanted, given, None)
-    folder = RunFolder.create(Path(run_dir))
-    with run_lock(folder.path) as lock:
-        check_still_empty(folder.path)
-        way_on = way_on or _way_on(folder)
-        kept = KeptRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
-        with begun_with(weights, folder.path) as given:
-            return _train(wanted, given, kept)
+    with joined(), failing_as_one(cause_of):
+        wanted = _Wanted(job, plan, receivers, asked.name)
+        if from_the_leader(lambda: run_dir is None):
+            with begun_with(weights, None) as given:
+                return _train(wanted, given, None)
+        if run_dir is None or not present_ranks().leads:
+            kept = LedRun(found=None, saving=asked.saving, say=_say_nothing)
+            with begun_with(weights, None) as given:
+                return _train(wanted, given, kept)
+        folder = RunFolder.create(Path(run_dir))
+        with run_lock(folder.path) as lock:
+            check_still_empty(folder.path)
+            way_on = way_on or _way_on(folder)
+            kept = KeptRun(folder=folder, lock=lock, found=None, asked=asked, way_on=way_on, say=_say)
+            with begun_with(weights, folder.path) as given:
+                return _train(wanted, given, kept)
 
 
 def go_on(
@@ -129,28 +135,35 @@ def go_on(
 ) -> Result:
     """Go on as resume does, and keep how it was asked for now. told: what a person is to know of that. way_on: the
     command that goes on with the run."""
-    check_alone()
-    folder = RunFolder.reopen(Path(run_dir))
-    with run_lock(folder.path) as lock:
-        folder.clean()
-        found = Recovered.of(folder.store, allow_change)
-        goes_on = found.loaded is not None
-        if goes_on and weights is not None:
-            told = (*told, f"{weights} was not read: the run goes on with weights of its own")
-        found = replace(found, told=(*found.told, *told))
-        wanted = _Wanted(job, folder.plan() if plan is None else plan, receivers, asked.name)
-        way_on = way_on or _way_on(folder)
-        kept = KeptRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
-        with nullcontext() if goes_on else begun_with(weights, folder.path) as given:
-            return _train(wanted, given, kept)
+    with joined(), failing_as_one(cause_of):
+        wanted = _Wanted(job, plan, receivers, asked.name)
+        if not present_ranks().leads:
+            return _go_on_led(wanted, asked, weights, Path(run_dir), allow_change)
+        folder = RunFolder.reopen(Path(run_dir))
+        with run_lock(folder.path) as lock:
+            folder.clean()
+            found = Recovered.of(folder.store, allow_change)
+            goes_on = found.loaded is not None
+            _, begun_by = from_the_leader(lambda: (found.name, folder.plan()))
+            if goes_on and weights is not None:
+                told = (*told, f"{weights} was not read: the run goes on with weights of its own")
+            found = replace(found, told=(*found.told, *told))
+            way_on = way_on or _way_on(folder)
+            kept = KeptRun(folder=folder, lock=lock, found=found, asked=asked, way_on=way_on, say=_say)
+            with nullcontext() if goes_on else begun_with(weights, folder.path) as given:
+                return _train(wanted.planned(begun_by), given, kept)
 
 
-def check_alone() -> None:
-    """Raises Misconfigured in one of several processes."""
-    if present_ranks().many:
-        raise Misconfigured(
-            "a run of several processes cannot be resumed yet", where="WORLD_SIZE", fix="resume it in one process"
-        )
+def _go_on_led(
+    wanted: _Wanted, asked: Asked, weights: str | Path | None, run_dir: Path, allow_change: Sequence[str]
+) -> Result:
+    """On a rank that does not lead."""
+    folder = RunFolder(run_dir)
+    name, begun_by = from_the_leader(lambda: (None, None))  # which only the leader makes
+    found = Recovered.named(folder.store, name, allow_change)
+    kept = LedRun(found=found, saving=asked.saving, say=_say_nothing)
+    with nullcontext() if name is not None else begun_with(weights, None) as given:
+        return _train(wanted.planned(begun_by), given, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +175,12 @@ class _Wanted:
     receivers: Sequence[Receiver] | None
     name: str
 
+    def planned(self, begun_by: Plan | None) -> _Wanted:
+        """By the plan that the run began with, where no other is given."""
+        return self if self.plan is not None else replace(self, plan=begun_by)
 
-def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | None) -> Result:
+
+def _train(wanted: _Wanted, given: GivenWeights | None, kept: KeptRun | LedRun | None) -> Result:
     """given: what the run begins with; None begins it as the model is made. kept: None writes no file."""
     remove_what_the_dead_left()
     shown = _receivers(wanted.receivers)
@@ -239,3 +256,7 @@ def _say(text: str) -> None:
     from hasten.report.streams import write_line
 
     write_line(sys.stderr, text)
+
+
+def _say_nothing(text: str) -> None:
+    """On a rank that does not lead."""

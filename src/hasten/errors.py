@@ -12,6 +12,7 @@ HastenError                1   the base; never raised itself
 ├── OutOfMemory           12   the work does not fit
 ├── NonFinite             13   a loss or gradient became NaN or infinite
 ├── Hang                  14   something stopped answering
+├── RankFailed             *   another process of the run failed first, whose code it is
 └── StorageFailed         15   a file could not be written or read
     └── Damaged           15   a file was read, and is not what was written; or it is gone
 
@@ -118,6 +119,21 @@ class NonFinite(HastenError):
 
 class Hang(HastenError):
     exit_code = 14
+
+
+class RankFailed(HastenError):
+    """Why another rank failed, whose end is this one's too."""
+
+    def __init__(self, what: str, *, where: str, code: int) -> None:
+        self.exit_code = code
+        super().__init__(what, where=where)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rank_failed, (self.what, self.where, self.exit_code)
+
+
+def _rank_failed(what: str, where: str, code: int) -> RankFailed:
+    return RankFailed(what, where=where, code=code)
 
 
 class StorageFailed(HastenError):

@@ -39,13 +39,6 @@ ROWS: Mapping[str, str] = {
     "trial crashes, hangs, leaks": "it fails alone, with its class; the best finished plan is returned",
 }
 
-STILL_TO_COME = frozenset(
-    {
-        "one rank dies, a collective hangs",  # comes with runs over many machines
-        "changed world size on resume",  # a run of several ranks saves no checkpoint yet
-    }
-)
-
 
 def tags(source: Source) -> set[str]:
     """The rows that tests of this file are tagged with, by decorator, as a parameter's mark or for the whole module."""

@@ -14,7 +14,7 @@ from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
-from hasten.parallel.replicate import Ranks
+from hasten.facts.ranks import Ranks
 from hasten.training.logs import Collected
 from hasten.training.loop import train_run
 from hasten.training.loss_record import LossRecord

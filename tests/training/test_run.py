@@ -179,7 +179,8 @@ def test_a_module_that_an_earlier_run_trained_is_refused():
 
 
 def test_one_of_several_processes_that_did_not_join_is_refused(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(Misconfigured, match="one of 2 processes"):
         prepare(small_job())
 

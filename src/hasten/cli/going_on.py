@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hasten.cli.shared import Ended
-from hasten.errors import Terminated
+from hasten.errors import RankFailed, Terminated
 from hasten.facts.texts import printable
 from hasten.training.last_saved import LastSaved, what_is_left
 from hasten.training.run_names import CHECKPOINTS
@@ -38,4 +38,4 @@ def resuming(job: str, folder: Path, allowed: Sequence[str] = ()) -> str:
 def _cause(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "ended by SIGTERM" if isinstance(error, Terminated) else "ended by Ctrl-C"
-    return f"ended by {type(error).__name__}"
+    return f"ended by {error.where if isinstance(error, RankFailed) else type(error).__name__}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, Terminated, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -77,8 +77,11 @@ class Ended(Exception):
 def _exit_code_told(error: BaseException, last_line: str = "") -> int:
     """The exit code that an error ends a command with, once it is told. Raises what is hasten's own fault."""
     if isinstance(error, KeyboardInterrupt):
-        typer.echo("\ninterrupted", err=True)
+        if not _is_led():
+            typer.echo("\ninterrupted", err=True)
         code = exit_code_of(error)
+    elif isinstance(error, RankFailed) and _is_led():
+        return error.exit_code  # which that rank, and the leader, say
     else:
         failure = _failure_of(error)
         if failure is None:
@@ -97,6 +100,11 @@ def _failure_of(error: BaseException) -> HastenError | None:
     from hasten.training.failures import as_failure
 
     return as_failure(error) if isinstance(error, Exception) else None
+
+
+def _is_led() -> bool:
+    """Whether another rank talks to people."""
+    return os.environ.get("RANK", "0") != "0"
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
@@ -186,4 +194,5 @@ def _tell(failure: HastenError, error: BaseException) -> None:
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)
         typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
-    show("", [*failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)
+    rank = [("rank", os.environ["RANK"])] if _is_led() else []
+    show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)

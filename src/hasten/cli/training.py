@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from hasten.cli.begun_by import RUNS, job_of, newest_run_of, same_job
 from hasten.cli.going_on import resuming, told_how_to_go_on
+from hasten.cli.ranks import Processes, launches, ranks_met, run_as_ranks
 from hasten.cli.shared import JobName, PlanPath, app, command, ending_in_one_block, load, read
 from hasten.errors import Misconfigured
+from hasten.facts.launched import launched
 
 if TYPE_CHECKING:
     from hasten.facts.events import Receiver
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hasten.training.last_saved import LastSaved
 
 _SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h). By itself: about a minute apart or more."
+Value = TypeVar("Value")
+
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 WeightsPath = Annotated[
@@ -49,6 +52,7 @@ def train(
     job: JobName,
     plan: PlanPath = None,
     weights: WeightsPath = None,
+    nproc: Processes = None,
     run_dir: RunDir = None,
     resume: Resume = False,
     allow_change: AllowChange = None,
@@ -84,7 +88,12 @@ def train(
       hasten train digits.py:job --epochs 2 --run-dir runs/short
       hasten train digits.py:job --run-dir runs/short --resume --epochs 4 --allow-change epochs
       hasten train digits.py:job --save-every 500 --keep-every 5000
+      hasten train digits.py:job --nproc 2
+      torchrun --nnodes 2 --nproc-per-node 8 -m hasten train digits.py:job
     """
+    if nproc is not None and launches(nproc):
+        run_as_ranks(nproc)
+        return
     changes = {"epochs": epochs, "max_steps": max_steps, "batch_size": batch_size, "seed": seed, "device": device}
     given = _Given(
         plan=plan,
@@ -93,13 +102,11 @@ def train(
         saving=_saving(save_every, keep_last, keep_every, grace),
         tensorboard=tensorboard,
     )
-    if resume:
-        _go_on(job, given, run_dir, allow_change or [])
-    elif allow_change:
-        fix = "add --resume to go on with a run; one that begins may have any configuration"
-        raise Misconfigured("only a run that goes on can have changed", where="--allow-change", fix=fix)
-    else:
-        _begin(job, given, run_dir)
+    with ranks_met():
+        if resume:
+            _go_on(job, given, run_dir, allow_change or [])
+        else:
+            _begin(job, given, run_dir, allow_change or [])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,11 +144,14 @@ def _from(here: Path, path: Path) -> Path:
         raise Misconfigured(what, fix="let the job change into one that stays: os.chdir(…)") from None
 
 
-def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
+def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     from hasten.checkpoint.files import remove_empty_folder
     from hasten.training.asked import Asked
     from hasten.training.locate import split_name
 
+    if allowed:
+        fix = "add --resume to go on with a run; one that begins may have any configuration"
+        raise Misconfigured("only a run that goes on can have changed", where="--allow-change", fix=fix)
     function, asked = split_name(job)[1], given.over(Asked(), job)
     if given.weights is not None:
         from hasten.training.weights_file import check_file
@@ -159,23 +169,19 @@ def _begin(job: str, given: _Given, run_dir: Path | None) -> None:
         with told_how_to_go_on(last, folder, way_on):
             entry.begin(loaded, plan, asked, **shared)
     finally:
-        remove_empty_folder(here / folder)
+        if launched().all.leads:
+            remove_empty_folder(here / folder)
 
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     """All that can be refused before the job is loaded is looked at before: that can take minutes."""
-    from hasten.checkpoint.files import make_numbered_folder, remove_empty_folder
-    from hasten.training import run_place
+    from hasten.checkpoint.files import remove_empty_folder
     from hasten.training.asked import Asked
-    from hasten.training.locate import split_name
 
-    function = split_name(job)[1]
     given.over(Asked(), job)  # which refuses what no run could have, before there is a folder
-    folder, here = run_dir or newest_run_of(job) or make_numbered_folder(RUNS, function), Path.cwd()
+    folder, here = _by_the_leader(lambda: _folder_to_go_on_in(job, run_dir)), Path.cwd()
     try:
-        run_place.reopen(folder)
-        asked, told = _asked_now(job, given, folder)
-        _check_weights(given.weights, folder)
+        asked, told = _by_the_leader(lambda: _asked_now(job, given, folder))
         plan, loaded = read(given.plan), load(job, **asked.changes)
         folder, given = _from(here, folder), given.seen_from(here)
         last, receivers = _receivers(asked, given.plan, folder)
@@ -186,7 +192,27 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         with told_how_to_go_on(last, folder, way_on):
             entry.go_on(loaded, plan, asked, allow_change=allowed, told=told, **shared)
     finally:
-        remove_empty_folder(here / folder)
+        if launched().all.leads:
+            remove_empty_folder(here / folder)
+
+
+def _by_the_leader(make: Callable[[], Value]) -> Value:
+    """What it gives on the first of several ranks, on all of them."""
+    if not launched().all.many:
+        return make()
+    from hasten.parallel.join import from_the_leader
+
+    return from_the_leader(make)
+
+
+def _folder_to_go_on_in(job: str, wanted: Path | None) -> Path:
+    from hasten.checkpoint.files import make_numbered_folder
+    from hasten.training import run_place
+    from hasten.training.locate import split_name
+
+    folder = wanted or newest_run_of(job) or make_numbered_folder(RUNS, split_name(job)[1])
+    run_place.reopen(folder)
+    return folder
 
 
 def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:
@@ -194,6 +220,7 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]
     from hasten.training.asked import Asked
     from hasten.training.run_folder import RunFolder
 
+    _check_weights(given.weights, folder)
     before, told = RunFolder(folder).asked()
     now, begun_by = given.over(before, job), job_of(folder)
     notes = [*told]
@@ -223,7 +250,7 @@ def _receivers(asked: Asked, plan: Path | None, folder: Path) -> tuple[LastSaved
     last = LastSaved()
     following = _after_training(asked.name, plan, folder, asked.tensorboard)
     receivers: list[Receiver] = [Progress(next_command=following), last]
-    if asked.tensorboard and _leads():
+    if asked.tensorboard and launched().all.leads:
         from hasten.training.logs import TensorBoard
 
         receivers.append(TensorBoard(folder / "tensorboard"))
@@ -263,17 +290,13 @@ def _new_folder(wanted: Path | None, function: str) -> Path:
     from hasten.checkpoint.files import check_writable, make_numbered_folder
     from hasten.training.run_place import make_new
 
-    if not _leads():
+    if not launched().all.leads:
         return wanted or RUNS  # the first process makes it, and writes
     if wanted is not None:
         make_new(wanted)
         return wanted
     check_writable(folder := make_numbered_folder(RUNS, function))
     return folder
-
-
-def _leads() -> bool:
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _after_training(job: str, plan: Path | None, folder: Path, tensorboard: bool) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -26,26 +26,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hasten.facts.loss import Loss
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """This process among all that train together."""
-
-    rank: int = 0
-    size: int = 1
-
-    @property
-    def many(self) -> bool:
-        return self.size > 1
-
-    @property
-    def leads(self) -> bool:
-        """True on the one rank that writes files and talks to people."""
-        return self.rank == 0
-
-
-ALONE = Ranks()
+from hasten.facts.ranks import Ranks
 
 
 def present_ranks() -> Ranks:

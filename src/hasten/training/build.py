@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import random
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.job import Job, describe
+from hasten.facts.launched import launched
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.facts.texts import printable
@@ -133,12 +133,12 @@ def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
 
 def _refuse_lonely_ranks() -> None:
     """Processes that a launcher started as one run must not each train the whole of it."""
-    started, joined = int(os.environ.get("WORLD_SIZE", "1")), present_ranks().size
+    started, joined = launched().all.size, present_ranks().size
     if started > 1 and joined == 1:
         raise Misconfigured(
             f"this is one of {started} processes, and they have not joined in a process group",
             where="WORLD_SIZE",
-            fix="call torch.distributed.init_process_group first, and hasten.train from Python; or start one process",
+            fix="call torch.distributed.init_process_group first; hasten.train does so by itself",
         )
 
 
@@ -149,6 +149,8 @@ def device_of(job: Job, machine: Machine) -> torch.device:
         device = torch.device(wanted)
     except (RuntimeError, TypeError):
         raise JobError("device", f"is {describe(wanted)}, which torch does not know", 'write "cpu" or "cuda"') from None
+    if device.type == "cuda" and device.index is None and launched().all.many:
+        device = torch.device("cuda", launched().here.rank)
     if device.type == "cuda" and (device.index or 0) >= max(machine.accelerators, 0):
         raise JobError(
             "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
@@ -161,6 +163,11 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """With one seed for all, dropout would leave out the same of every rank's samples."""
+    return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _made_model(job: Job) -> nn.Module:

@@ -22,7 +22,8 @@ from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
-from hasten.parallel.replicate import ALONE, Ranks, sum_over_ranks
+from hasten.facts.ranks import ALONE, Ranks
+from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.out_of_memory import is_out_of_memory as is_out_of_memory
-from hasten.errors import HastenError, OutOfMemory, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, Terminated, UserCodeFailed
+from hasten.parallel.join import Cause
 from hasten.training.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
 
 
@@ -20,6 +21,17 @@ def as_failure(error: Exception) -> HastenError | None:
     if failure is not None and moment is not None:
         failure = UserCodeFailed(f"{failure.what} ({moment})", where=failure.where, fix=failure.fix)
     return failure
+
+
+def cause_of(error: BaseException) -> Cause:
+    """What the other ranks of a run are told of it."""
+    if isinstance(error, KeyboardInterrupt):
+        terminated = isinstance(error, Terminated)
+        return Cause(code=TERMINATED if terminated else INTERRUPTED, what="was asked to end")
+    failure = as_failure(error) if isinstance(error, Exception) else None
+    if failure is None:
+        return Cause(code=HastenError.exit_code, what=f"{type(error).__name__}: {error}")
+    return Cause(code=failure.exit_code, what=": ".join(filter(None, (failure.where, failure.what))))
 
 
 def _in_the_loss(error: Exception) -> UserCodeFailed | None:

@@ -5,15 +5,18 @@ The loop calls in between two optimizer steps; here it is decided whether anythi
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hasten.errors import HastenError, NonFinite, StorageFailed
+from hasten.errors import HastenError, NonFinite, StorageFailed, Terminated
 from hasten.facts.events import Event, Noticed
 from hasten.training.late_modules import late_modules
+from hasten.training.no_saver import NoSaver
 from hasten.training.saver import Saver, State
+from hasten.training.wishes import Own, Shared
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -43,60 +46,66 @@ class Origin:
 
 
 class Keeping:
-    """log_bytes: how long the run's log is by now. tell: receives Noticed. stop: None where no signal is heeded."""
+    """wishes: when to save and to stop. log_bytes: how long the run's log is by now. tell: receives Noticed. stop: None
+    where no signal is heeded."""
 
     def __init__(
         self,
-        saver: Saver,
+        saver: Saver | NoSaver,
         *,
         origin: Origin | None,
         stop: StopRequest | None,
+        wishes: Own | Shared,
         configuration: Mapping[str, Any],
         log_bytes: Callable[[], int],
         tell: Callable[[Event], None],
     ) -> None:
         self.origin = origin
-        self._saver, self._stop, self._configuration = saver, stop, configuration
+        self._saver, self._stop, self._wishes, self._configuration = saver, stop, wishes, configuration
+        self._saves, self._stops = False, 0  # as the wishes are, after the last step
         self._log_bytes, self._tell = log_bytes, tell
         self._lacking = set[str]()  # from the checkpoints, and told
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
-        """Asked after every step, so it does next to nothing."""
-        saver, stop = self._saver, self._stop
-        return saver.has_news or saver.due(step) or (stop is not None and stop.number is not None)
+        """Asked after every step, so it does next to nothing. Raises StorageFailed at the third failure in a row."""
+        if self._saver.has_news:
+            self._saver.poll()
+        self._saves, self._stops = self._wishes.after(step)
+        return self._saves or self._stops > 0
 
     def after_step(self, run: Run, trees: Trees) -> None:
         """Raises KeyboardInterrupt when a signal asked for the end; the run is saved by then."""
-        if self._stop is not None and self._stop.number is not None:
-            self._save_and_end(self._stop, run, trees)
-        self._saver.poll()
-        if self._saver.due(run.steps) and self._last != run.steps:  # else it was saved as the best one
+        if self._stops:
+            self._save_and_end(run, trees)
+        if self._saves and self._last != run.steps:  # else it was saved as the best one
             self._save(self._saver.save, "as planned", run, trees)
 
     def after_evaluation(self, run: Run, trees: Trees) -> None:
-        if self._is_best(run) and self._saver.worth_saving_best():
+        if self._is_best(run) and self._wishes.anywhere(self._saver.worth_saving_best()):
             self._save(self._saver.save, "the best evaluation so far", run, trees)
 
     def at_the_end(self, run: Run, trees: Trees) -> None:
         """Raises StorageFailed at the third failure in a row."""
         self._saver.settle()
-        if self._last != run.steps or self._saver.last_failed:
+        if self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "the end of the run", run, trees)
 
     def check_stop(self) -> None:
-        """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end."""
-        if self._stop is not None and self._stop.number is not None:
-            raise self._stop.interrupt()
+        """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end; of several ranks
+        all end the evaluation first, as each has its own share of the batches."""
+        if self._wishes.alone and self._wishes.stopping:
+            raise _interrupt(self._wishes.stopping)
 
     def stop_in_evaluation(self, interrupt: KeyboardInterrupt, run: Run, trees: Trees) -> None:
         """The evaluation is given up, and made again when the run goes on. Raises KeyboardInterrupt."""
-        if self._stop is not None and not self._stop.twice:
-            self._save_and_end(self._stop, run, trees)
+        if self._wishes.alone and self._stop is not None and not self._stop.twice:
+            self._save_and_end(run, trees)
         raise interrupt
 
     def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
-        """Save the last completed step, before `error` ends the run; it stays the one that is told.
+        """Save the last completed step, before `error` ends the run; it stays the one that is told. Of several ranks
+        the others are elsewhere: the last checkpoint stands.
 
         Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
         """
@@ -104,28 +113,28 @@ class Keeping:
             return
         try:
             self._saver.settle()
-            if isinstance(error, NonFinite | StorageFailed):
+            if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
                 return
             if not run.back_to_window_start():
                 error.add_note(f"step {run.steps} is not saved: not all that the failed step has moved can be put back")
                 return
-            if self._stop is not None and self._stop.number is not None:
-                self._save_and_end(self._stop, run, trees)
+            if self._wishes.stopping:
+                self._save_and_end(run, trees)
             if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
                 self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
         except Exception as second:  # of a disk, or of a device that answers nothing any more
             what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
             error.add_note(f"the last completed step could not be saved: {what}")
 
-    def _save_and_end(self, stop: StopRequest, run: Run, trees: Trees) -> None:
+    def _save_and_end(self, run: Run, trees: Trees) -> None:
         self._saver.settle()
-        left, needed = stop.seconds_left, self._saver.save_seconds
-        if left is not None and needed > left:
-            why = f"the last took {needed:.1f} s, and {max(left, 0):.1f} s are left of the time of grace"
+        left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
+        if self._wishes.anywhere(left is not None and needed > left):
+            why = f"the last took {needed:.1f} s, and {max(left or 0, 0):.1f} s are left of the time of grace"
             self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
-        elif self._last != run.steps or self._saver.last_failed:
+        elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "asked to end", run, trees)
-        raise stop.interrupt()
+        raise _interrupt(self._wishes.stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
         since = self._saver.now()
@@ -146,3 +155,7 @@ class Keeping:
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps
+
+
+def _interrupt(number: int) -> KeyboardInterrupt:
+    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()

@@ -27,6 +27,7 @@ from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
 from hasten.training.saver import Saver
 from hasten.training.stop_request import signals_as_requests
+from hasten.training.wishes import Own, Shared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,11 +86,7 @@ class KeptRun:
         log: _Log,
         last: LastSaved,
         outward: Receiver,
-    ) -> Iterator[Keeping | None]:
-        if run.ranks.many:  # the others would not stand still with this one
-            run.notices.append("a run of several processes saves no checkpoints yet, and cannot be resumed")
-            yield None
-            return
+    ) -> Iterator[Keeping]:
         named = self.folder.store.folder
         store = Store(named.absolute())  # the thread that writes must not follow where the job goes
         damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
@@ -100,6 +97,7 @@ class KeptRun:
             before_write=log.force,
             before_removal=self.lock.check,
             shares_processor=run.device.type == "cpu",
+            world_size=run.ranks.size,
             damaged=[each for each in store.found() if each.path.name in damaged],
             shown=named,
         )
@@ -112,6 +110,7 @@ class KeptRun:
                 saver,
                 origin=origin,
                 stop=stop,
+                wishes=Shared(saver, stop, self.saving.every_steps) if run.ranks.many else Own(saver, stop),
                 configuration=configuration,
                 log_bytes=log.bytes,
                 tell=outward.log,

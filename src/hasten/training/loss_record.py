@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hasten.parallel.replicate import Ranks, sum_over_ranks
+from hasten.facts.ranks import Ranks
+from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.losses import Count
 
 
@@ -52,11 +53,20 @@ class LossRecord:
         return list(map(WindowLoss._make, zip(map(add, means, auxiliary), counts, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's windows that nobody drained yet, as numbers; waits for the device."""
-        return {"rows": [list(map(float, row)) for row in self._rows]}
+        """The windows that nobody drained yet, over all ranks, as numbers; waits for the device, and for the ranks."""
+        rows = [[*map(float, row)] for row in self._rows]
+        if rows and self._ranks.many:
+            means, counts, auxiliary, samples = map(self._tensor, zip(*rows, strict=True))
+            columns = *self._over_ranks(means, counts), *self._over_ranks(auxiliary, samples)
+            rows = [[*row] for row in zip(*(column.tolist() for column in columns), strict=True)]
+        return {"rows": rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._rows = [(mean, count, auxiliary, samples) for mean, count, auxiliary, samples in state["rows"]]
+        """The leader has what all ranks had; on the others it weighs nothing."""
+        weight = 1.0 if self._ranks.leads else 0.0
+        self._rows = [
+            (mean, count * weight, auxiliary, samples * weight) for mean, count, auxiliary, samples in state["rows"]
+        ]
 
     def _numbers(self, column: Sequence[Count] | Tensor) -> list[float]:
         if isinstance(column, Tensor):

@@ -51,6 +51,25 @@ class Recovered:
             raise Damaged(what, where=str(store.folder), fix=fix)
         return cls(loaded, tuple(damaged), tuple(told), tuple(allowed))
 
+    @classmethod
+    def named(cls, store: Store, name: str | None, allowed: Sequence[str]) -> Recovered:
+        """The checkpoint of this name, which the leading rank has found, read by another one; None where it found none.
+
+        Raises StorageFailed where this rank cannot read it.
+        """
+        found = [each for each in store.found() if each.path.name == name]
+        if name is not None and not found:
+            fix = "let all machines see the run's folder under this path, on storage that they share"
+            raise StorageFailed(
+                f"{name} is not there, which the first rank has found", where=str(store.folder), fix=fix
+            )
+        return cls(found[0].read() if found else None, (), (), tuple(allowed))
+
+    @property
+    def name(self) -> str | None:
+        """Of the checkpoint."""
+        return self.loaded.checkpoint.path.name if self.loaded is not None else None
+
     def given_to(self, run: Run, configuration: Mapping[str, Any]) -> Origin:
         """Let the run go on from it. configuration: of the run, as it was built.
 

@@ -33,7 +33,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
-from hasten.training.build import Built, build, seed_everything
+from hasten.training.build import Built, build, seed_everything, seed_of_rank
 from hasten.training.evaluate import Evaluation
 from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
@@ -124,7 +124,7 @@ class Run:
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         if setup.step.scale_gradients:
             self.keep_window_starts()
-        seed_everything(job.seed)
+        seed_everything(seed_of_rank(job.seed, self.ranks.rank))
 
     def _enter_process(self, options: ProcessOptions) -> list[str]:
         return self._open.enter_context(process_options(options))

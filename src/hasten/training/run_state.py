@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
+from hasten.parallel.replicate import gather_over_ranks
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -40,8 +41,31 @@ def state_of(run: Run) -> dict[str, Any]:
         "evaluation_batch_size": run.evaluation_batch_size,
         "random": random_state(run.device),
         "generators": run.built.generators.states(),
+        "other_ranks": _of_other_ranks(run),
         "replaced": run.loader.ledger.state_dict(),
     }
+
+
+def _of_other_ranks(run: Run) -> list[dict[str, Any]]:
+    """What each of them draws from; all else is the same on all. Waits for them."""
+    if not run.ranks.many:
+        return []
+    own = {"random": random_state(run.device), "generators": run.built.generators.states()}
+    return gather_over_ranks([own], run.ranks, run.device)[1:]
+
+
+def _go_on_drawing(run: Run, state: Mapping[str, Any]) -> None:
+    """From where this rank was; where there was none of its number, from what it begins with."""
+    saved = [state, *state.get("other_ranks", ())]
+    if len(saved) != run.ranks.size:
+        told = f"the run was saved by {len(saved)} ranks and goes on with {run.ranks.size}"
+        run.notices.append(f"{told}: what layers draw at random, as dropout does, is not what it would have been")
+    if run.ranks.rank >= len(saved):
+        return
+    own = saved[run.ranks.rank]
+    run.built.generators.go_on_from(own["generators"])
+    run.notices += run.built.generators.told(own["generators"])
+    set_random_state(own["random"], run.device)
 
 
 def load_state(run: Run, state: Mapping[str, Any]) -> None:
@@ -68,9 +92,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
         run.read_in_microbatches_of(state["microbatch_size"])
     if run.evaluator is not None and state["evaluation_batch_size"] is not None:
         run.evaluator.batch_size = state["evaluation_batch_size"]
-    run.built.generators.go_on_from(state["generators"])
-    run.notices += run.built.generators.told(state["generators"])
-    set_random_state(state["random"], run.device)
+    _go_on_drawing(run, state)
     run.loader.ledger.load_state_dict(state["replaced"])
 
 

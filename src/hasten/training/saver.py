@@ -59,6 +59,7 @@ class Saver:
     before_write: called in the writing thread first of all: forces to the disk what a checkpoint refers to.
     before_removal: called there before anything is removed: raises StorageFailed where the folder is not the run's own.
     shares_processor: whether the training computes on the processors that the thread works on.
+    world_size: how many ranks the state is of.
     damaged: checkpoints that were found broken; they go when a whole one is on the disk.
     shown: the store's folder as it is named in what is told; None names it as it is.
     """
@@ -72,13 +73,14 @@ class Saver:
         before_write: Callable[[], None],
         before_removal: Callable[[], None] = lambda: None,
         shares_processor: bool,
+        world_size: int = 1,
         damaged: Sequence[Checkpoint] = (),
         shown: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.saving = store, saving
         self._tell, self._before_write, self._before_removal = tell, before_write, before_removal
-        self._shares, self._shown = shares_processor, shown or store.folder
+        self._shares, self._world_size, self._shown = shares_processor, world_size, shown or store.folder
         self._room, self._clock = Room(store, saving, damaged), clock
         self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
@@ -200,7 +202,7 @@ class Saver:
             epoch=state.epoch,
             reason=state.reason,
             best=state.best,
-            world_size=1,
+            world_size=self._world_size,
             trees=tree,
             tensors=tensors,
         )

@@ -26,7 +26,8 @@ from torch.optim import Optimizer
 
 from hasten.errors import JobError
 from hasten.facts.loss import Loss
-from hasten.parallel.replicate import ALONE, Ranks, Replica
+from hasten.facts.ranks import ALONE, Ranks
+from hasten.parallel.replicate import Replica
 from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.backward import backward

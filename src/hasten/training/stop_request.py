@@ -73,11 +73,11 @@ def signals_as_requests(
     grace_seconds: float, say: Callable[[str], None], left: Callable[[], str]
 ) -> Iterator[StopRequest | None]:
     """Turn both signals into requests inside. None where they are not this process's to take: in a thread beside the
-    main one, and in one of several ranks.
+    main one.
 
     left: what a run that is ended here leaves, and how to go on with it, in words; asked for from another thread.
     """
-    if threading.current_thread() is not threading.main_thread() or os.environ.get("WORLD_SIZE", "1") != "1":
+    if threading.current_thread() is not threading.main_thread():
         yield None
         return
     request, say = StopRequest(grace_seconds), _to_whoever_listens(say)

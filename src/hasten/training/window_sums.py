@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hasten.facts.loss import Loss
-from hasten.parallel.replicate import Ranks, mean_over_ranks, sum_over_ranks
+from hasten.facts.ranks import Ranks
+from hasten.parallel.replicate import mean_over_ranks, sum_over_ranks
 from hasten.training.gradients import multiply, present
 from hasten.training.losses import Count, count_of, never_zero, total_of
 

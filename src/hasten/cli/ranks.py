@@ -1,0 +1,75 @@
+"""A command as several processes of this machine: `--nproc N`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from hasten.cli.shared import Ended
+from hasten.errors import Hang, Misconfigured, Terminated
+from hasten.facts.launched import LAUNCHER, launched
+
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--nproc", metavar="N", min=1, help="So many processes of this machine train as one; elsewhere: torchrun."
+    ),
+]
+
+
+def launches(processes: int | None) -> bool:
+    """Whether this process is to start the ranks, and not one of them. Raises Misconfigured."""
+    here = launched().all
+    if here.many and processes not in {None, here.size}:
+        what = f"asks for {processes} processes, and a launcher has started {here.size}"
+        raise Misconfigured(what, where="--nproc", fix="leave it out: the launcher's number counts")
+    return not here.many and processes is not None and processes > 1
+
+
+@contextmanager
+def ranks_met() -> Iterator[None]:
+    """Inside, this process has met the others that were launched with it, if there are any. One that `--nproc` has
+    started is killed when whoever started it is."""
+    if not launched().all.many:
+        yield
+        return
+    from hasten.parallel.join import failing_as_one, joined
+    from hasten.training.failures import cause_of
+    from hasten.tune.processes import die_with
+
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is not None:
+        die_with(int(launcher))
+    with joined():
+        ended = None
+        with failing_as_one(cause_of):
+            try:
+                yield
+            except Ended as error:  # whose cause all know by now
+                ended = error
+        if ended is not None:
+            raise ended
+
+
+def run_as_ranks(processes: int) -> None:
+    """This very command, as so many ranks. Raises typer.Exit with the code of the rank that ended the run, which has
+    said why; Hang where a signal ended it; KeyboardInterrupt where this process was asked to end."""
+    from hasten.parallel.launch import Failed, Killed, Stopped, launch
+
+    ended = launch([sys.executable, "-m", "hasten", *sys.argv[1:]], processes)
+    match ended:
+        case Killed():
+            what = f"was ended by {ended.signal}, and the others were with it"
+            raise Hang(what, where=f"rank {ended.rank}", fix="see what ended it: the kernel's log tells of full memory")
+        case Failed():
+            raise typer.Exit(ended.code)
+        case Stopped():
+            raise Terminated if ended.number == signal.SIGTERM else KeyboardInterrupt
+        case None:
+            return

@@ -1,0 +1,49 @@
+"""What a launcher has told this process: which it is of those that train together.
+
+torchrun, and whatever follows its convention, tells it in the environment, before any of them has talked to another.
+Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hasten.errors import Misconfigured
+from hasten.facts.ranks import ALONE, Ranks
+
+LAUNCHER = "HASTEN_LAUNCHER"  # the variable that tells a rank of `--nproc` which process has started it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Launched:
+    """Its place among all, and among those on this machine."""
+
+    all: Ranks = ALONE
+    here: Ranks = ALONE
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> Launched:
+    """One process alone, where no launcher said otherwise. Raises Misconfigured for what cannot be so."""
+    size = _number(environment, "WORLD_SIZE", 1)
+    if size == 1:
+        return Launched()
+    every = Ranks(_number(environment, "RANK"), size)
+    here = Ranks(_number(environment, "LOCAL_RANK"), _number(environment, "LOCAL_WORLD_SIZE"))
+    if every.rank >= size or here.rank >= here.size or here.size > size:
+        told = f"RANK={every.rank}, LOCAL_RANK={here.rank}, LOCAL_WORLD_SIZE={here.size}"
+        raise Misconfigured(
+            f"does not go with {told}", where=f"WORLD_SIZE={size}", fix="start the processes by torchrun"
+        )
+    return Launched(all=every, here=here)
+
+
+def _number(environment: Mapping[str, str], name: str, absent: int | None = None) -> int:
+    told = environment.get(name, "")
+    if told.isdecimal():
+        return int(told)
+    if not told and absent is not None:
+        return absent
+    said = f"is {told!r}, and no number" if told else "is not set, where WORLD_SIZE is"
+    raise Misconfigured(said, where=name, fix="start the processes by torchrun, or with --nproc")

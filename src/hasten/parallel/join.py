@@ -1,0 +1,110 @@
+"""The processes that a launcher has started meet, part again, and fail as one.
+
+Whoever fails first says so where all of them can read it, before its connections close and the others fail in turn: so
+each knows whose failure it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from hasten.errors import Hang, RankFailed
+from hasten.facts.launched import launched
+from hasten.facts.ranks import Ranks
+from hasten.parallel.replicate import present_ranks
+
+Value = TypeVar("Value")
+
+_FAILED = "hasten/failed"
+_ASK = timedelta(seconds=5)
+_BROKEN = "gloo/transport", "Connection closed by peer", "Connection reset by peer"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Why a rank failed: the exit code, and words."""
+
+    code: int
+    what: str
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Inside, torch's default process group has all ranks. Nothing happens in a process that is alone, or where there
+    is a group already."""
+    if not launched().all.many or dist.is_initialized():
+        yield
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
+    dist.init_process_group(backend)
+    try:
+        yield
+        dist.barrier()  # no rank may leave while another still talks to it
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def failing_as_one(cause_of: Callable[[BaseException], Cause]) -> Iterator[None]:
+    """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
+    is gone without a word.
+
+    cause_of: says of an error what the others are to know.
+    """
+    ranks = present_ranks()
+    if not ranks.many:
+        yield
+        return
+    try:
+        yield
+    except BaseException as error:
+        lost = _is_broken_connection(error)
+        first = _first_failure(ranks, Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error))
+        if first is not None:
+            raise first from error
+        if lost:
+            what = "the connection to another process of this run broke, which may have been killed"
+            raise Hang(what, where=f"rank {ranks.rank}", fix="see what the others say, and what killed one") from error
+        raise
+
+
+def from_the_leader(make: Callable[[], Value]) -> Value:
+    """What `make` gives on the first rank, on all of them; of anything that can be pickled. Waits for the leader."""
+    ranks = present_ranks()
+    if not ranks.many:
+        return make()
+    found: list[Any] = [make() if ranks.leads else None]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _BROKEN)
+
+
+def _first_failure(ranks: Ranks, cause: Cause) -> RankFailed | None:
+    """None where it is this rank's own, and where nobody can be asked any more."""
+    mine = json.dumps({"rank": ranks.rank, **asdict(cause)})
+    store = PrefixStore("hasten", dist.distributed_c10d._get_default_store())
+    store.set_timeout(_ASK)
+    try:
+        first = json.loads(store.compare_set(_FAILED, "", mine))
+    except (RuntimeError, ValueError):  # the store is gone, and with it whoever launched this
+        return None
+    if first["rank"] == ranks.rank:
+        return None
+    return RankFailed(first["what"], where=f"rank {first['rank']}", code=first["code"])

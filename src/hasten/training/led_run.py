@@ -1,0 +1,43 @@
+"""A run on a rank that does not lead: another one has the folder, and this one saves, stops and goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hasten.facts.events import Receiver
+from hasten.facts.saving import Saving
+from hasten.training.configuration import configuration_of
+from hasten.training.keeping import Keeping
+from hasten.training.loop import Result, train_run
+from hasten.training.no_saver import NoSaver
+from hasten.training.recovered import Recovered
+from hasten.training.run import Run
+from hasten.training.stop_request import signals_as_requests
+from hasten.training.wishes import Shared
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedRun:
+    """found: what the leader has found in the folder, to go on from; None for a run that begins."""
+
+    found: Recovered | None
+    saving: Saving
+    say: Callable[[str], None]
+
+    def train(self, run: Run, shown: Receiver) -> Result:
+        """As KeptRun.train does, which the leader calls at the same time."""
+        configuration = configuration_of(run)
+        origin = self.found.given_to(run, configuration) if self.found is not None else None
+        with signals_as_requests(self.saving.grace_seconds, self.say, lambda: "the leader says what is left") as stop:
+            saver = NoSaver()
+            keeping = Keeping(
+                saver,
+                origin=origin,
+                stop=stop,
+                wishes=Shared(saver, stop, self.saving.every_steps),
+                configuration=configuration,
+                log_bytes=lambda: 0,
+                tell=shown.log,
+            )
+            return train_run(run, shown, keeping)

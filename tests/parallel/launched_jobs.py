@@ -1,0 +1,97 @@
+"""Jobs that tests launch as several processes, each with what it does to itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+from torch.nn import functional
+
+import hasten
+from support import small_job
+
+SECOND = os.environ.get("RANK") == "1"
+
+
+def job() -> hasten.Job:
+    return small_job(log_every=1, valid=small_job().train)
+
+
+def _with_loss(act: Any) -> hasten.Job:
+    """act: is called at every loss."""
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        act()
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    return small_job(loss=loss, epochs=1_000)
+
+
+def raises() -> hasten.Job:
+    def act() -> None:
+        if SECOND:
+            raise ValueError("the second cannot go on")
+
+    return _with_loss(act)
+
+
+def killed() -> hasten.Job:
+    def act() -> None:
+        if SECOND:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return _with_loss(act)
+
+
+def listens() -> hasten.Job:
+    """Writes down on which addresses this run's processes listen while they train."""
+
+    def act() -> None:
+        if not SECOND:
+            family = [psutil.Process(os.getppid()), *psutil.Process(os.getppid()).children(recursive=True)]
+            found = [each for process in family for each in process.net_connections(kind="inet")]
+            addresses = sorted({each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN})
+            Path("listening").write_text(" ".join(addresses))
+
+    return small_job(loss=_with_loss(act).loss)
+
+
+def waits() -> hasten.Job:
+    """Trains until it is ended, and says when it has begun."""
+    begun = Path("begun")
+    return _with_loss(lambda: begun.touch() if SECOND else None)
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.body(rows)
+
+
+def _cut_short(model: Any) -> hasten.Job:
+    """Twenty steps. The second rank, or the only one, raises in the eighth where a file of that name asks for it."""
+    taken: list[int] = []
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        taken.extend([1] * model.training)
+        if Path("cut").exists() and len(taken) == 8 and os.environ.get("RANK") != "0":
+            raise RuntimeError("as was asked")
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    return small_job(model=model, loss=loss, log_every=1, epochs=4, valid=small_job().train)
+
+
+def cut_short() -> hasten.Job:
+    return _cut_short(lambda: nn.Linear(6, 3))
+
+
+def cut_short_with_dropout() -> hasten.Job:
+    return _cut_short(Dropping)

@@ -1,0 +1,89 @@
+"""`hasten train --nproc N`: one run of several processes, which end together."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from launching import command, environment, losses, ran, still_there, until_begun
+
+
+def test_two_processes_train_what_one_does_and_one_of_them_talks(tmp_path):
+    alone, together = ran(tmp_path, "job", "--run-dir", "one"), ran(tmp_path, "job", "--nproc", "2", "--run-dir", "two")
+    assert (alone.returncode, together.returncode) == (0, 0), together.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    for name, weight in first.items():
+        assert_close(second[name], weight, rtol=1e-5, atol=1e-6)
+    assert together.stdout.count("next") == alone.stdout.count("next") == 1
+
+
+def test_only_the_first_of_several_processes_makes_a_folder(tmp_path):
+    assert ran(tmp_path, "job", "--nproc", "2").returncode == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["job-1"]
+
+
+def test_nothing_listens_but_on_loopback(tmp_path):
+    assert ran(tmp_path, "listens", "--nproc", "2").returncode == 0
+    assert (tmp_path / "listening").read_text() == "127.0.0.1"
+
+
+@pytest.mark.fault("user exception")
+def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
+    ended = ran(tmp_path, "raises", "--nproc", "2")
+    assert ended.returncode == 10
+    assert "ValueError: the second cannot go on" in ended.stderr
+    assert "rank 1" in ended.stderr
+    assert "fault of hasten" not in ended.stderr
+    assert still_there(tmp_path) == []
+
+
+@pytest.mark.trap(23)
+@pytest.mark.fault("one rank dies, a collective hangs")
+def test_a_rank_that_is_killed_ends_all_and_is_named(tmp_path):
+    ended = ran(tmp_path, "killed", "--nproc", "2")
+    assert ended.returncode == 14
+    assert "rank 1: was ended by SIGKILL" in ended.stderr
+    assert "fault of hasten" not in ended.stderr
+    assert still_there(tmp_path) == []
+
+
+def test_more_processes_than_a_launcher_has_started_are_refused(tmp_path):
+    told = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    ended = subprocess.run(
+        command("job", "--nproc", "3"),
+        cwd=tmp_path,
+        env=environment() | told,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "asks for 3 processes, and a launcher has started 2" in ended.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_the_command_ends_every_process(tmp_path, number, code):
+    process = subprocess.Popen(
+        command("waits", "--nproc", "2"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    until_begun(tmp_path / "begun", process)
+    process.send_signal(number)
+    _, told = process.communicate()
+    assert process.returncode == code, told
+    assert still_there(tmp_path) == []
+
+
+def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path):
+    process = subprocess.Popen(command("waits", "--nproc", "2"), cwd=tmp_path, env=environment())
+    until_begun(tmp_path / "begun", process)
+    ranks = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    psutil.wait_procs(ranks, timeout=10)
+    assert still_there(tmp_path) == []
