@@ -25,7 +25,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim.lr_scheduler import OneCycleLR
 
 import hasten
-from hasten.parallel.replicate import Ranks
+from hasten.facts.ranks import Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from hasten.training.window_sums import WindowSums

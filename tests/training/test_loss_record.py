@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hasten.parallel.replicate import ALONE
+from hasten.facts.ranks import ALONE
 from hasten.training.loss_record import LossRecord, WindowLoss, mean_loss
 
 

@@ -14,14 +14,14 @@ import signal
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from typing import TYPE_CHECKING
 
 from hasten.facts.launched import LAUNCHER
 from hasten.facts.machine import usable_cores
 from hasten.parallel.loopback import ADDRESS, INTERFACE, NAME
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +49,11 @@ class Stopped:
 
 def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped | None:
     """Run the command as so many ranks, and wait until all have ended. None where all did what they were asked."""
+    # Here, as they ask for signals that not every system has.
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
