@@ -149,7 +149,7 @@ def test_memory_that_is_given_back_is_told_where_a_step_that_keeps_it_is_shorter
     (found,) = found_in(replace(HEALTHY, new_pages=20_000.0, kept_memory=kept))
     assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
     assert found.price is not None
-    assert found.price.seconds == pytest.approx(100 * 0.03)
+    assert found.price.seconds == pytest.approx(100 * 0.044)
     assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=replace(kept, value=0.096))) == []
     assert codes(replace(HEALTHY, new_pages=20_000.0)) == []
 

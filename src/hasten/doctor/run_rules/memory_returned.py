@@ -24,12 +24,14 @@ from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 from hasten.facts.sizes import byte_size
 
+_STARTS = 1.25  # times: another start of the same job may pay so much more for its pages than this one
+
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     kept, together = look.kept_memory, look.together.value
     if kept is not None and together - kept.value > MUCH * together:
         memory = byte_size(max(0, round(look.new_pages * look.page_bytes - (look.growth or 0))))
-        most = together * (1 - kept.low / look.together.high)
+        most = together * (1 - kept.low / (_STARTS * look.together.high))
         yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", most)
 
 
