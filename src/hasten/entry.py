@@ -83,7 +83,7 @@ def resume(
 
     Else as train. Raises Misconfigured also for a change that is not allowed, and when another process trains there.
     """
-    with joined():
+    with joined(), failing_as_one(cause_of):
         before, told = from_the_leader(lambda: RunFolder.reopen(Path(run_dir)).asked())
         # Of what the command line replaced, what this job has too: there the run goes on as it does here.
         changes = {field: value for field, value in before.changes.items() if getattr(job, field) == value}

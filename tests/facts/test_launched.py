@@ -15,6 +15,10 @@ def test_a_process_that_nobody_launched_is_alone_and_leads():
     assert (launched({}).all.leads, launched({}).all.many) == (True, False)
 
 
+def test_where_no_launcher_speaks_of_machines_all_are_on_this_one():
+    assert launched({"WORLD_SIZE": "2", "RANK": "1"}) == Launched(all=Ranks(1, 2), here=Ranks(1, 2))
+
+
 def test_a_launched_process_knows_its_place_among_all_and_on_its_machine():
     found = launched(SECOND_OF_FOUR)
     assert found == Launched(all=Ranks(1, 4), here=Ranks(1, 2))

@@ -47,6 +47,13 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, before, after)
     assert gone_on(tmp_path, "cut_short", after) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 
+def test_a_checkpoint_that_is_due_by_time_is_saved_once(tmp_path):
+    ended = ran(tmp_path, "job", *TWO, "--run-dir", "run", "--save-every", "1h", "--keep-every", "1")
+    assert ended.returncode == 0, ended.stderr
+    saved = sorted(int(path.name.removeprefix("step-")) for path in (tmp_path / "run" / "checkpoints").glob("step-*"))
+    assert saved == [2, 10]  # the first is due at once, and agreed on one step later; the last is the end
+
+
 def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(tmp_path):
     process = subprocess.Popen(
         command("waits", *TWO, "--run-dir", "run"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
@@ -56,5 +63,7 @@ def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(tmp_path):
     _, told = process.communicate()
     assert process.returncode == 143, told
     assert "saving a checkpoint after this step" in told
+    assert "ended by SIGTERM; " in told
+    assert "--resume --run-dir run --nproc 2" in told
     assert [*(tmp_path / "run" / "checkpoints").glob("step-*")]
     assert still_there(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from hasten.cli.shared import Ended
 from hasten.errors import RankFailed, Terminated
+from hasten.facts.launched import LAUNCHER, launched
 from hasten.facts.texts import printable
 from hasten.training.last_saved import LastSaved, what_is_left
 from hasten.training.run_names import CHECKPOINTS
@@ -32,7 +34,8 @@ def resuming(job: str, folder: Path, allowed: Sequence[str] = ()) -> str:
     """The command that resumes a run as it was asked for, which its folder knows. allowed: changes that the newest
     checkpoint need not have yet."""
     changes = [part for key in allowed for part in ("--allow-change", key)]
-    return shlex.join(["hasten", "train", job, "--resume", "--run-dir", str(folder), *changes])
+    ranks = ["--nproc", str(launched().all.size)] if LAUNCHER in os.environ else []
+    return shlex.join(["hasten", "train", job, "--resume", "--run-dir", str(folder), *ranks, *changes])
 
 
 def _cause(error: BaseException) -> str:

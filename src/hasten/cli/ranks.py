@@ -46,15 +46,8 @@ def ranks_met() -> Iterator[None]:
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
         die_with(int(launcher))
-    with joined():
-        ended = None
-        with failing_as_one(cause_of):
-            try:
-                yield
-            except Ended as error:  # whose cause all know by now
-                ended = error
-        if ended is not None:
-            raise ended
+    with joined(), failing_as_one(cause_of, known=(Ended,)):
+        yield
 
 
 def run_as_ranks(processes: int) -> None:
@@ -62,7 +55,7 @@ def run_as_ranks(processes: int) -> None:
     said why; Hang where a signal ended it; KeyboardInterrupt where this process was asked to end."""
     from hasten.parallel.launch import Failed, Killed, Stopped, launch
 
-    ended = launch([sys.executable, "-m", "hasten", *sys.argv[1:]], processes)
+    ended = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
     match ended:
         case Killed():
             what = f"was ended by {ended.signal}, and the others were with it"

@@ -30,7 +30,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     if size == 1:
         return Launched()
     every = Ranks(_number(environment, "RANK"), size)
-    here = Ranks(_number(environment, "LOCAL_RANK"), _number(environment, "LOCAL_WORLD_SIZE"))
+    # Where a launcher says nothing of machines, all are taken to be on this one.
+    here = Ranks(_number(environment, "LOCAL_RANK", every.rank), _number(environment, "LOCAL_WORLD_SIZE", size))
     if every.rank >= size or here.rank >= here.size or here.size > size:
         told = f"RANK={every.rank}, LOCAL_RANK={here.rank}, LOCAL_WORLD_SIZE={here.size}"
         raise Misconfigured(

@@ -7,6 +7,8 @@ each knows whose failure it is.
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,7 +43,7 @@ class Cause:
 def joined() -> Iterator[None]:
     """Inside, torch's default process group has all ranks. Nothing happens in a process that is alone, or where there
     is a group already."""
-    if not launched().all.many or dist.is_initialized():
+    if dist.is_initialized() or not launched().all.many:
         yield
         return
     backend = "gloo"
@@ -51,17 +53,18 @@ def joined() -> Iterator[None]:
     dist.init_process_group(backend)
     try:
         yield
-        dist.barrier()  # no rank may leave while another still talks to it
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
-def failing_as_one(cause_of: Callable[[BaseException], Cause]) -> Iterator[None]:
+def failing_as_one(
+    cause_of: Callable[[BaseException], Cause], known: tuple[type[BaseException], ...] = ()
+) -> Iterator[None]:
     """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
     is gone without a word.
 
-    cause_of: says of an error what the others are to know.
+    cause_of: says of an error what the others are to know. known: what they have been told of already.
     """
     ranks = present_ranks()
     if not ranks.many:
@@ -69,7 +72,15 @@ def failing_as_one(cause_of: Callable[[BaseException], Cause]) -> Iterator[None]
         return
     try:
         yield
+        dist.barrier()  # no rank may leave while another still talks to it, or may still fail
+    except known:
+        raise
+    except KeyboardInterrupt as interrupt:  # of each rank its own
+        _let_it_end()
+        _first_failure(ranks, cause_of(interrupt))
+        raise
     except BaseException as error:
+        _let_it_end()
         lost = _is_broken_connection(error)
         first = _first_failure(ranks, Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error))
         if first is not None:
@@ -78,6 +89,12 @@ def failing_as_one(cause_of: Callable[[BaseException], Cause]) -> Iterator[None]
             what = "the connection to another process of this run broke, which may have been killed"
             raise Hang(what, where=f"rank {ranks.rank}", fix="see what the others say, and what killed one") from error
         raise
+
+
+def _let_it_end() -> None:
+    """It is about to, with words of its own, which a launcher must not cut that ends all as soon as one is gone."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def from_the_leader(make: Callable[[], Value]) -> Value:

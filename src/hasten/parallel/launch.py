@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
+# What is ignored stays so: in the background a shell lets Ctrl-C be ignored, and nohup a terminal that closes.
+_SIGNALS = "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
     """The rank that ended a run, by its own words, and what it exited with."""
@@ -63,6 +67,9 @@ def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped 
         rdzv_endpoint=ADDRESS,
         local_addr=ADDRESS,
         max_restarts=0,
+        signals_to_handle=",".join(
+            each for each in _SIGNALS if signal.getsignal(signal.Signals[each]) != signal.SIG_IGN
+        ),
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     os.environ.update(_surroundings(processes, os.environ))

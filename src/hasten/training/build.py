@@ -133,8 +133,8 @@ def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
 
 def _refuse_lonely_ranks() -> None:
     """Processes that a launcher started as one run must not each train the whole of it."""
-    started, joined = launched().all.size, present_ranks().size
-    if started > 1 and joined == 1:
+    started = 1 if present_ranks().many else launched().all.size
+    if started > 1:
         raise Misconfigured(
             f"this is one of {started} processes, and they have not joined in a process group",
             where="WORLD_SIZE",
@@ -150,7 +150,7 @@ def device_of(job: Job, machine: Machine) -> torch.device:
     except (RuntimeError, TypeError):
         raise JobError("device", f"is {describe(wanted)}, which torch does not know", 'write "cpu" or "cuda"') from None
     if device.type == "cuda" and device.index is None and launched().all.many:
-        device = torch.device("cuda", launched().here.rank)
+        device = torch.device("cuda", launched().here.rank % max(machine.accelerators, 1))
     if device.type == "cuda" and (device.index or 0) >= max(machine.accelerators, 0):
         raise JobError(
             "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'

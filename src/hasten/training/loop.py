@@ -208,6 +208,8 @@ class _Loop:
         check_weights(self._run)
         if self._due:
             self._read()
+        elif self._run.ranks.many:  # each rank's replaced samples are in its own ledger until they meet
+            self._tell_replaced()
         return {
             "run": self._run.state_dict(),
             "weights": self._run.job_weights(),

@@ -47,11 +47,13 @@ class Shared:
 
     def __init__(self, clock: Clock, stop: StopRequest | None, every_steps: int | None) -> None:
         self._own, self._stop, self._every_steps = Own(clock, stop), stop, every_steps
-        self._agreement = Agreement()
+        self._agreement, self._waits = Agreement(), False
 
     def after(self, step: int) -> tuple[bool, int]:
         due, stopping = self._own.after(step)
-        due, stopping = self._agreement.of_last_step(due and self._every_steps is None, stopping)
+        wish = due and self._every_steps is None and not self._waits  # a wish is one until it has come
+        self._waits = wish
+        due, stopping = self._agreement.of_last_step(wish, stopping)
         if stopping and self._stop is not None:
             self._stop.ask(stopping)
         return bool(due) or (self._every_steps is not None and step % self._every_steps == 0), stopping
