@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import logging
 import sys
 from contextlib import suppress
@@ -171,5 +172,11 @@ def test_a_comprehension_is_a_part_of_the_function_that_it_is_in():
 def test_spans_of_loops_are_those_that_run_again_and_again(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("x = 1\nfor i in x:\n    y = 2\nz = [a\n     for a in x]\nwhile x:\n    b = 1\nc = 3\n")
-    assert {begin for begin, _ in spans_of_loops(str(file))} == {(3, 4), (4, 5), (7, 4)}
+    assert {begin for begin, _ in spans_of_loops(str(file))} == {(3, 4), (4, 5), (6, 6), (7, 4)}
     assert spans_of_loops(str(tmp_path / "none.py")) == ()
+
+
+def test_loops_in_a_notebooks_cell_are_found_though_it_is_in_no_file(monkeypatch):
+    cell = "for i in x:\n    y = 2\n"
+    monkeypatch.setitem(linecache.cache, "ipykernel_7/1.py", (len(cell), None, cell.splitlines(True), "1.py"))
+    assert spans_of_loops("ipykernel_7/1.py") == (((2, 4), (2, 9)),)

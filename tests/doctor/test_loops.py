@@ -47,6 +47,9 @@ class Turning(nn.Module):
         self.block, self.layer = Block(), nn.Linear(FEATURES, FEATURES)
         self.blocks = nn.ModuleList(Block() for _ in range(TURNS))
         self.scales = nn.Parameter(torch.ones(TURNS))
+        self.layers = nn.ModuleList(nn.Linear(FEATURES, FEATURES) for _ in range(TURNS))
+        self.weights = nn.ParameterList(torch.eye(FEATURES) for _ in range(TURNS))
+        self.recurrent = nn.ModuleList(nn.GRU(FEATURES, FEATURES) for _ in range(2))
 
     def forward(self, images: Tensor) -> Tensor:
         return self.turn(self, images.flatten(1))[:, :3]
@@ -102,9 +105,62 @@ def deep_with_a_sum(model: Turning, rows: Tensor) -> Tensor:
     return rows
 
 
+def residual_layers(model: Turning, rows: Tensor) -> Tensor:
+    for layer in model.layers:
+        rows = rows + functional.dropout(torch.relu(layer(rows)), 0.1, model.training)
+    return rows
+
+
+def parameters(model: Turning, rows: Tensor) -> Tensor:
+    for weight in model.weights:
+        rows = torch.relu(rows @ weight)
+    return rows
+
+
+def recurrent_layers(model: Turning, rows: Tensor) -> Tensor:
+    steps = rows.expand(TURNS, *rows.shape)
+    for layer in model.recurrent:
+        steps, _ = layer(steps)
+    return steps[-1]
+
+
 def few_heads(model: Turning, rows: Tensor) -> Tensor:
     outs = [model.blocks[index](rows) * 2 for index in range(3)]
     return sum(cell(model, each, each) for each in outs)  # pyright: ignore[reportReturnType]
+
+
+def until_done(model: Turning, rows: Tensor) -> Tensor:
+    turned = iter(range(TURNS))
+    rows = model.layer(rows)
+    while (rows := rows * 1.01 + 0.01) is not None and next(turned, None) is not None:
+        pass
+    return rows
+
+
+def of_children(model: Turning, rows: Tensor) -> Tensor:
+    return Node(Node(None))(model.layer(rows))
+
+
+class Node(nn.Module):
+    def __init__(self, child: Node | None) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, rows: Tensor) -> Tensor:
+        if self.child is None:
+            return torch.tanh(rows) * 2
+        for _ in range(TURNS):
+            rows = self.child(rows)
+        return rows
+
+
+made = list[Callable[[Turning, Tensor], Tensor]]()
+for factor in range(2):
+
+    def made_in_a_loop(model: Turning, rows: Tensor, factor: int = factor) -> Tensor:
+        return sum([model.layer(rows) * factor] * TURNS, start=rows)
+
+    made.append(made_in_a_loop)
 
 
 def torchs_own(model: Turning, rows: Tensor) -> Tensor:
@@ -145,13 +201,48 @@ def test_a_loop_answers_for_what_it_calls_of_the_users_again_and_again(turn):
     assert share_of_loops(look) <= 1
 
 
-@pytest.mark.parametrize("turn", [deep, deep_with_a_sum, few_heads, torchs_own])
+@pytest.mark.parametrize(("turn", "function"), [(until_done, "until_done"), (of_children, "Node.forward")])
+def test_the_test_of_a_while_is_in_its_loop_and_so_is_a_function_that_calls_one_of_its_name(turn, function):
+    assert function in {line.function for line in loops(watched(turn))}
+
+
+def test_a_function_that_a_loop_has_made_is_in_none():
+    assert loops(watched(made[0])) == []
+
+
+@pytest.mark.parametrize(
+    "turn", [deep, deep_with_a_sum, few_heads, torchs_own, residual_layers, parameters, recurrent_layers]
+)
 def test_layers_that_are_called_once_each_are_no_loop_however_many(turn):
     assert loops(watched(turn)) == []
 
 
 def test_layers_of_many_batches_in_a_step_are_no_loop_either():
     assert loops(watched(deep, batches=TURNS)) == []
+
+
+def test_a_comprehension_is_timed_as_its_loop_is(monkeypatch):
+    with brief_run(job(model=lambda: Turning(same_layer)), None, name="", steps=3) as run, LineTimes() as times:
+        whole_step(run)()
+    ((place, passes),) = [each for each in times.passes.items() if each[0].function == "same_layer"]
+    assert times.whole[place] > 0
+    assert passes >= TURNS
+
+
+def test_a_line_that_python_comes_to_a_few_times_is_no_loop_of_many_turns():
+    turns = Turns(operations=900, again=900, times=300, passes=3, backward=1.0, seconds=0.05, high=0.05, timed=0.05)
+    line = replace(LINE, operations=900, direct=900, turns=turns)
+    assert loops(replace(HEALTHY, lines=(line,))) == []
+    assert loops(replace(HEALTHY, lines=(replace(line, turns=replace(turns, passes=30)),))) != []
+
+
+def test_a_loop_is_told_at_the_first_of_its_lines_that_take_about_as_long_as_the_longest():
+    turns = Turns(operations=60, again=60, times=30, passes=30, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
+    first = replace(LINE, operations=60, direct=60, turns=turns)
+    second = replace(first, line=first.line + 1, turns=replace(turns, high=0.031))
+    for lines in (first, second), (second, first):
+        (found,) = [each for each in found_in(replace(HEALTHY, lines=lines)) if each.code == "H704"]
+        assert found.place == f"{first.path}:{first.line}"
 
 
 def test_a_real_look_tells_a_loop_of_calls_with_the_seconds_of_what_it_calls():

@@ -10,7 +10,7 @@ from tests.run_looks import HEALTHY, LINE, exactly, four_times
 from hasten.doctor.observe import found_in
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import Compiled, DeviceUse, Larger, RunLook, Seconds
+from hasten.facts.run_look import Compiled, DeviceUse, Larger, RunLook, Seconds, Turns
 
 
 def codes(look: RunLook) -> list[str]:
@@ -101,8 +101,9 @@ def test_what_is_no_loop_over_small_operations_is_none(line):
     assert "H704" not in codes(replace(HEALTHY, lines=(line,)))
 
 
-def test_a_long_loop_of_plain_python_is_one_too():
-    assert codes(replace(HEALTHY, lines=(replace(LINE, seconds=0.03, high=0.04, timed=0.03),))) == ["H704"]
+def test_a_line_in_a_loop_that_begins_no_operation_is_a_stall_and_no_small_batch_either():
+    line = replace(LINE, seconds=0.08, high=0.085, timed=0.08)
+    assert codes(replace(HEALTHY, lines=(line,), larger=four_times(0.14))) == ["H712"]
 
 
 def test_a_long_line_that_begins_no_operation_is_a_stall_and_no_small_batch():
@@ -166,7 +167,16 @@ def test_copies_of_one_function_are_one_finding_with_their_backward_pass():
     assert found.code == "H706"
     assert "2 copies" in found.message
     assert found.price is not None
-    assert found.price.seconds == pytest.approx(100 * (1.25 * (0.02 + 0.02) + 0.024))
+    # Copies forward are within their lines; those backward come to them.
+    assert found.price.seconds == pytest.approx(100 * (1.25 * 0.02 + 2 * 0.0125))
+
+
+def test_small_copies_in_a_loop_are_the_loops_business():
+    turns = Turns(operations=256, again=256, times=64, passes=64, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
+    small = {"operations": 256, "direct": 256, "copies": 64, "copied_bytes": 1 << 14, "copying_seconds": 0.02}
+    line = replace(LINE, seconds=0.03, high=0.03, turns=turns, **small)
+    assert codes(replace(HEALTHY, lines=(line,))) == ["H704"]
+    assert "H706" in codes(replace(HEALTHY, lines=(replace(line, copied_bytes=1 << 26),)))
 
 
 def test_memory_that_grows_comes_before_all_that_is_only_slow():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -19,12 +19,13 @@ from hasten.doctor.places import Place, Where, is_users, where
 
 class LineTimes:
     """Use it around steps, in the thread that takes them. seconds: of each line, with what it calls outside the user's
-    code; whole: of those in loops, with what they call in it as well. A debugger that traces too sees nothing
-    meanwhile."""
+    code; whole: of those in loops, with what they call in it as well; passes: how often those run. A debugger that
+    traces too sees nothing meanwhile."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[Place, float] = defaultdict(float)
         self.whole: defaultdict[Place, float] = defaultdict(float)
+        self.passes = Counter[Place]()
         self._running: list[Where] = []  # the user's functions that wait for each other
         self._mark = 0.0
 
@@ -50,7 +51,8 @@ class LineTimes:
             if self._running:
                 self._running.pop()
             if event == "line":
-                self._running.append(where(frame))
+                self._running.append(found := where(frame))
+                self.passes.update(each for each in found.loops if each == found.place)
             self._mark = time.perf_counter()
         return self._moved
 

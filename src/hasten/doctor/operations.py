@@ -31,10 +31,14 @@ _CONVERSIONS = frozenset({"aten::_to_copy"})
 _COPIES = _CONVERSIONS | {"aten::clone", "aten::copy_", "aten::lift_fresh_copy"}
 _LAYERS = "/torch/nn/modules/"
 _BACKWARD = "_engine_run_backward"  # the function of torch.autograd in which all backward passes run
+_KEEPING_OUT = "/torch/_compile.py", "/torch/_dynamo/eval_frame.py"
 _LAYER = torch.nn.Module._call_impl.__code__
 _DEEPEST = 60  # frames
 _AGAIN = 8  # times: what begins less often in one way may be the parts of a single operation
 _NO_NUMBER = (1 << 64) - 1  # of nodes that no operation has made
+
+
+Call = tuple[int, str, int, int]
 
 
 @dataclass(slots=True)
@@ -52,23 +56,35 @@ class Tally:
 
 @dataclass(slots=True)
 class LoopTally:
-    """Of one line in a loop, with what it calls in the user's code. ways: how often each operation has begun, by the
-    batch, by the places in the code that lead to it and by the layers that were called on that way."""
+    """Of one line in a loop, with what it calls in the user's code. calls: how often it came to operations, by the
+    batch, by the places in the code that lead there, by the layers that were called on that way, and by the parameter
+    that was last computed with: what stands beside a layer in a loop over layers is as often as it is. parts: of each
+    call, its operations in all."""
 
-    ways: Counter[tuple[int, str, int]] = field(default_factory=Counter)
+    calls: Counter[Call] = field(default_factory=Counter)
+    parts: Counter[Call] = field(default_factory=Counter)
+    parameter: int = 0
+    last: Call | None = None
     backward_seconds: float = 0.0
 
     @property
     def operations(self) -> int:
-        return self.ways.total()
+        return self.parts.total()
 
     @property
     def again(self) -> int:
-        return sum(times for times in self.ways.values() if times >= _AGAIN)
+        return sum(parts for call, parts in self.parts.items() if self.calls[call] >= _AGAIN)
 
     @property
     def times(self) -> int:
-        return max(self.ways.values(), default=0)
+        return max(self.calls.values(), default=0)
+
+    def add(self, call: Call, *, goes_on: bool) -> None:
+        """goes_on: with a part of the last one."""
+        if not goes_on or self.last is None:
+            self.last = call
+            self.calls[call] += 1
+        self.parts[self.last] += 1
 
 
 class Operations(TorchDispatchMode):
@@ -88,6 +104,7 @@ class Operations(TorchDispatchMode):
         self._batch = 0
         self._numbers: list[int] = []  # of autograd's, when an operation began,
         self._owners: list[tuple[Place, ...]] = []  # and the loops that it began in
+        self._before: tuple[FrameType, int] | None = None  # where the operation before began
         self.lines: dict[Place, Tally] = {}
         self.loops: dict[Place, LoopTally] = {}
         self.elsewhere, self.backward = Tally(), Tally()
@@ -98,16 +115,20 @@ class Operations(TorchDispatchMode):
         """What comes now is of another one: layers that are called for each are in no loop of the user's."""
         self._batch += 1
 
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)
+        self._before = None  # its frame holds what a loss has computed
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name if hasattr(func, "_schema") else func.name()  # those of higher order have none
-        caller, node = sys._getframe(1), torch._C._current_autograd_node()
+        caller, node = _beginning(sys._getframe(1)), torch._C._current_autograd_node()
         place, loops = where(caller)
         tally = self._tally(place, caller)
         tally.operations += 1
         self.names[name] += 1
         direct = _is_direct(caller)
         tally.direct += direct
-        self._add_to_loops(name, caller, loops)
+        self._add_to_loops(name, caller, loops, args)
         copies = name in _COPIES and not (name in _CONVERSIONS and self._is_of_autocast(in_backward=node is not None))
         if node is None and not copies:
             result = func(*args, **(kwargs or {}))
@@ -142,13 +163,24 @@ class Operations(TorchDispatchMode):
             return self.lines.setdefault(place, Tally())
         return self.backward if get_ident() != self._thread or _is_in_backward(frame) else self.elsewhere
 
-    def _add_to_loops(self, name: str, caller: FrameType, loops: tuple[Place, ...]) -> None:
+    def _add_to_loops(self, name: str, caller: FrameType, loops: tuple[Place, ...], args: Sequence[Any]) -> None:
+        goes_on = self._goes_on(caller)
+        parameter = next((id(each) for each in args if isinstance(each, torch.nn.Parameter)), 0)
         for place, way in _ways(caller, loops):
-            self.loops.setdefault(place, LoopTally()).ways[self._batch, name, way] += 1
+            loop = self.loops.setdefault(place, LoopTally())
+            loop.parameter = parameter or loop.parameter
+            loop.add((self._batch, name, way, loop.parameter), goes_on=goes_on)
         number = _get_sequence_nr()
         if get_ident() == self._thread and (not self._numbers or number > self._numbers[-1]):
             self._numbers.append(number)
             self._owners.append(loops)
+
+    def _goes_on(self, caller: FrameType) -> bool:
+        """Whether an operation and the one before are parts of one that torch calls once, as a recurrent layer does."""
+        before, self._before = self._before, (caller, caller.f_lasti)
+        if before is None or is_users(caller.f_code.co_filename):
+            return False
+        return before[0] is caller and before[1] == caller.f_lasti
 
     def _add_backward(self, number: int, seconds: float) -> None:
         """Of a node that an operation has made as its last before it began, or behind it where it writes in place."""
@@ -184,6 +216,13 @@ def is_read(name: str, args: Sequence[Any], result: Any) -> bool:
     on_device = any(isinstance(each, torch.Tensor) and each.device.type != "cpu" for each in args)
     on_host = name in _COPIES and isinstance(result, torch.Tensor) and result.device.type == "cpu"
     return on_device and (on_host or name in _READS_OF_A_DEVICE)
+
+
+def _beginning(frame: FrameType) -> FrameType:
+    """Torch keeps its compiler out of modes by functions around them."""
+    while frame.f_code.co_filename.endswith(_KEEPING_OUT) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def _ways(frame: FrameType | None, loops: Sequence[Place]) -> Iterator[tuple[Place, int]]:

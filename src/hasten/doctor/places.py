@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import os
 import re
 import site
@@ -23,6 +24,7 @@ _LIBRARIES = tuple(os.path.join(folder, "") for folder in (os.path.dirname(torch
 _COMPILED = "_TorchDynamoContext."  # the functions of torch's compiler that call compiled code
 _GENERATED = "torchinductor"  # in the name of the folder that the compiler writes to, unless it is told another one
 _COMPREHENSIONS = re.compile(r"(\.<locals>\.<(genexpr|listcomp|setcomp|dictcomp)>)+$")
+_COMPREHENSION = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})  # the names of their own code
 
 
 Span = tuple[tuple[int, int], tuple[int, int]]
@@ -39,8 +41,8 @@ class Place(NamedTuple):
 
 
 class Where(NamedTuple):
-    """place: the innermost line of the user's. loops: the lines of all functions of the user's that wait for it, and it
-    itself, where what they do is done in a loop; one of a function, the innermost first."""
+    """place: the innermost line of the user's. loops: of all functions of the user's that wait for it, and its own,
+    lines where what they do is done in a loop; one of a function, the innermost first."""
 
     place: Place | None = None
     loops: tuple[Place, ...] = ()
@@ -48,16 +50,19 @@ class Where(NamedTuple):
 
 @cache
 def spans_of_loops(path: str) -> tuple[Span, ...]:
-    """Parts of a source that a loop or a comprehension runs again and again; none where it cannot be read."""
+    """Parts of a source that a loop or a comprehension runs again and again; none where it cannot be read. A notebook's
+    cells are in no file, and where Python looks for lines all the same."""
     try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError, RecursionError):
         return ()
     found: list[Span] = []
     for node in ast.walk(tree):
         match node:
-            case ast.For(body=body) | ast.AsyncFor(body=body) | ast.While(body=body):
+            case ast.For(body=body) | ast.AsyncFor(body=body):
                 found += [_span(each) for each in body]
+            case ast.While(test=test, body=body):
+                found += [_span(each) for each in (test, *body)]
             case ast.ListComp(elt=elt, generators=generators) | ast.SetComp(elt=elt, generators=generators):
                 found += _spans_of_comprehension([elt], generators)
             case ast.GeneratorExp(elt=elt, generators=generators):
@@ -82,11 +87,30 @@ def _span(node: ast.stmt | ast.expr) -> Span:
 @cache
 def _is_in_a_loop(code: CodeType, instruction: int) -> bool:
     """By columns: the line of a comprehension may call a model beside it."""
-    line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
-    if line is None or end_line is None or column is None or end_column is None:
-        return False
+    if code.co_name in _COMPREHENSION:  # all of it: what it goes through first is computed outside
+        return True
+    here = _span_of(next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None)))
     spans = spans_of_loops(code.co_filename)
-    return any(begin <= (line, column) and (end_line, end_column) <= end for begin, end in spans)
+    # A loop around the whole function has made it, and need not call it.
+    return here is not None and any(_within(here, each) and not _within(_whole(code), each) for each in spans)
+
+
+@cache
+def _whole(code: CodeType) -> Span:
+    spans = [span for position in code.co_positions() if (span := _span_of(position)) is not None]
+    return min((begin for begin, _ in spans), default=(0, 0)), max((end for _, end in spans), default=(0, 0))
+
+
+def _span_of(position: tuple[int | None, int | None, int | None, int | None]) -> Span | None:
+    """Of an instruction: None for those that stand for nothing in the source."""
+    line, end_line, column, end_column = position
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    return ((line, column), (end_line, end_column)) if (line, column) != (end_line, end_column) else None
+
+
+def _within(inner: Span, outer: Span) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
 @cache
@@ -117,20 +141,21 @@ def place_of(frame: FrameType | None) -> Place | None:
 def where(frame: FrameType | None) -> Where:
     """In the user's code that hasten has called, by a stack; nowhere where it has called none, and inside of compiled
     code, whose lines nobody knows."""
-    lines: dict[tuple[str, str], tuple[int, bool]] = {}  # of each function, in its innermost call; whether in a loop
+    innermost: tuple[str, int, str] | None = None
+    loops: dict[tuple[str, str], int] = {}  # the line of each function that is in one
     in_loading = False
     while frame is not None:
         filename = frame.f_code.co_filename
         if is_users(filename):
-            line = frame.f_lineno, _is_in_a_loop(frame.f_code, frame.f_lasti)
-            lines.setdefault((filename, function_of(frame.f_code.co_qualname)), line)
+            function = function_of(frame.f_code.co_qualname)
+            innermost = innermost or (filename, frame.f_lineno, function)
+            if (filename, function) not in loops and _is_in_a_loop(frame.f_code, frame.f_lasti):
+                loops[filename, function] = frame.f_lineno
         elif frame.f_code.co_qualname.startswith(_COMPILED):
             return Where()
         in_loading = in_loading or filename.startswith(_LOADING)
-        if lines and filename.startswith(_HASTEN):
-            places = {
-                Place(path, line, function, in_loading): again for (path, function), (line, again) in lines.items()
-            }
-            return Where(next(iter(places)), tuple(place for place, again in places.items() if again))
+        if innermost is not None and filename.startswith(_HASTEN):
+            around = tuple(Place(path, line, function, in_loading) for (path, function), line in loops.items())
+            return Where(Place(*innermost, in_loading), around)
         frame = frame.f_back
     return Where()  # or in the program that runs hasten

@@ -29,7 +29,7 @@ def seconds_of(windows: Sequence[float]) -> Seconds:
 
 def with_fastest(windows: Seconds, steps: Sequence[float]) -> Seconds:
     """With the fastest tenth of single steps as the low end: what a bound has to reckon with."""
-    fastest = quantiles(steps, n=10)[0] if len(steps) > 1 else windows.low
+    fastest = quantiles(steps, n=10, method="inclusive")[0] if len(steps) > 1 else windows.low
     return replace(windows, low=min(windows.low, fastest))
 
 
@@ -70,6 +70,7 @@ def lines_of_steps(
                 operations=loop.operations,
                 again=loop.again,
                 times=loop.times,
+                passes=times.passes.get(place),
                 backward=operations.backward_share(place),
                 seconds=value * step,
                 high=max(high * step, timed),

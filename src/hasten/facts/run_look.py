@@ -37,11 +37,13 @@ class Refused:
 class Turns:
     """What a line in a loop begins, with all that it calls in the user's own functions. operations: in a step; again:
     of those, that begin many times for a batch at the same place in the code and in the same layer; times: how often
-    the most frequent does. seconds, high, timed: as of a line. backward: their share of the backward pass, 0 to 1."""
+    the most frequent does; passes: how often Python comes to the line, None where that is not known. seconds, high,
+    timed: as of a line. backward: their share of the backward pass, 0 to 1."""
 
     operations: int
     again: int
     times: int
+    passes: int | None = None
     backward: float
     seconds: float
     high: float

@@ -2,7 +2,7 @@
 
 What it finds: Lines of the job that copy tensors or convert them to another type, where the copies take a twentieth of
 the step or more. Copies that a layer makes for itself are not counted, nor are conversions under autocast: most are
-its own.
+its own. Many small ones in a loop are the loop's business: H704.
 
 Why it costs: A copy reads and writes every byte, and its backward pass does so again. It computes nothing.
 
@@ -19,16 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import by_function
+from hasten.doctor.run_rules.fixed_costs import by_function, loops
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 from hasten.facts.sizes import byte_size
 
+_SMALL = 1 << 16  # bytes of a copy, whose price is that of an operation
 _NOISE = 1.25  # a copy was timed in few steps
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    lines = [line for line in look.lines if line.copies and not line.in_loading]
+    in_loops = [line for line in loops(look) if line.copied_bytes < _SMALL * line.copies]
+    lines = [line for line in look.lines if line.copies and not line.in_loading and line not in in_loops]
     copied = sum(line.copying_seconds for line in lines)
     for function in by_function(lines):
         own = sum(line.copying_seconds for line in function)
@@ -40,7 +42,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
                 f"{first.function} makes {count:,} {'copies' if count > 1 else 'copy'} in a step, {byte_size(bytes_)}"
             )
             # What it computes on copies of another type may be slower as well, so all of its lines are the bound.
-            seconds = timed + sum(line.high for line in function)
+            seconds = timed - _NOISE * own + sum(max(line.high, _NOISE * line.copying_seconds) for line in function)
             yield FoundInRun(message, min(seconds, look.together.value), first)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hasten.facts.run_look import Larger, Line, RunLook, Turns
 
 OFTEN = 24  # operations that one line begins itself in a step, or turns of its loop
+AGAIN = 8  # turns of a loop: what fewer begin may be long, and is not much
 _MOSTLY = 0.5  # of what a loop begins: the rest is of layers that are called once, as in a deep network
 _LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
 LONG = 0.2  # of a step, on a line without any
@@ -31,9 +32,8 @@ def fixed_loading_seconds(look: RunLook) -> float:
 
 
 def loops(look: RunLook) -> list[Line]:
-    """Lines in loops of the user's code that begin the same operations many times, or that are long without any."""
-    lines = [line for line in look.lines if line.in_a_loop and not line.in_loading]
-    return [line for line in lines if _begins_often(line) or _is_stalled(look, line)]
+    """Lines in loops of the user's code that begin the same operations many times."""
+    return [line for line in look.lines if line.in_a_loop and not line.in_loading and _begins_often(line)]
 
 
 def turns_of(line: Line) -> Turns:
@@ -50,8 +50,8 @@ def turns_of(line: Line) -> Turns:
 
 
 def stalls(look: RunLook) -> list[Line]:
-    """Lines outside of loops that are long and begin no operation."""
-    return [line for line in look.lines if not line.in_a_loop and not line.in_loading and _is_stalled(look, line)]
+    """Lines that are long and begin no operation."""
+    return [line for line in look.lines if not line.in_loading and _is_stalled(look, line)]
 
 
 def stalled_seconds(look: RunLook) -> float:
@@ -62,7 +62,8 @@ def stalled_seconds(look: RunLook) -> float:
 def _begins_often(line: Line) -> bool:
     turns = turns_of(line)
     many = line.direct >= OFTEN or turns.times >= OFTEN
-    return many and turns.again >= _MOSTLY * turns.operations
+    turned = turns.passes is None or turns.passes >= AGAIN
+    return many and turned and turns.again >= _MOSTLY * turns.operations
 
 
 def _is_stalled(look: RunLook, line: Line) -> bool:

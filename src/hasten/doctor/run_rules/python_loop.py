@@ -1,8 +1,8 @@
 """A loop in Python around small operations.
 
 What it finds: Loops and comprehensions in the job's own functions that begin the same tensor operations again and again
-in each step, themselves or in functions of the job and layers that they call, or in which Python runs for a fifth of
-the step without any. A loop over layers, each of which is called once, is not meant.
+in each step, themselves or in functions of the job and layers that they call. A loop over layers or parameters, each of
+which is used once, is not meant, whatever stands beside them.
 
 Why it costs: Each operation costs some microseconds of Python and of dispatch, forward and backward, before it computes
 anything, and the backward pass of a part may fill the whole. An operation on all elements at once pays that once.
@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
 from hasten.doctor.run_rules.fixed_costs import by_function, loops, turns_of
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.run_look import Line, RunLook
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
+_ABOUT = 0.7  # of the longest line's seconds
 _NOISE = 1.25  # the operations of a backward pass were timed in few steps
 
 
@@ -39,10 +40,15 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
         # Not the high end: that of a line which no sample has met is three percent already.
         if sum(max(each.seconds, each.timed) for each in turns) + share * backward > MUCH * look.together.value:
             seconds = sum(each.high for each in turns) + min(1.0, _NOISE * share) * backward
-            first = max(function, key=lambda line: turns_of(line).high)
-            what = f"{operations:,} operations on tensors in a step" if operations else "no operation on tensors"
-            message = f"a loop in Python, in {first.function}, begins {what}"
+            first = _first_of_the_longest(function)
+            message = f"a loop in Python, in {first.function}, begins {operations:,} operations on tensors in a step"
             yield FoundInRun(message, min(seconds, look.together.value), first)
+
+
+def _first_of_the_longest(lines: list[Line]) -> Line:
+    """In the source, and the same one in every look where several are about as long."""
+    longest = max(turns_of(line).high for line in lines)
+    return min((line for line in lines if turns_of(line).high >= _ABOUT * longest), key=lambda line: line.line)
 
 
 RULE = RunRule(

@@ -1,7 +1,7 @@
 """A line on which nothing is computed on tensors.
 
-What it finds: Lines of the job, outside of loops, that take a fifth of each step or more and begin no tensor operation:
-they wait, read or write files, log, or work on NumPy arrays and Python objects.
+What it finds: Lines of the job that take a fifth of each step or more and begin no tensor operation: they wait, read or
+write files, log, or work on NumPy arrays and Python objects.
 
 Why it costs: The model waits meanwhile, and so does the device as soon as it has done what it was asked for.
 
