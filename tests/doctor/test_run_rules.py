@@ -123,6 +123,16 @@ def test_a_line_that_computes_or_is_short_or_loads_is_no_stall(changes):
     assert "H712" not in codes(replace(HEALTHY, lines=(line,)))
 
 
+@pytest.mark.parametrize("timed", [0.0, 0.00001])
+def test_a_line_that_is_long_in_some_steps_only_is_a_stall_where_lines_were_traced(timed):
+    rare = replace(LINE, in_a_loop=False, seconds=0.08, high=0.085, timed=timed)
+    traced = replace(LINE, line=8, in_a_loop=False, operations=1, timed=0.001)
+    (found,) = found_in(replace(HEALTHY, lines=(rare, traced), larger=four_times(0.14)))
+    assert found.code == "H712"
+    assert "in some steps only" in found.message
+    assert found_in(replace(HEALTHY, lines=(replace(rare, timed=0.0),))) == []
+
+
 def test_lines_of_a_compiled_model_whose_operations_nobody_counts_are_neither_stalls_nor_loops():
     lines = replace(LINE, seconds=0.03, timed=0.03), replace(LINE, in_a_loop=False, seconds=0.03, timed=0.03)
     assert found_in(replace(HEALTHY, operations=0, lines=lines)) == []

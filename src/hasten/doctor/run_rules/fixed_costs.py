@@ -8,6 +8,7 @@ OFTEN = 24  # operations that one line begins itself in a step, or turns of its 
 AGAIN = 8  # turns of a loop: what fewer begin may be long, and is not much
 _MOSTLY = 0.5  # of what a loop begins: the rest is of layers that are called once, as in a deep network
 _LEAST = 0.5  # of the seconds between two sizes, where their ranges touch
+_RARELY = 0.25  # of what samples say
 LONG = 0.2  # of a step, on a line without any
 
 
@@ -50,8 +51,15 @@ def turns_of(line: Line) -> Turns:
 
 
 def stalls(look: RunLook) -> list[Line]:
-    """Lines that are long and begin no operation."""
-    return [line for line in look.lines if not line.in_loading and _is_stalled(look, line)]
+    """Lines that are long and begin no operation, and those that are long in some steps only, whatever they do."""
+    lines = [line for line in look.lines if not line.in_loading and line.seconds > LONG * look.together.value]
+    return [line for line in lines if is_in_some_steps(look, line) or _is_stalled(look, line)]
+
+
+def is_in_some_steps(look: RunLook, line: Line) -> bool:
+    """Long by samples of many steps, and short in one of the few whose lines were traced."""
+    traced = any(each.timed > 0 for each in look.lines)
+    return traced and not line.operations and line.timed < _RARELY * line.seconds
 
 
 def stalled_seconds(look: RunLook) -> float:
@@ -67,9 +75,8 @@ def _begins_often(line: Line) -> bool:
 
 
 def _is_stalled(look: RunLook, line: Line) -> bool:
-    """For long, in every step, and without an operation that was counted; those of a compiled model are not."""
-    long = LONG * look.together.value
-    return look.operations > 0 and not line.operations and line.seconds > long and line.timed > long
+    """In every step, and without an operation that was counted; those of a compiled model are not."""
+    return look.operations > 0 and not line.operations and line.timed > LONG * look.together.value
 
 
 def share_of_loops(look: RunLook) -> float:

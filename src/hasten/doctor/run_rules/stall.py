@@ -1,7 +1,8 @@
 """A line on which nothing is computed on tensors.
 
-What it finds: Lines of the job that take a fifth of each step or more and begin no tensor operation: they wait, read or
-write files, log, or work on NumPy arrays and Python objects.
+What it finds: Lines of the job that take a fifth of the time of steps or more and begin no tensor operation: they wait,
+read or write files, log, or work on NumPy arrays and Python objects. And lines that take as much, though only some
+steps come to them: what is done every hundred steps for a picture or a log.
 
 Why it costs: The model waits meanwhile, and so does the device as soon as it has done what it was asked for.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import stalls
+from hasten.doctor.run_rules.fixed_costs import is_in_some_steps, stalls
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import RunLook
 
@@ -26,7 +27,8 @@ from hasten.facts.run_look import RunLook
 def check(look: RunLook) -> Iterator[FoundInRun]:
     for line in stalls(look):
         share = line.seconds / look.together.value
-        message = f"{100 * share:.0f} % of a step go here, in {line.function}, and no operation on tensors begins"
+        what = "in some steps only" if is_in_some_steps(look, line) else "and no operation on tensors begins"
+        message = f"{100 * share:.0f} % of a step go here, in {line.function}, {what}"
         yield FoundInRun(message, line.high, line)
 
 
