@@ -80,11 +80,10 @@ def doctor(
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
     projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
     if diff or fix:
-        not_mended = [*unreadable]
-        mended = [each for project in projects for each in _mend(project, unsafe_fixes, not_mended)]
+        mending = _mending(projects, unsafe_fixes)
         if diff:
-            _end_after_diff(mended, not_mended)
-        _write(mended)
+            _end_after_diff(mending, unreadable)
+        _write(mending.mended)
     looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
     findings = [finding for each in looked for finding in each.findings]
     for job in jobs:
@@ -133,32 +132,44 @@ def _codes(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.replace(",", " ").split()))
 
 
-def _mend(project: _Project, unsafe: bool, unreadable: list[Unreadable]) -> list[Mended]:
-    from hasten.doctor.fix import mend
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mending:
+    mended: list[Mended]
+    unreadable: list[Unreadable]
+
+
+def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
+    """Nothing is written yet. Files that could be mended and are left alone are told."""
+    from hasten.doctor.fix import mend, why_left_alone
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    mending = [rule for rule in project.of_sources if rule.safety in allowed]
-    found: list[Mended] = []
-    for path in _told_meanwhile(project.files):
+    files = [(path, project) for project in projects for path in project.files]
+    mended: list[Mended] = []
+    left_alone, unreadable = list[str](), list[Unreadable]()
+    for path, project in _told_meanwhile(files):
+        rules = [rule for rule in project.of_sources if rule.safety in allowed]
         try:
-            mended = mend(path, mending)
+            if (found := mend(path, rules)) is not None:
+                mended.append(found)
+            elif why := why_left_alone(path, rules):
+                left_alone.append(f"{path} is left alone: {why}")
         except Unreadable as error:
             unreadable.append(error)
-            continue
-        if mended is not None:
-            found.append(mended)
-    return found
+    for each in left_alone:
+        typer.echo(each, err=True)
+    return _Mending(mended=mended, unreadable=unreadable)
 
 
-def _end_after_diff(mended: Sequence[Mended], unreadable: Sequence[Unreadable]) -> None:
+def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable]) -> None:
     from hasten.report.findings import as_diff
 
+    mended = mending.mended
     for each in mended:
         typer.echo(as_diff(str(each.path), each.before, each.after), nl=False)
     count = sum(each.count for each in mended)
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
-    _end(unreadable, bool(mended))
+    _end([*unreadable, *mending.unreadable], bool(mended))
     raise typer.Exit
 
 

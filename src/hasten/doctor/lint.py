@@ -128,7 +128,7 @@ def _finding(rule: Rule, found: Found, source: Source) -> Finding:
         severity=rule.severity,
         message=found.message,
         fix=found.fix or rule.fix,
-        safety=rule.safety if found.edits and not source.cells else None,
+        safety=rule.safety if found.edits and not source.left_alone else None,
         technique=rule.technique,
         source=lines[node.lineno - 1].strip(),
     )
