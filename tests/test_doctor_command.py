@@ -65,6 +65,25 @@ def test_a_difference_is_one_that_patch_can_read(here):
     assert "set_to_none" not in (here / "odd.py").read_text()
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# coding: latin-1\n'\xe9'; optimizer.zero_grad(set_to_none=False)  # \xe9t\xe9\nx = 1",
+        b"# coding: cp932\n'\x83\x5c'\noptimizer.zero_grad(set_to_none=False)\n",
+        b"\xef\xbb\xbfoptimizer.zero_grad(set_to_none=False)  # \xc3\xa9\n",
+        b"# one\rx = 1\roptimizer.zero_grad(set_to_none=False)\ry = 1\r",
+        b"# one\r\nx = 1\roptimizer.zero_grad(set_to_none=False)\r\ny = 1\n",
+    ],
+    ids=["latin-1", "Shift JIS", "a mark at the beginning", "old line ends", "all line ends"],
+)
+def test_a_difference_is_told_in_the_bytes_of_its_file(here, content):
+    (here / "odd.py").write_bytes(content)
+    told = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"]).stdout_bytes
+    told = told.replace(b"--- odd", b"--- a/odd").replace(b"+++ odd", b"+++ b/odd")
+    subprocess.run(["git", "apply", "-"], input=told, cwd=here, check=True)
+    assert (here / "odd.py").read_bytes() == content.replace(b"set_to_none=False", b"")
+
+
 def test_what_is_asked_for_here_is_not_taken_back_by_the_project(here):
     (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
     assert CliRunner().invoke(app, ["doctor", "wrong.py", "--select", "H303"]).exit_code == 1

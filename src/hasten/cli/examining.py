@@ -166,7 +166,8 @@ def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable]) -> None
 
     mended = mending.mended
     for each in mended:
-        typer.echo(as_diff(str(each.path), each.before, each.after), nl=False)
+        before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
+        typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
     _end([*unreadable, *mending.unreadable], bool(mended))
