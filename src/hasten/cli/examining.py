@@ -86,6 +86,7 @@ def doctor(
         _write(mending.mended)
     looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
     findings = [finding for each in looked for finding in each.findings]
+    _tell([note for each in looked for note in each.notes])
     for job in jobs:
         own = chosen.by(settings_for(next(iter(source_of(job)), Path())), [])
         projects.append(own)
@@ -156,8 +157,7 @@ def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
                 left_alone.append(f"{path} is left alone: {why}")
         except Unreadable as error:
             unreadable.append(error)
-    for each in left_alone:
-        typer.echo(each, err=True)
+    _tell(left_alone)
     return _Mending(mended=mended, unreadable=unreadable)
 
 
@@ -172,6 +172,13 @@ def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable]) -> None
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
     _end([*unreadable, *mending.unreadable], bool(mended))
     raise typer.Exit
+
+
+def _tell(notes: Iterable[str]) -> None:
+    from hasten.facts.texts import printable
+
+    for each in notes:
+        typer.echo(printable(each), err=True)
 
 
 def _write(mended: Sequence[Mended]) -> None:

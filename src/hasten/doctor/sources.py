@@ -42,6 +42,11 @@ class Source:
                 return cell.number, line - cell.first_line + 1
         return None, line
 
+    def where(self, line: int) -> str:
+        """To be told."""
+        cell, inside = self.place(line)
+        return f"{self.path}:{inside}" if cell is None else f"{self.path}:cell {cell}:{inside}"
+
 
 def read(path: Path) -> Source:
     """As Python would decode it. Raises Unreadable."""
