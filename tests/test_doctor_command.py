@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -214,3 +216,30 @@ def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, 
     told = capsys.readouterr().err
     assert "looking at the model" in told
     assert told.endswith("\r\033[K")
+
+
+def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_found(here, capfd):
+    (here / "broken.py").write_text(
+        "import ctypes, os, sys\n"
+        "os.system('echo of a child')\n"
+        "os.write(1, b'of a descriptor\\n')\n"
+        "ctypes.CDLL(None).puts(b'of C')\n"
+        "print('of Python', file=sys.__stdout__)\n"
+        "job = 1 / 0\n"
+    )
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+    os.write(1, b"afterwards\n")
+    told, errors = capfd.readouterr()
+    assert told == "afterwards\n"
+    assert {"of a child", "of a descriptor", "of C", "of Python"} <= {*errors.splitlines()}
+
+
+def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
+    def refused(descriptor: int) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    (here / "broken.py").write_text("job = 1 / 0\n")
+    monkeypatch.setattr(os, "dup", refused)
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
