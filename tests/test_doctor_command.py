@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from commanded import ran
 from hasten.cli import app
 from hasten.cli.job_looks import look_at_job
 from hasten.errors import HastenError
@@ -243,3 +244,18 @@ def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
     monkeypatch.setattr(os, "dup", refused)
     with pytest.raises(HastenError, match="division by zero"):
         look_at_job("broken.py:job", None)
+
+
+@pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
+def test_nothing_of_a_job_can_be_mended_and_its_file_is_offered(here, options):
+    code, told, errors = ran(f"doctor wrong.py:job {options}")
+    assert (code, told, f"hasten doctor wrong.py {options.split()[0]}" in errors) == (2, "", True)
+    code, told, errors = ran(f"doctor somewhere.else:job {options}")
+    assert (code, told, "a job is looked at and not mended" in errors) == (2, "", True)
+    assert (here / "wrong.py").read_text() == WRONG
+
+
+def test_a_job_beside_files_that_a_difference_is_asked_of_is_said_not_to_be_looked_at(here):
+    code, told, errors = ran("doctor right.py wrong.py:job --diff --unsafe-fixes")
+    assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
+    assert "wrong.py:job was not looked at" in errors

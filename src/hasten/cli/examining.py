@@ -71,10 +71,11 @@ def doctor(
     from hasten.doctor.sources import files_in
     from hasten.facts.finding import ranked, told_once
 
-    if unsafe_fixes and not (fix or diff):
-        what = "--unsafe-fixes says which changes are meant, and not what to do with them"
-        raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
     jobs = [each for each in targets if is_job(each)]
+    if unsafe_fixes and not (fix or diff):
+        raise _mends_nothing()
+    if (fix or diff) and len(jobs) == len(targets):
+        raise _of_no_file(jobs, "--diff" if diff else "--fix")
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
@@ -82,14 +83,13 @@ def doctor(
     if diff or fix:
         mending = _mending(projects, unsafe_fixes)
         if diff:
-            _end_after_diff(mending, unreadable)
+            _end_after_diff(mending, unreadable, jobs)
         _write(mending.mended)
     looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
     findings = [finding for each in looked for finding in each.findings]
     _tell([note for each in looked for note in each.notes])
     for job in jobs:
-        own = chosen.by(settings_for(next(iter(source_of(job)), Path())), [])
-        projects.append(own)
+        projects.append(own := chosen.by(settings_for(next(iter(source_of(job)), Path())), []))
         look = look_at_job(job, plan)
         if output is Format.TEXT:
             show_look(look)
@@ -98,6 +98,17 @@ def doctor(
     found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
     _show(found, len(looked), output, projects, next(iter(jobs), None))
     _end(unreadable, bool(findings))
+
+
+def _mends_nothing() -> Misconfigured:
+    what = "--unsafe-fixes says which changes are meant, and not what to do with them"
+    return Misconfigured(what, fix="add --diff to see them, or --fix to make them")
+
+
+def _of_no_file(jobs: Sequence[str], option: str) -> Misconfigured:
+    files = [str(path) for each in jobs for path in source_of(each)] or ["train.py"]
+    what = f"{option} is for files: a job is looked at and not mended"
+    return Misconfigured(what, fix=f"name its file: {shlex.join(['hasten', 'doctor', *files, option])}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,7 +172,7 @@ def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
     return _Mending(mended=mended, unreadable=unreadable)
 
 
-def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable]) -> None:
+def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: Sequence[str]) -> None:
     from hasten.report.findings import as_diff
 
     mended = mending.mended
@@ -170,6 +181,7 @@ def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable]) -> None
         typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
+    _tell(f"{job} was not looked at: --diff is for files" for job in jobs)
     _end([*unreadable, *mending.unreadable], bool(mended))
     raise typer.Exit
 
