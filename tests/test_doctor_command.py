@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from commanded import ran
 from hasten.cli import app
 from hasten.cli.job_looks import look_at_job
 from hasten.errors import HastenError
@@ -63,6 +66,25 @@ def test_a_difference_is_one_that_patch_can_read(here):
     told = result.stdout.replace("--- odd", "--- a/odd").replace("+++ odd", "+++ b/odd")
     subprocess.run(["git", "apply", "-"], input=told, cwd=here, text=True, check=True)
     assert "set_to_none" not in (here / "odd.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# coding: latin-1\n'\xe9'; optimizer.zero_grad(set_to_none=False)  # \xe9t\xe9\nx = 1",
+        b"# coding: cp932\n'\x83\x5c'\noptimizer.zero_grad(set_to_none=False)\n",
+        b"\xef\xbb\xbfoptimizer.zero_grad(set_to_none=False)  # \xc3\xa9\n",
+        b"# one\rx = 1\roptimizer.zero_grad(set_to_none=False)\ry = 1\r",
+        b"# one\r\nx = 1\roptimizer.zero_grad(set_to_none=False)\r\ny = 1\n",
+    ],
+    ids=["latin-1", "Shift JIS", "a mark at the beginning", "old line ends", "all line ends"],
+)
+def test_a_difference_is_told_in_the_bytes_of_its_file(here, content):
+    (here / "odd.py").write_bytes(content)
+    told = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"]).stdout_bytes
+    told = told.replace(b"--- odd", b"--- a/odd").replace(b"+++ odd", b"+++ b/odd")
+    subprocess.run(["git", "apply", "-"], input=told, cwd=here, check=True)
+    assert (here / "odd.py").read_bytes() == content.replace(b"set_to_none=False", b"")
 
 
 def test_what_is_asked_for_here_is_not_taken_back_by_the_project(here):
@@ -195,3 +217,45 @@ def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, 
     told = capsys.readouterr().err
     assert "looking at the model" in told
     assert told.endswith("\r\033[K")
+
+
+def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_found(here, capfd):
+    (here / "broken.py").write_text(
+        "import ctypes, os, sys\n"
+        "os.system('echo of a child')\n"
+        "os.write(1, b'of a descriptor\\n')\n"
+        "ctypes.CDLL(None).puts(b'of C')\n"
+        "print('of Python', file=sys.__stdout__)\n"
+        "job = 1 / 0\n"
+    )
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+    os.write(1, b"afterwards\n")
+    told, errors = capfd.readouterr()
+    assert told == "afterwards\n"
+    assert {"of a child", "of a descriptor", "of C", "of Python"} <= {*errors.splitlines()}
+
+
+def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
+    def refused(descriptor: int) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    (here / "broken.py").write_text("job = 1 / 0\n")
+    monkeypatch.setattr(os, "dup", refused)
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+
+
+@pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
+def test_nothing_of_a_job_can_be_mended_and_its_file_is_offered(here, options):
+    code, told, errors = ran(f"doctor wrong.py:job {options}")
+    assert (code, told, f"hasten doctor wrong.py {options.split()[0]}" in errors) == (2, "", True)
+    code, told, errors = ran(f"doctor somewhere.else:job {options}")
+    assert (code, told, "a job is looked at and not mended" in errors) == (2, "", True)
+    assert (here / "wrong.py").read_text() == WRONG
+
+
+def test_a_job_beside_files_that_a_difference_is_asked_of_is_said_not_to_be_looked_at(here):
+    code, told, errors = ran("doctor right.py wrong.py:job --diff --unsafe-fixes")
+    assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
+    assert "wrong.py:job was not looked at" in errors

@@ -182,11 +182,62 @@ def test_what_is_suppressed_is_not_mended(tmp_path):
     assert mend(path, ALL) is None
 
 
-def test_what_a_link_leads_to_is_left_alone(tmp_path):
-    real, link = tmp_path / "real.py", tmp_path / "link.py"
-    real.write_text("optimizer.zero_grad(set_to_none=False)\n")
-    link.symlink_to(real)
-    assert mend(link, ALL) is None
+def _identity(path: Path) -> tuple[int, ...]:
+    found = path.lstat()
+    return found.st_ino, found.st_mode, found.st_nlink, found.st_mtime_ns
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("real.py"))
+    path.symlink_to(path.with_name("real.py"))
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (_linked, "it is a link"),
+        (lambda path: path.with_name("other.py").hardlink_to(path), "it has other names, by hard links"),
+        (lambda path: path.chmod(0o444), "it is read-only"),
+    ],
+    ids=["a link", "a hard link", "read-only"],
+)
+def test_what_must_not_be_replaced_is_left_alone_and_named_and_no_fix_of_it_is_promised(tmp_path, made, why):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    made(path)
+    before, line = _identity(path), f"{path} is left alone: {why}\n"
+    command = CliRunner()
+    found = command.invoke(app, ["doctor", str(path), "--select", "H205"])
+    assert (found.exit_code, "--fix" in found.stdout, "--diff" in found.stdout) == (1, False, False)
+    shown = command.invoke(app, ["doctor", str(path), "--diff"])
+    assert (shown.exit_code, shown.stdout, line in shown.stderr) == (0, "", True)
+    fixed = command.invoke(app, ["doctor", str(path), "--fix"])
+    assert (fixed.exit_code, line in fixed.stderr, path.read_text()) == (1, True, SCRIPT)
+    assert _identity(path) == before
+
+
+def test_what_has_nothing_to_mend_is_not_named(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("optimizer.zero_grad()\n")
+    path.chmod(0o444)
+    assert CliRunner().invoke(app, ["doctor", str(path), "--fix"]).stderr == ""
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_file_that_was_mended_belongs_to_whom_it_belonged_where_that_is_permitted(tmp_path, monkeypatch, permitted):
+    path, given = tmp_path / "train.py", list[tuple[int, int]]()
+    path.write_bytes(LATIN)
+    path.chmod(0o2751)
+
+    def give(_: int, user: int, group: int) -> None:
+        given.append((user, group))
+        if not permitted:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "fchown", give)
+    fixed(path)
+    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (LATIN_MENDED, 0o2751)
 
 
 @pytest.mark.parametrize(

@@ -35,15 +35,17 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Give the file this content, and a mode where one is given. When that fails, its old content is untouched and
+def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None) -> None:
+    """Give the file this content, and mode and owner of another. When that fails, its old content is untouched and
     nothing is left beside it; only a folder that cannot be forced to the disk fails when it has the new one already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
             with open(temporary, "xb") as file:
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
+                if like is not None:
+                    with suppress(OSError):  # a user who is not root gives nothing away
+                        os.fchown(file.fileno(), like.st_uid, like.st_gid)
+                    os.fchmod(file.fileno(), like.st_mode)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -115,8 +117,7 @@ def check_writable(folder: Path) -> None:
         write_atomically(probe, b"hasten\n")
         remove_file(probe)
     except StorageFailed as error:  # nobody has asked for that file
-        what = f"nothing can be written into it: {error.what}"
-        raise StorageFailed(what, where=str(folder), fix=error.fix) from error
+        raise StorageFailed(f"nothing can be written here: {error.what}", where=str(folder), fix=error.fix) from error
 
 
 def open_for_append(path: Path) -> GrowingFile:

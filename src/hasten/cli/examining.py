@@ -71,25 +71,25 @@ def doctor(
     from hasten.doctor.sources import files_in
     from hasten.facts.finding import ranked, told_once
 
-    if unsafe_fixes and not (fix or diff):
-        what = "--unsafe-fixes says which changes are meant, and not what to do with them"
-        raise Misconfigured(what, fix="add --diff to see them, or --fix to make them")
     jobs = [each for each in targets if is_job(each)]
+    if unsafe_fixes and not (fix or diff):
+        raise _mends_nothing()
+    if (fix or diff) and len(jobs) == len(targets):
+        raise _of_no_file(jobs, "--diff" if diff else "--fix")
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
     projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
     if diff or fix:
-        not_mended = [*unreadable]
-        mended = [each for project in projects for each in _mend(project, unsafe_fixes, not_mended)]
+        mending = _mending(projects, unsafe_fixes)
         if diff:
-            _end_after_diff(mended, not_mended)
-        _write(mended)
+            _end_after_diff(mending, unreadable, jobs)
+        _write(mending.mended)
     looked = [each for project in projects for each in _told_meanwhile(lint(project.files, project.of_sources))]
     findings = [finding for each in looked for finding in each.findings]
+    _tell([note for each in looked for note in each.notes])
     for job in jobs:
-        own = chosen.by(settings_for(next(iter(source_of(job)), Path())), [])
-        projects.append(own)
+        projects.append(own := chosen.by(settings_for(next(iter(source_of(job)), Path())), []))
         look = look_at_job(job, plan)
         if output is Format.TEXT:
             show_look(look)
@@ -98,6 +98,17 @@ def doctor(
     found = ranked(told_once(findings, [str(path) for each in jobs for path in source_of(each)]))
     _show(found, len(looked), output, projects, next(iter(jobs), None))
     _end(unreadable, bool(findings))
+
+
+def _mends_nothing() -> Misconfigured:
+    what = "--unsafe-fixes says which changes are meant, and not what to do with them"
+    return Misconfigured(what, fix="add --diff to see them, or --fix to make them")
+
+
+def _of_no_file(jobs: Sequence[str], option: str) -> Misconfigured:
+    files = [str(path) for each in jobs for path in source_of(each)] or ["train.py"]
+    what = f"{option} is for files: a job is looked at and not mended"
+    return Misconfigured(what, fix=f"name its file: {shlex.join(['hasten', 'doctor', *files, option])}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,33 +144,53 @@ def _codes(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.replace(",", " ").split()))
 
 
-def _mend(project: _Project, unsafe: bool, unreadable: list[Unreadable]) -> list[Mended]:
-    from hasten.doctor.fix import mend
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mending:
+    mended: list[Mended]
+    unreadable: list[Unreadable]
+
+
+def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
+    """Nothing is written yet. Files that could be mended and are left alone are told."""
+    from hasten.doctor.fix import mend, why_left_alone
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
-    mending = [rule for rule in project.of_sources if rule.safety in allowed]
-    found: list[Mended] = []
-    for path in _told_meanwhile(project.files):
+    files = [(path, project) for project in projects for path in project.files]
+    mended: list[Mended] = []
+    left_alone, unreadable = list[str](), list[Unreadable]()
+    for path, project in _told_meanwhile(files):
+        rules = [rule for rule in project.of_sources if rule.safety in allowed]
         try:
-            mended = mend(path, mending)
+            if (found := mend(path, rules)) is not None:
+                mended.append(found)
+            elif why := why_left_alone(path, rules):
+                left_alone.append(f"{path} is left alone: {why}")
         except Unreadable as error:
             unreadable.append(error)
-            continue
-        if mended is not None:
-            found.append(mended)
-    return found
+    _tell(left_alone)
+    return _Mending(mended=mended, unreadable=unreadable)
 
 
-def _end_after_diff(mended: Sequence[Mended], unreadable: Sequence[Unreadable]) -> None:
+def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: Sequence[str]) -> None:
     from hasten.report.findings import as_diff
 
+    mended = mending.mended
     for each in mended:
-        typer.echo(as_diff(str(each.path), each.before, each.after), nl=False)
+        before, after = each.before.encode(each.encoding), each.after.encode(each.encoding)
+        typer.echo(as_diff(str(each.path), before, after), nl=False)
     count = sum(each.count for each in mended)
     typer.echo(f"{count:,} can be mended in {len(mended):,} {'file' if len(mended) == 1 else 'files'}", err=True)
-    _end(unreadable, bool(mended))
+    _tell(f"{job} was not looked at: --diff is for files" for job in jobs)
+    _end([*unreadable, *mending.unreadable], bool(mended))
     raise typer.Exit
+
+
+def _tell(notes: Iterable[str]) -> None:
+    from hasten.facts.texts import printable
+
+    for each in notes:
+        typer.echo(printable(each), err=True)
 
 
 def _write(mended: Sequence[Mended]) -> None:

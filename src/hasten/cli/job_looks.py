@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +46,7 @@ def look_at_job(name: str, plan: Path | None) -> JobLook:
     from hasten.doctor.inspect import inspect_job
     from hasten.doctor.observe import observe_job
 
-    with redirect_stdout(sys.stderr):
+    with _output_among_errors():
         try:
             _tell("the model")
             model = inspect_job(load(name), planned, name=name)
@@ -52,6 +54,28 @@ def look_at_job(name: str, plan: Path | None) -> JobLook:
         finally:
             _tell("")
     return JobLook(name=name, model=model, run=run)
+
+
+@contextmanager
+def _output_among_errors() -> Iterator[None]:
+    """Also that of C code and of other processes, which know descriptors alone."""
+    with ExitStack() as restored:
+        with suppress(OSError):  # whoever began this process may have closed one of them
+            _flush()
+            output = os.dup(1)
+            restored.callback(os.close, output)
+            restored.callback(os.dup2, output, 1)
+            restored.callback(_flush)
+            os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+
+
+def _flush() -> None:
+    """What Python and C hold back for descriptor 1."""
+    if sys.__stdout__ is not None:
+        sys.__stdout__.flush()
+    ctypes.CDLL(None).fflush(None)
 
 
 def show_look(look: JobLook) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from hasten.checkpoint.files import is_leftover, names_in, remove_file, write_atomically
 from hasten.doctor.contract import Found, Rule
 from hasten.doctor.lint import found_in
-from hasten.doctor.sources import Source, content_of, decoded, encoding_of
+from hasten.doctor.sources import Source, read
 from hasten.doctor.splices import Splice, Unspliceable, is_python, splices_of
 
 _MOST_ROUNDS = 10  # one finding's fix may make room for another's
@@ -32,14 +32,12 @@ class Mended:
 def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
     """What the file would be, with the edits of these rules; None where nothing of it changes. Nothing is written.
 
-    Raises Unreadable. Notebooks are left as they are, and so is what a link leads to.
+    Raises Unreadable.
     """
-    if path.suffix != ".py" or path.is_symlink():
+    source = read(path)
+    if source.left_alone:
         return None
-    content = content_of(path)
-    before = after = decoded(content, str(path))
-    if not _comes_back(before, content):
-        return None
+    before = after = source.text
     count, seen = 0, {before}
     for _ in range(_MOST_ROUNDS):
         again, mended = _mended_once(after, str(path), rules)
@@ -49,15 +47,13 @@ def mend(path: Path, rules: Collection[Rule]) -> Mended | None:
         seen.add(after)
     if after == before:
         return None
-    return Mended(path=path, before=before, after=after, count=count, encoding=encoding_of(content))
+    return Mended(path=path, before=before, after=after, count=count, encoding=source.encoding)
 
 
-def _comes_back(text: str, content: bytes) -> bool:
-    """Whether its codec only encodes characters: there are some that do more."""
-    try:
-        return text.encode(encoding_of(content)) == content
-    except UnicodeError:
-        return False
+def why_left_alone(path: Path, rules: Collection[Rule]) -> str:
+    """Though these rules have edits for it; "" where they have none, or where they are made. Raises Unreadable."""
+    source = read(path)
+    return source.left_alone if source.left_alone and any(each.edits for _, each in found_in(source, rules)) else ""
 
 
 def write(mended: Mended) -> None:
@@ -67,7 +63,7 @@ def write(mended: Mended) -> None:
     for name in names_in(path.parent):
         if is_leftover(name) and name.startswith(f".{path.name}."):
             remove_file(path.parent / name)
-    write_atomically(path, mended.after.encode(mended.encoding), mode=path.stat().st_mode)
+    write_atomically(path, mended.after.encode(mended.encoding), like=path.stat())
 
 
 def _mended_once(text: str, path: str, rules: Collection[Rule]) -> tuple[str, int]:

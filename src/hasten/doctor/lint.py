@@ -19,7 +19,7 @@ from hasten.doctor.contract import Found, Rule
 from hasten.doctor.reading.code import Code
 from hasten.doctor.rules import ALL
 from hasten.doctor.sources import Source, files_in, read
-from hasten.doctor.suppression import Suppressed
+from hasten.doctor.suppression import Suppressed, not_understood
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 from hasten.facts.machine import usable_cores
@@ -31,10 +31,11 @@ _IN_A_PIECE = 16  # files
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """At one file. unreadable: why no rule could look at it."""
+    """At one file. notes: on comments that silence nothing. unreadable: why no rule could look at it."""
 
     path: str
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
     unreadable: Unreadable | None = None
 
 
@@ -58,7 +59,7 @@ def look_at(path: Path, codes: Collection[str]) -> Looked:
     try:
         source = read(path)
         found = tuple(lint_source(source, [rule for rule in ALL if rule.code in codes]))
-        return Looked(path=str(path), findings=found)
+        return Looked(path=str(path), findings=found, notes=tuple(not_understood(source)))
     except Unreadable as error:
         return Looked(path=str(path), unreadable=error)
 
@@ -107,9 +108,7 @@ def checked_syntax(source: Source) -> None:
 
 
 def not_python(error: SyntaxError, source: Source) -> Unreadable:
-    cell, line = source.place(error.lineno or 1)
-    where = f"{source.path}:cell {cell}:{line}" if cell is not None else f"{source.path}:{line}"
-    return Unreadable(f"is not Python: {error.msg}", where=where)
+    return Unreadable(f"is not Python: {error.msg}", where=source.where(error.lineno or 1))
 
 
 def _finding(rule: Rule, found: Found, source: Source) -> Finding:
@@ -128,7 +127,7 @@ def _finding(rule: Rule, found: Found, source: Source) -> Finding:
         severity=rule.severity,
         message=found.message,
         fix=found.fix or rule.fix,
-        safety=rule.safety if found.edits and not source.cells else None,
+        safety=rule.safety if found.edits and not source.left_alone else None,
         technique=rule.technique,
         source=lines[node.lineno - 1].strip(),
     )

@@ -21,11 +21,14 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a file says in Python. cells: of a notebook, whose code cells the text joins; none of a plain file."""
+    """What a file says in Python. cells: of a notebook, whose code cells the text joins; none of a plain file.
+    left_alone: why --fix writes nothing into it; "" where it does."""
 
     path: str
     text: str
     cells: tuple[Cell, ...] = ()
+    encoding: str = "utf-8"
+    left_alone: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -39,17 +42,48 @@ class Source:
                 return cell.number, line - cell.first_line + 1
         return None, line
 
+    def where(self, line: int) -> str:
+        """To be told."""
+        cell, inside = self.place(line)
+        return f"{self.path}:{inside}" if cell is None else f"{self.path}:cell {cell}:{inside}"
+
 
 def read(path: Path) -> Source:
     """As Python would decode it. Raises Unreadable."""
-    text = decoded(content_of(path), str(path))
-    if path.suffix != ".ipynb":
-        return Source(str(path), text)
-    cells = cells_of(text, str(path))
-    return Source(str(path), text_of_cells(cells), cells)
+    content = _content_of(path)
+    text, encoding = _decoded(content, str(path))
+    if path.suffix == ".ipynb":
+        cells = cells_of(text, str(path))
+        return Source(str(path), text_of_cells(cells), cells, encoding, "it is a notebook")
+    left_alone = _why_left_alone(path) if _comes_back(text, encoding, content) else "its encoding changes what it says"
+    return Source(str(path), text, encoding=encoding, left_alone=left_alone)
 
 
-def content_of(path: Path) -> bytes:
+def _why_left_alone(path: Path) -> str:
+    try:
+        found = path.stat()
+        may_be_written = found.st_mode & 0o222 and os.access(path, os.W_OK)  # root may write all
+        is_link = path.is_symlink()
+    except OSError as error:
+        raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    if path.suffix != ".py":
+        return "its name does not end in .py"
+    if is_link:
+        return "it is a link"
+    if found.st_nlink > 1:
+        return "it has other names, by hard links"
+    return "" if may_be_written else "it is read-only"
+
+
+def _comes_back(text: str, encoding: str, content: bytes) -> bool:
+    """Whether its codec only encodes characters: there are some that do more."""
+    try:
+        return text.encode(encoding) == content
+    except UnicodeError:
+        return False
+
+
+def _content_of(path: Path) -> bytes:
     largest = _LARGEST_BYTES.get(path.suffix, _LARGEST_BYTES[".py"])
     try:
         if not path.is_file():
@@ -61,17 +95,13 @@ def content_of(path: Path) -> bytes:
         raise Unreadable(f"cannot be read: {error.strerror or error}", where=str(path)) from error
 
 
-def decoded(content: bytes, where: str) -> str:
-    """With its own line ends. Raises Unreadable."""
+def _decoded(content: bytes, where: str) -> tuple[str, str]:
+    """With its own line ends; and the encoding, which the file names or is UTF-8. Raises Unreadable."""
     try:
-        return content.decode(encoding_of(content))
+        encoding = tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+        return content.decode(encoding), encoding
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise Unreadable(f"cannot be read: {error}", where=where) from error
-
-
-def encoding_of(content: bytes) -> str:
-    """The one that the file names, or UTF-8. Raises SyntaxError for one that there is not."""
-    return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
 
 
 def files_in(paths: Iterable[Path]) -> tuple[list[Path], list[Unreadable]]:

@@ -1,7 +1,8 @@
 """Comments that silence findings: `# hasten: ignore` all of a line, `# hasten: ignore[H205, H3]` those of these codes.
 
 One counts for the whole of a statement that it stands on the first or on the last line of, as linters have it. In a
-text it says nothing, and one with a word that is no code, or with a bracket that is not closed, silences nothing.
+text it says nothing. Codes may also stand without brackets, or between others: a comment that names one never silences
+all. One whose codes cannot be told silences nothing, and is told.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import io
 import re
 import tokenize
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -21,8 +23,11 @@ from hasten.doctor.sources import Source, read
 from hasten.errors import Unreadable
 from hasten.facts.finding import Finding
 
-_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)(?:(\s*\[[^\]]*\])(?!\w)|(?!\s*\[))")
-_CODES = re.compile(r"H\d*(\s*,\s*H\d*)*")
+_SAID = re.compile(r"#\s*hasten:\s*ignore(?!\w)([^#]*)")
+_IN_BRACKETS = re.compile(r"[\s:]*\[([^\]]*)\](?!\w)")
+_PLAIN = re.compile(r"(?:[^\w\[]*[A-Za-z]+\d\w*)+")  # words with digits, as codes are
+_CODE = re.compile(r"H\d*", re.IGNORECASE)
+_NAMES_A_CODE = re.compile(r"^[\s:]*\[|\bH\d", re.IGNORECASE)
 _COMPOUND = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match,
              ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)  # fmt: skip
 
@@ -53,17 +58,27 @@ class Suppressed:
     @cached_property
     def _lines(self) -> dict[int, tuple[str, ...]]:
         """Beginnings of codes, by line."""
-        if "hasten:" not in self._source.text:
-            return {}
-        found: dict[int, tuple[str, ...]] = {}
-        try:
-            for token in tokenize.generate_tokens(io.StringIO(self._source.text, newline=None).readline):
-                said = _SAID.search(token.string) if token.type == tokenize.COMMENT else None
-                if said is not None:
-                    found[token.start[0]] = _codes(said.group(1))
-        except (tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
-            return found
-        return found
+        return {line: _codes(said) or () for line, said in _comments(self._source.text)}
+
+
+def not_understood(source: Source) -> list[str]:
+    """What to tell of comments that were to silence something and do not."""
+    return [
+        f"{source.where(line)}: a comment silences nothing, its codes cannot be told; write # hasten: ignore[H205, H3]"
+        for line, said in _comments(source.text)
+        if _codes(said) is None
+    ]
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Line, and what is said behind `ignore`."""
+    if "hasten:" not in text:
+        return
+    with suppress(tokenize.TokenError, SyntaxError):  # Python has parsed it, its own tokenizer gives up sooner
+        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
+            said = _SAID.search(token.string) if token.type == tokenize.COMMENT else None
+            if said is not None:
+                yield token.start[0], said.group(1)
 
 
 def not_silenced(findings: Sequence[Finding]) -> list[Finding]:
@@ -88,9 +103,12 @@ def _spans(node: ast.stmt, line: int) -> bool:
     return begin(node)[0] <= line <= end(node)[0]
 
 
-def _codes(brackets: str | None) -> tuple[str, ...]:
-    """("",) for all of them."""
-    if brackets is None:
-        return ("",)
-    inside = brackets.strip()[1:-1].strip().upper()
-    return tuple(re.split(r"\s*,\s*", inside)) if _CODES.fullmatch(inside) else ()
+def _codes(said: str) -> tuple[str, ...] | None:
+    """("",) for all of them, None where they cannot be told."""
+    if brackets := _IN_BRACKETS.match(said):
+        words = brackets.group(1).replace(",", " ").split()
+    elif plain := _PLAIN.match(said):
+        words = re.findall(r"\w+", plain.group())
+    else:
+        return None if _NAMES_A_CODE.search(said) else ("",)
+    return tuple(map(str.upper, words)) if words and all(map(_CODE.fullmatch, words)) else None

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from difflib import unified_diff
+from difflib import diff_bytes, unified_diff
 from enum import Enum
 from typing import Any
 
@@ -45,11 +45,6 @@ def as_github(findings: Sequence[Finding]) -> str:
     )
 
 
-def _lines(text: str) -> list[str]:
-    """With their ends, as Python and `patch` count them: a form feed ends none."""
-    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
-
-
 def _price(price: Price) -> str:
     share = price.seconds / price.epoch_seconds
     gain = "" if share > _NEARLY_ALL else f", {price.most_gain:.2g} times as fast"
@@ -68,10 +63,15 @@ def _github_place(finding: Finding) -> str:
     return f"file={_property(finding.path)},line={finding.line},{column}"
 
 
-def as_diff(path: str, before: str, after: str) -> str:
-    """Unified, as `patch` reads it."""
-    lines = unified_diff(_lines(before), _lines(after), printable(path), printable(path))
-    return "".join(each if each.endswith(("\n", "\r")) else f"{each}\n\\ No newline at end of file\n" for each in lines)
+def as_diff(path: str, before: bytes, after: bytes) -> bytes:
+    """Unified, as `patch` reads it: in the file's own bytes, whose lines end in a line feed alone."""
+    name = printable(path).encode()
+    lines = diff_bytes(unified_diff, _lines(before), _lines(after), name, name)
+    return b"".join(each if each.endswith(b"\n") else each + b"\n\\ No newline at end of file\n" for each in lines)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 
 def summary(findings: Sequence[Finding], files: int) -> str:
