@@ -247,15 +247,13 @@ def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
 
 
 @pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
-def test_nothing_of_a_job_can_be_mended_and_its_file_is_offered(here, options):
-    code, told, errors = ran(f"doctor wrong.py:job {options}")
-    assert (code, told, f"hasten doctor wrong.py {options.split()[0]}" in errors) == (2, "", True)
+def test_what_a_job_of_no_file_known_is_to_be_mended_in_is_asked_for(here, options):
     code, told, errors = ran(f"doctor somewhere.else:job {options}")
-    assert (code, told, "a job is looked at and not mended" in errors) == (2, "", True)
-    assert (here / "wrong.py").read_text() == WRONG
+    assert (code, told, "is for files" in errors) == (2, "", True)
 
 
-def test_a_job_beside_files_that_a_difference_is_asked_of_is_said_not_to_be_looked_at(here):
-    code, told, errors = ran("doctor right.py wrong.py:job --diff --unsafe-fixes")
+@pytest.mark.parametrize("targets", ["wrong.py:job", "right.py wrong.py:job"])
+def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(here, targets):
+    code, told, errors = ran(f"doctor {targets} --diff --unsafe-fixes")
     assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
     assert "wrong.py:job was not looked at" in errors

@@ -74,9 +74,9 @@ def doctor(
     jobs = [each for each in targets if is_job(each)]
     if unsafe_fixes and not (fix or diff):
         raise _mends_nothing()
-    if (fix or diff) and len(jobs) == len(targets):
-        raise _of_no_file(jobs, "--diff" if diff else "--fix")
     paths = [Path(each) for each in targets if each not in jobs] + [path for each in jobs for path in source_of(each)]
+    if (fix or diff) and not paths:
+        raise _of_no_file("--diff" if diff else "--fix")
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
     projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
@@ -105,10 +105,9 @@ def _mends_nothing() -> Misconfigured:
     return Misconfigured(what, fix="add --diff to see them, or --fix to make them")
 
 
-def _of_no_file(jobs: Sequence[str], option: str) -> Misconfigured:
-    files = [str(path) for each in jobs for path in source_of(each)] or ["train.py"]
-    what = f"{option} is for files: a job is looked at and not mended"
-    return Misconfigured(what, fix=f"name its file: {shlex.join(['hasten', 'doctor', *files, option])}")
+def _of_no_file(option: str) -> Misconfigured:
+    what = f"{option} is for files, and a job that is named by its module tells of none"
+    return Misconfigured(what, fix=f"name its file: hasten doctor train.py {option}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
