@@ -29,13 +29,15 @@ _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
-    if not look.larger or look.computing.value <= stalled:
+    if not look.larger or look.larger[0].step.value <= stalled:
         return
-    times = (look.larger[0].step.value - stalled) / (look.computing.value - stalled)
+    one, four = look.larger[:2]
+    times = (four.step.value - stalled) / (one.step.value - stalled)
     fixed = fixed_seconds(look)
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
-        by_samples = look.computing.value - fixed  # which no batch spares
+        # No batch spares what its samples cost; the one that was enlarged may be longer than the others.
+        by_samples = max(0.0, min(one.step.value, look.computing.value, look.together.value) - fixed)
         yield FoundInRun(message, min(fixed + fixed_loading_seconds(look), look.together.value - by_samples))
 
 
