@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from hasten.data.loader import Microbatch
-from hasten.doctor.free_loading import FreeLoading, enlarged
+from hasten.doctor.free_loading import FreeLoading, enlarged, kept_windows
+from hasten.doctor.kept_memory import kept_memory
+from hasten.doctor.larger_batches import larger_batches
 from hasten.doctor.observe import observe_job
 from hasten.doctor.stretches import Stretches
 from hasten.training.brief_run import brief_run
@@ -67,6 +72,92 @@ def test_a_list_of_samples_is_no_batch_that_can_be_made_larger():
 
     found = look(loss, train=Pictures(), batch_size=8, collate=collate)
     assert (found.larger, found.no_larger) == ((), "its batches are not tensors of one row a sample")
+
+
+@dataclass
+class Batch:
+    rows: Tensor
+    labels: Tensor
+
+
+class Locked(Batch):
+    def __init__(self, *parts: Tensor) -> None:
+        super().__init__(*parts)
+        self.lock = Lock()
+
+
+class Named(NamedTuple):
+    rows: Any
+    labels: Any
+
+
+class Words(UserDict[str, Tensor]):
+    """As tokenizers give it."""
+
+
+def columns(samples: Any) -> tuple[Tensor, Tensor]:
+    return torch.stack([rows for rows, _ in samples]), torch.stack([label for _, label in samples])
+
+
+def in_dictionary(samples: Any) -> Words:
+    rows, labels = columns(samples)
+    return Words(rows=rows, labels=labels)
+
+
+def in_dataclass(samples: Any) -> Batch:
+    return Batch(*columns(samples))
+
+
+@pytest.mark.parametrize("collate", [in_dictionary, in_dataclass])
+def test_a_loss_that_writes_into_a_batch_of_a_class_of_its_own_is_given_another_each_time(collate):
+    largest = list[float]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        parts = vars(batch)
+        parts = parts.get("data", parts)
+        largest.append(parts["rows"].abs().max().item())
+        return functional.cross_entropy(model(parts["rows"].mul_(2.0)), parts["labels"])
+
+    look(loss, train=Pictures(), collate=collate)
+    assert max(largest) <= 1.0
+
+
+def test_a_look_at_a_job_whose_batches_cannot_be_copied_says_so_and_tells_the_rest():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch.rows.mul_(2.0)), batch.labels)
+
+    found = look(loss, train=Pictures(), collate=lambda samples: Locked(*columns(samples)))
+    assert found.not_free.startswith("its batches cannot be copied: cannot pickle")
+    assert (found.larger, found.no_larger) == ((), found.not_free)
+    assert found.computing.value <= found.together.high
+
+
+def test_a_copy_takes_no_more_than_the_batch_of_what_lies_in_its_storage_and_may_be_a_result():
+    whole = torch.zeros(1_000, 2, requires_grad=True) * 2
+    free = FreeLoading(None, [Microbatch(Batch(whole[:4], LABELS), 4, True)], on_host=True)
+    rows = next(free.epoch(0)).batch.rows
+    assert torch.equal(rows, whole[:4])
+    assert rows.untyped_storage().nbytes() == rows.nbytes
+
+
+class Windows:
+    """A loader of two microbatches a window."""
+
+    def __init__(self, steps_per_epoch: int | None) -> None:
+        self.steps_per_epoch = steps_per_epoch
+
+    def epoch(self, number: int) -> Any:
+        return (Microbatch(window, 4, last) for window in range(100) for last in (False, True))
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "within", "kept"),
+    [(100, 40, [5, 15, 25, 35]), (8, 40, [1, 3, 5, 7]), (2, 40, [0, 1]), (None, 40, [0, 1, 2, 3])],
+    ids=["of the start", "of all", "of few", "of a stream"],
+)
+def test_batches_are_kept_from_all_over_the_steps_that_are_timed(steps_per_epoch, within, kept):
+    found = kept_windows(Windows(steps_per_epoch), 0, within, 4)
+    assert [each.batch for each in found] == [window for window in kept for _ in range(2)]
 
 
 ROWS, LABELS = torch.arange(8.0).reshape(4, 2), torch.arange(4)
@@ -149,10 +240,57 @@ def test_reading_alone_does_not_read_what_the_steps_have_just_read(shuffle):
         assert shuffle or not seen[0] & seen[1]
 
 
+def test_memory_that_is_kept_is_compared_over_the_same_samples():
+    data = Noting()
+    with brief_run(job(train=data, shuffle=True), None, name="", steps=1_000) as run:
+        data.asked.clear()
+        kept_memory(run, Stretches(run), 3, 2)
+    size = 16 * (1 + 3)  # a stretch takes one step before
+    stretches = [data.asked[start : start + size] for start in range(0, len(data.asked), size)]
+    assert len(stretches) >= 3
+    assert all(each == stretches[0] for each in stretches)
+
+
 def test_a_reason_that_begins_with_an_empty_line_is_told():
     def loss(model: nn.Module, batch: Any) -> Tensor:
         if len(batch[1]) > 16:
             raise ValueError("\n made for sixteen")
         return functional.cross_entropy(model(batch[0]), batch[1])
 
-    assert look(loss).no_larger == "made for sixteen"
+    found = look(loss)
+    assert (found.larger, found.no_larger, found.larger_failed) == ((), "", "made for sixteen")
+
+
+@pytest.mark.parametrize("batch", [Named(ROWS[:2], LABELS[:2]), Named(ROWS[:2], "two"), (ROWS[:2], "two")], ids=str)
+def test_what_holds_as_many_parts_as_samples_is_no_list_of_samples_where_a_part_has_a_row_for_each(batch):
+    (found,) = enlarged([Microbatch(batch, 2, True)], 2) or []
+    assert torch.equal(found.batch[0], torch.cat([ROWS[:2]] * 2))
+
+
+class Lengths(Dataset[Any]):
+    """The first ones are long."""
+
+    def __len__(self) -> int:
+        return 1_600
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(2_000 if index < 16 else 1), 0
+
+
+def padded(samples: Any) -> Any:
+    return nn.utils.rnn.pad_sequence([row for row, _ in samples], batch_first=True), len(samples)
+
+
+def test_larger_batches_are_compared_with_the_one_that_was_enlarged():
+    lengths = list[int]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        lengths.append(batch[0].numel())
+        return model(torch.ones(2, 1, 6, 6)).mean()
+
+    with brief_run(job(loss, train=Lengths(), shuffle=False, collate=padded), None, name="", steps=1_000) as run:
+        kept = [*run.loader.epoch(0)]
+        found, refused, failed = larger_batches(run, Stretches(run), kept, 4, lambda: 0)
+    assert (refused, failed) == ("", "")
+    assert [each.times for each in found][:2] == [1, 4]
+    assert {*lengths} <= {16 * 2_000 * each.times for each in found}

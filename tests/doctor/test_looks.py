@@ -84,7 +84,7 @@ def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
     assert told[0] == "the first steps"
     assert look.parts.keys() == {"data_wait", "transfer", "forward", "backward", "optimizer", "python"}
     assert 0 < look.together.low <= look.together.value <= look.together.high
-    assert [each.times for each in look.larger] == [4]
+    assert [each.times for each in look.larger] == [1, 4]
     assert look.no_larger == "the data has 64 samples"
     assert look.evaluation_seconds > 0
     (reading,) = [line for line in look.lines if line.reads]
@@ -102,7 +102,7 @@ def test_where_no_larger_batch_can_be_tried_it_is_said_why():
         return functional.cross_entropy(model(batch[0]), batch[1])
 
     fixed = observe_job(job(loss), tell=lambda what: None)
-    assert (fixed.larger, fixed.no_larger) == ((), "written for sixteen")
+    assert (fixed.larger, fixed.no_larger, fixed.larger_failed) == ((), "", "written for sixteen")
 
 
 def test_what_a_job_keeps_of_every_step_is_seen_as_growth():

@@ -8,9 +8,10 @@ import pytest
 from tests.run_looks import HEALTHY, LINE, exactly, four_times
 
 from hasten.doctor.observe import found_in
+from hasten.doctor.stretches import sampling_error, with_fastest
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import Compiled, DeviceUse, Larger, RunLook, Seconds, Turns
+from hasten.facts.run_look import Compiled, DeviceUse, KeptMemory, Larger, RunLook, Seconds, Turns
 
 
 def codes(look: RunLook) -> list[str]:
@@ -28,12 +29,12 @@ def waiting(**changes: object) -> RunLook:
     return replace(slow, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def test_waiting_for_data_that_waits_itself_is_priced_by_the_fastest_steps_without_it():
+def test_waiting_for_data_that_waits_itself_is_priced_by_the_longest_wait_and_the_fastest_steps_without_it():
     line = replace(LINE, in_loading=True, function="__getitem__")
     (found,) = found_in(waiting(loading_cpu=0.005, lines=(line,)))
     assert (found.code, found.place) == ("H701", "train.py:7")
-    assert found.price == Price(seconds=pytest.approx(6.0), epoch_seconds=pytest.approx(11.0))
-    assert "at most 2.5 times as fast" in found.message
+    assert found.price == Price(seconds=pytest.approx(6.5), epoch_seconds=pytest.approx(11.0))
+    assert "at most 2.9 times as fast" in found.message
 
 
 def test_what_nobody_reads_beside_a_step_gains_little_more_than_reading_takes():
@@ -112,7 +113,9 @@ def test_a_long_line_that_begins_no_operation_is_a_stall_and_no_small_batch():
     assert (found.code, found.place) == ("H712", "train.py:7")
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.085)
-    assert {*codes(replace(HEALTHY, lines=(line,), larger=four_times(0.1)))} == {"H712", "H703"}
+    assert codes(replace(HEALTHY, lines=(line,), larger=four_times(0.1))) == ["H712"]  # by what is left, who knows
+    short = replace(line, seconds=0.03, high=0.03, timed=0.03)
+    assert {*codes(replace(HEALTHY, lines=(short,), larger=four_times(0.1)))} == {"H712", "H703"}
 
 
 @pytest.mark.parametrize(
@@ -157,12 +160,28 @@ def test_an_allocator_that_had_to_try_again_is_told_with_what_it_holds():
 
 def test_memory_that_is_given_back_is_told_where_a_step_that_keeps_it_is_shorter():
     kept = Seconds(value=0.08, low=0.07, high=0.09)
-    (found,) = found_in(replace(HEALTHY, new_pages=20_000.0, kept_memory=kept))
+    both = KeptMemory(kept=kept, returned=exactly(0.1))
+    (found,) = found_in(replace(HEALTHY, new_pages=20_000.0, kept_memory=both))
     assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * 0.044)
-    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=replace(kept, value=0.096))) == []
+    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=replace(both, kept=exactly(0.096)))) == []
     assert codes(replace(HEALTHY, new_pages=20_000.0)) == []
+
+
+@pytest.mark.parametrize("kept", [Seconds(value=0.08, low=0.07, high=0.11), exactly(0.08)], ids=["wide", "elsewhere"])
+def test_memory_is_only_told_to_be_given_back_where_the_same_steps_were_longer_each_time(kept):
+    returned = exactly(0.1) if kept.high > 0.1 else Seconds(value=0.082, low=0.07, high=0.09)
+    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=KeptMemory(kept=kept, returned=returned))) == []
+
+
+def test_a_small_batch_is_told_by_that_batch_and_not_by_others():
+    one, four = four_times(0.3)
+    assert codes(replace(HEALTHY, larger=(one, four))) == []
+    assert codes(replace(HEALTHY, larger=(replace(one, step=exactly(0.02)), replace(four, step=exactly(0.08))))) == []
+    (found,) = found_in(replace(HEALTHY, computing=exactly(0.3), larger=four_times(0.12)))
+    assert found.price is not None
+    assert 9.0 < found.price.seconds <= 10.0
 
 
 def test_reads_are_told_at_their_line_and_not_as_a_loop():
@@ -244,3 +263,10 @@ def test_what_the_model_shows_is_not_told_again_of_its_source():
 def test_a_price_is_a_bound_on_how_many_times_as_fast_an_epoch_can_be():
     assert Price(seconds=5.0, epoch_seconds=10.0).most_gain == 2.0
     assert Price(seconds=10.0, epoch_seconds=10.0).most_gain == float("inf")
+
+
+def test_the_fastest_steps_are_those_of_each_batch_and_not_of_the_shortest():
+    in_turn = [1.0, 5.0] * 4
+    assert with_fastest(seconds_of([3.5, 4.0]), in_turn, 2) == Seconds(value=3.75, low=3.0, high=4.0)
+    assert sampling_error(in_turn, 2) == pytest.approx(4.0)
+    assert sampling_error(in_turn, 1) == 0.0

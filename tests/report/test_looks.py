@@ -40,6 +40,18 @@ def test_why_no_larger_batch_was_tried_is_told_also_after_one_that_was():
     assert four["note"] == ["more than 4 times this batch was not tried: the data has 64 samples"]
 
 
+def test_a_larger_batch_that_failed_was_tried():
+    none = told(replace(HEALTHY, larger=(), larger_failed="made for sixteen"))
+    assert none["note"] == ["a larger batch failed: made for sixteen"]
+    four = told(replace(HEALTHY, larger_failed="made for sixteen"))
+    assert four["note"] == ["more than 4 times this batch failed: made for sixteen"]
+
+
+def test_where_no_batch_is_free_the_step_without_its_wait_is_told():
+    (loading,) = told(replace(HEALTHY, not_free="its batches cannot be copied"))["loading"]
+    assert loading.endswith("a step without what it waits for its batch takes 99.0 ms (99.0 ms to 99.0 ms)")
+
+
 def test_a_checkpoint_that_could_not_be_saved_and_programs_beside_are_notes():
     lines = told(replace(HEALTHY, checkpoint=Refused(why="nothing to tell"), others=0.5))
     assert "checkpoint" not in lines

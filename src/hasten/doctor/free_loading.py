@@ -7,17 +7,20 @@ take is no part of a run: `seconds` says how long it was. On an accelerator a ru
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, MutableMapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-KEPT = 4  # windows
+from hasten.doctor.reasons import reason_of
+
+KEPT = 16  # windows, at most
 
 
 class FreeLoading:
@@ -37,7 +40,7 @@ class FreeLoading:
 
     def _copied(self, microbatch: Any) -> Any:
         begin = time.perf_counter()
-        found = microbatch._replace(batch=tree_map(_copy_of, microbatch.batch))
+        found = microbatch._replace(batch=_copy_of(microbatch.batch))
         self.seconds += time.perf_counter() - begin
         return found
 
@@ -45,17 +48,34 @@ class FreeLoading:
         return getattr(self._loader, name)
 
 
-def first_windows(loader: Any, epoch: int) -> list[Any]:
-    """The microbatches of a few windows, read now. Those of a data set of fewer are fewer."""
-    kept, windows = list[Any](), 0
+def kept_windows(loader: Any, epoch: int, within: int, count: int) -> list[Any]:
+    """The microbatches of so many windows, read now: spread over the first `within` of the epoch, as batches may be
+    long at one of its ends and short at the other. Of a stream whose end nobody knows, the first ones. Those of a data
+    set of fewer are fewer."""
+    of_an_epoch = loader.steps_per_epoch
+    wanted = {*range(count)}
+    if of_an_epoch is not None:
+        wanted = {(2 * number + 1) * min(within, of_an_epoch) // (2 * count) for number in wanted}
+    kept, window = list[Any](), 0
     microbatches = loader.epoch(epoch)
     for each in microbatches:
-        kept.append(each)
-        windows += each.last
-        if windows == KEPT:
+        if window in wanted:
+            kept.append(each)
+        window += each.last
+        if window > max(wanted):
             break
     del microbatches  # an iteration that is under way holds workers
     return kept
+
+
+def why_not_copied(kept: list[Any]) -> str:
+    """ "" where it can be."""
+    try:
+        for each in kept:
+            _copy_of(each.batch)
+    except Exception as error:  # of a class of the job's own
+        return f"its batches cannot be copied: {reason_of(error)}"
+    return ""
 
 
 def first_window(kept: list[Any]) -> list[Any]:
@@ -80,7 +100,8 @@ def _is_in_rows(microbatch: Any) -> bool:
         return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0 and len(value) == microbatch.samples
 
     def is_list_of_samples(node: Any) -> bool:
-        return isinstance(node, list | tuple) and len(node) == microbatch.samples and not all(map(has_rows, node))
+        listed = isinstance(node, list | tuple) and not hasattr(node, "_fields")  # which a named tuple has
+        return listed and len(node) == microbatch.samples and not any(map(has_rows, node))
 
     parts = tree_flatten(microbatch.batch, is_leaf=is_list_of_samples)[0]
     shaped = [each for each in parts if is_list_of_samples(each) or getattr(each, "ndim", 0)]
@@ -93,7 +114,19 @@ def _repeated(value: Any, times: int) -> Any:
     return np.concatenate([value] * times) if isinstance(value, np.ndarray) and value.ndim else value
 
 
-def _copy_of(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    return copy(value) if isinstance(value, np.ndarray | MutableMapping) else value
+class _Clones(TorchFunctionMode):
+    """Tensors are copied without what else lies in their storage, also those that are results."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is not torch.Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        memo[id(tensor)] = tensor.clone()
+        return memo[id(tensor)]
+
+
+def _copy_of(batch: Any) -> Any:
+    with _Clones():
+        return deepcopy(batch)

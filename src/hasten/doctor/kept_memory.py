@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import seconds_of
-from hasten.facts.run_look import Seconds
+from hasten.facts.run_look import KeptMemory, Seconds
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.process import process_options
+from hasten.training.run import Run
 
-_TIMES_TAKEN = 3
 
+def kept_memory(run: Run, stretches: Stretches, steps: int, times: int) -> KeptMemory | None:
+    """Of stretches over the start of one epoch, so many of either kind: the same batches in both. None where the C
+    library keeps to no such setting."""
+    epoch = run.epoch + 1
 
-def kept_memory(stretches: Stretches, steps: int) -> Seconds | None:
-    """Of a step, as the job is but for that. None where the C library keeps to no such setting."""
+    def taken() -> float:
+        run.epoch = epoch - 1  # the same one each time
+        run.skip_to_next_epoch()
+        return stretches.take(steps).seconds
+
+    def all_taken() -> Seconds:
+        taken()  # it reads what the later ones find at hand, and what it touches first is new with either setting
+        return seconds_of([taken() for _ in range(times)])
+
+    returned = all_taken()
     with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
-        if notices:
-            return None
-        stretches.take(steps)  # what they touch first is new here as well
-        return seconds_of([stretches.take(steps).seconds for _ in range(_TIMES_TAKEN)])
+        return None if notices else KeptMemory(kept=all_taken(), returned=returned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,52 +22,63 @@ _TIMES_TAKEN = 3
 _SPARE = 2  # times what a larger batch needs, that must be free: where memory is short a system ends the process
 
 
-def larger_batches(
-    run: Run, stretches: Stretches, kept: list[Any], steps: int, computing: float, step_bytes: Callable[[], int]
-) -> tuple[tuple[Larger, ...], str]:
-    """Batches of LARGER times the size, as long as each step takes little longer than the one before; and why the next
-    was not tried, "" where nothing was in the way.
+class LargerBatches(NamedTuple):
+    """refused: why the next was not tried; failed: what it raised. Each is "" where nothing was in the way."""
 
-    kept: microbatches. computing: seconds of a step as it is. step_bytes: what steps have taken of the
-    host's memory so far.
-    """
-    found, before, largest, refused = list[Larger](), computing, 1, ""
-    samples = run.built.fingerprint.samples
+    found: tuple[Larger, ...] = ()
+    refused: str = ""
+    failed: str = ""
+
+
+def larger_batches(
+    run: Run, stretches: Stretches, kept: list[Any], steps: int, step_bytes: Callable[[], int]
+) -> LargerBatches:
+    """One batch of those that are kept, as it is and LARGER times, as long as each step takes little longer than the
+    one before. step_bytes: what steps have taken of the host's memory so far."""
+    found, largest, refused, failed = list[Larger](), 1, "", ""
+    samples, window = run.built.fingerprint.samples, first_window(kept)
     for times in LARGER:
         refused = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
-        if refused:
-            break
-        window = enlarged(first_window(kept), times)
-        if window is None:
-            refused = "its batches are not tensors of one row a sample"
+        larger = None if refused else enlarged(window, times)
+        if larger is None:
+            refused = refused or "its batches are not tensors of one row a sample"
             break
         try:
-            found.append(_tried(run, stretches, window, times, max(2, steps // times)))
+            one = {} if found else {1: window}  # by it, as other batches may take longer or shorter
+            found += _tried(run, stretches, {**one, times: larger}, max(2, steps // times))
         # Memory may be short, or a model written for one size of batch, and what it raises then is its own.
         except Exception as error:
-            refused = reason_of(error)
-        if refused:  # outside the except block: its traceback would keep the batch's tensors alive
+            failed = reason_of(error)
+        if failed:  # outside the except block: its traceback would keep the batch's tensors alive
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
-        if found[-1].step.value > LITTLE * before:
+        if found[-1].step.value > LITTLE * found[-2].step.value:
             break
-        before, largest = found[-1].step.value, times
-    return tuple(found), refused
+        largest = times
+    return LargerBatches(tuple(found), refused, failed)
 
 
-def _tried(run: Run, stretches: Stretches, window: list[Any], times: int, steps: int) -> Larger:
-    """The least of a few readings stands for them: all else that is read meanwhile only makes one longer."""
-    size = run.microbatch_size
-    with stretches.free(window):
-        taken = [stretches.take(steps).seconds for _ in range(_TIMES_TAKEN)]
-    with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
-        loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
-    return Larger(times=times, step=seconds_of(taken), loading=loading)
+def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[Larger]:
+    """Each, by its size, in turn. The least of a few readings stands for them: all else that is read meanwhile only
+    makes one longer."""
+    size, found = run.microbatch_size, list[Larger]()
+    taken = {times: list[float]() for times in windows}
+    for _ in range(_TIMES_TAKEN):
+        for times, window in windows.items():
+            with stretches.free(window):
+                taken[times].append(stretches.take(steps).seconds)
+    for times, seconds in taken.items():
+        with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
+            loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
+        found.append(Larger(times=times, step=seconds_of(seconds), loading=loading))
+    return found
 
 
 def _too_few(samples: int | None, wanted: int) -> str:
-    return f"the data has {samples:,} samples" if samples is not None and samples < wanted else ""
+    if samples is None or samples >= wanted:
+        return ""
+    return f"the data has {samples:,} {'sample' if samples == 1 else 'samples'}"
 
 
 def _too_large(run: Run, needed: int) -> str:

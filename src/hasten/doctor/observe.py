@@ -20,9 +20,9 @@ import torch
 
 from hasten.doctor.checkpoint_cost import checkpoint_cost
 from hasten.doctor.device_use import cuda_use
-from hasten.doctor.free_loading import first_windows
+from hasten.doctor.free_loading import KEPT, kept_windows, why_not_copied
 from hasten.doctor.kept_memory import kept_memory
-from hasten.doctor.larger_batches import larger_batches
+from hasten.doctor.larger_batches import LargerBatches, larger_batches
 from hasten.doctor.line_times import LineTimes, least_times
 from hasten.doctor.operations import Operations, least_of
 from hasten.doctor.parts import PartsClock
@@ -30,14 +30,14 @@ from hasten.doctor.places import Place, place_of, where
 from hasten.doctor.reasons import reason_of
 from hasten.doctor.run_rules import ALL
 from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule, price_of
-from hasten.doctor.stretches import Stretches
-from hasten.doctor.timings import compiled, growth, line_of, lines_of_steps, ratio_of, seconds_of, with_fastest
-from hasten.errors import HastenError
+from hasten.doctor.stretches import Stretches, sampling_error, with_fastest
+from hasten.doctor.timings import compiled, growth, line_of, lines_of_steps, ratio_of, seconds_of
+from hasten.errors import DataFailed, HastenError
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import CheckpointCost, DeviceUse, Line, Refused, RunLook, Seconds
+from hasten.facts.run_look import CheckpointCost, DeviceUse, KeptMemory, Line, Refused, RunLook
 from hasten.measure.busy import busy_cores
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import Fault, fault_cost
@@ -86,7 +86,13 @@ def observe_job(job: Job, plan: Plan | None = None, *, name: str = "", tell: Cal
     Its schedule and its length play no part. Raises what building or training the job raises.
     """
     with brief_run(job, plan, name=name, steps=_ENDLESS) as run:
-        return _Observer(run, job, tell).look()
+        try:
+            return _Observer(run, job, tell).look()
+        except DataFailed as error:
+            if not run.built.train.iterable:
+                raise
+            again = "a look goes through a stream several times, so let each pass begin anew"
+            raise DataFailed(error.what, where=error.where, fix=f"{error.fix}; {again}") from error
 
 
 def found_in(look: RunLook, rules: Collection[RunRule] = ALL) -> list[Finding]:
@@ -109,13 +115,20 @@ def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
     )
 
 
+def _refused(error: Exception) -> Refused:
+    if not isinstance(error, HastenError):
+        return Refused(why=reason_of(error))
+    said = "; ".join(filter(None, (error.what, error.fix)))
+    return Refused(why=": ".join(filter(None, (error.where, said))))
+
+
 class _Observer:
     def __init__(self, run: Run, job: Job, tell: Callable[[str], None]) -> None:
         self._run, self._job, self._tell = run, job, tell
         self._stacks = Stacks(get_ident(), where)
         self._loading_stacks = Stacks(get_ident(), place_of)
         self._found, self._stretches = _Windows(), Stretches(run)
-        self._steps_per_epoch = run.loader.steps_per_epoch
+        self._steps_per_epoch, self._not_free = run.loader.steps_per_epoch, ""
         self._resident = resident_bytes()  # not the peak, which a look at the model has raised
 
     def look(self) -> RunLook:
@@ -124,13 +137,15 @@ class _Observer:
         free_bytes = self._free_bytes()
         self._tell("what is inside a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
-        computing = median(self._found.computing)
-        larger, refused = larger_batches(self._run, self._stretches, kept, steps, computing, self._step_bytes)
+        larger = LargerBatches(refused=self._not_free)
+        if kept:
+            larger = larger_batches(self._run, self._stretches, kept, steps, self._step_bytes)
         parts = self._parts(steps)
         operations, timed, not_counted = self._inside()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found, machine = self._run, self._found, self._run.setup.machine
         together, grown, page = seconds_of(found.quiet), growth(found.memory), median_low(found.page_costs)
+        windows = max(1, sum(each.last for each in kept))
         return RunLook(
             device=str(run.device),
             machine=machine.summary,
@@ -144,11 +159,14 @@ class _Observer:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
-            computing=with_fastest(seconds_of(found.computing), found.computing_steps),
+            computing=with_fastest(seconds_of(found.computing), found.computing_steps, windows),
+            computing_error=sampling_error(found.computing_steps, windows),
+            not_free=self._not_free,
             loading=seconds_of(found.loading),
             loading_cpu=median(found.loading_cpu),
-            larger=larger,
-            no_larger=refused,
+            larger=larger.found,
+            no_larger=larger.refused,
+            larger_failed=larger.failed,
             parts=parts,
             evaluation_seconds=evaluation,
             checkpoint=checkpoint,
@@ -181,11 +199,15 @@ class _Observer:
         return compiler_notes()
 
     def _rounds(self) -> tuple[int, list[Any]]:
-        """All that is timed in turn. The steps of a stretch, and some microbatches."""
+        """All that is timed in turn. The steps of a stretch, and some microbatches; none where they are not free."""
         self._tell("the first steps")
-        kept = first_windows(self._run.loader, self._run.epoch)
         self._stretches.take(_WARM_UP)
         steps, rounds = self._lengths()
+        in_a_round = 2 * (steps + 1 + self._stretches.ahead)  # of one epoch
+        kept = kept_windows(self._run.loader, self._run.epoch, in_a_round, min(KEPT, steps))
+        self._not_free = why_not_copied(kept) if self._run.device.type == "cpu" else ""
+        if self._not_free:
+            kept = []
         for number in range(rounds):
             self._tell(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
@@ -215,8 +237,13 @@ class _Observer:
             seconds, cpu = self._stretches.read(steps)
         found.loading.append(seconds)
         found.loading_cpu.append(cpu)
+        if not kept:
+            found.computing.append(found.quiet[-1] - found.waited[-1])
+            self._run.skip_to_next_epoch()
+            return
+        windows = sum(each.last for each in kept)
         with self._stretches.free(kept):
-            taken = self._stretches.take(steps)
+            taken = self._stretches.take(steps // windows * windows)  # each as often as the others
             found.computing.append(taken.seconds)
             if self._run.device.type == "cpu":  # elsewhere Python only asks for a step, and the device takes it later
                 found.computing_steps += taken.single
@@ -299,8 +326,11 @@ class _Observer:
         self._tell("an evaluation")
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
-        with run.averaged(), run.unmoved_loss():
-            timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
+        try:
+            with run.averaged(), run.unmoved_loss():
+                timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
+        except Exception as error:  # of the job's own code, or of memory that is short
+            return _refused(error)
         if timed is None:
             return Refused(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
         return timed
@@ -309,12 +339,10 @@ class _Observer:
         self._tell("a checkpoint")
         try:
             return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
-        except HastenError as error:
-            return Refused(why=": ".join(filter(None, (error.where, "; ".join(filter(None, (error.what, error.fix)))))))
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
-            return Refused(why=reason_of(error))
+            return _refused(error)
 
-    def _kept_memory(self, steps: int, together: float, grown: int) -> Seconds | None:
+    def _kept_memory(self, steps: int, together: float, grown: int) -> KeptMemory | None:
         """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
         page = median_low(self._found.page_costs)
         pages = max(0.0, median(self._found.new_pages) - grown / page.bytes)
@@ -322,7 +350,7 @@ class _Observer:
         if little or self._run.setup.process.keep_freed_memory:
             return None
         self._tell("memory that is given back")
-        return kept_memory(self._stretches, steps)
+        return kept_memory(self._run, self._stretches, steps, len(self._found.quiet))
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

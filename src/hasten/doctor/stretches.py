@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean, median, quantiles, stdev
 from typing import Any, NamedTuple
 
 import psutil
 import torch
 
 from hasten.doctor.free_loading import FreeLoading
+from hasten.facts.run_look import Seconds
 from hasten.measure.page_faults import page_faults
 from hasten.training.run import Run
 
@@ -115,3 +118,20 @@ class Stretches:
             except psutil.Error:  # it has ended, and is counted among those that have
                 continue
         return sum(times)
+
+
+def with_fastest(stretches: Seconds, single: Sequence[float], windows: int) -> Seconds:
+    """Of steps that take so many windows in turn: the low end is what the fastest tenth of each window's steps take.
+    The fastest of all steps would be those of the shortest batch."""
+    each = [quantiles(one, n=10, method="inclusive")[0] for one in _by_window(single, windows) if len(one) > 1]
+    return replace(stretches, low=min(stretches.low, fmean(each))) if each else stretches
+
+
+def sampling_error(single: Sequence[float], windows: int) -> float:
+    """Two standard errors of what steps take, as the windows are a few of many that may be unlike."""
+    middles = [median(each) for each in _by_window(single, windows) if each]
+    return 2 * stdev(middles) / len(middles) ** 0.5 if len(middles) > 1 else 0.0
+
+
+def _by_window(single: Sequence[float], windows: int) -> list[Sequence[float]]:
+    return [single[number::windows] for number in range(windows)]

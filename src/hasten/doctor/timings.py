@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import median
 from typing import TYPE_CHECKING
 
 from hasten.doctor.line_times import LineTimes
@@ -25,12 +25,6 @@ _LEAST_GROWTH = 16 << 10  # bytes a step: less is what an allocator does by itse
 
 def seconds_of(windows: Sequence[float]) -> Seconds:
     return Seconds(value=median(windows), low=min(windows), high=max(windows))
-
-
-def with_fastest(windows: Seconds, steps: Sequence[float]) -> Seconds:
-    """With the fastest tenth of single steps as the low end: what a bound has to reckon with."""
-    fastest = quantiles(steps, n=10, method="inclusive")[0] if len(steps) > 1 else windows.low
-    return replace(windows, low=min(windows.low, fastest))
 
 
 def growth(memory: Sequence[tuple[int, int]]) -> int | None:

@@ -115,19 +115,30 @@ class CheckpointCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptMemory:
+    """A step where the C library gives no memory back to the system, and one right before at the same places of the
+    data, where it does."""
+
+    kept: Seconds
+    returned: Seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunLook:
     """together: the steps of the job as they are. waited: of those, until the next batch was there. computing: steps
-    whose batches are there already. loading: reading alone, nothing trained; loading_cpu: processor time of that, of
-    this process and its workers.
+    whose batches are there already; computing_error: seconds by which those of other batches may differ; not_free: why
+    no such steps could be taken, "" where they were. loading: reading alone, nothing trained; loading_cpu: processor
+    time of that, of this process and its workers.
 
-    larger: by LARGER, up to the first that takes more than LITTLE times as long as the one before; no_larger: why the
-    next one was not tried, "" where nothing was in the way.
+    larger: of one batch as it is, and by LARGER, up to the first that takes more than LITTLE times as long as the one
+    before, or none at all; no_larger: why the next one was not tried, larger_failed: what it raised, each "" where
+    nothing was in the way.
     checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.
     growth: bytes by which memory grew in each step at least, in all rounds of the second half; None where it did not.
     new_pages: of the host's memory, that this process touches for the first time in a step; page_seconds, page_bytes:
     of one, which is larger than the system's where it maps many at once.
-    kept_memory: of a step where the C library gives none of them back; None where too few are new to make it worth
+    kept_memory: what it brings that the C library gives none of them back; None where too few are new to make it worth
     measuring, where the plan has it so, and where the library cannot be told.
     others: cores that other processes kept busy meanwhile.
     overhead: ratio of steps with and without a look at the stacks, with its 95 % interval.
@@ -162,7 +173,7 @@ class RunLook:
     new_pages: float
     page_seconds: float
     page_bytes: float
-    kept_memory: Seconds | None
+    kept_memory: KeptMemory | None
     memory_bytes: int  # that the device has
     free_bytes: int
     overhead: Seconds
@@ -171,6 +182,9 @@ class RunLook:
     recompiled: tuple[Compiled, ...] = ()
     device_use: DeviceUse | None = None  # of an accelerator alone
     not_counted: str = ""
+    computing_error: float = 0.0
+    not_free: str = ""
+    larger_failed: str = ""
 
     @property
     def epoch_steps(self) -> int:

@@ -15,6 +15,7 @@ from hasten.facts.texts import printable
 from hasten.report.text import percent
 
 _NEARLY_ALL = 0.99
+_LEAST_GAIN = 1.05  # what is less would read as 1
 _LONGEST_LINE = 160  # characters of the user's source that are shown
 
 
@@ -47,7 +48,8 @@ def as_github(findings: Sequence[Finding]) -> str:
 
 def _price(price: Price) -> str:
     share = price.seconds / price.epoch_seconds
-    gain = "" if share > _NEARLY_ALL else f", {price.most_gain:.2g} times as fast"
+    told = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
+    gain = f", {price.most_gain:.2g} times as fast" if told else ""
     seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
     return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
 

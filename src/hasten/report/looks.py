@@ -27,10 +27,7 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
     lines = [
         ("machine", look.machine),
         ("step", f"{_range(look.together)}, of {look.batch_size:,} samples; {look.steps:,} steps were taken"),
-        (
-            "loading",
-            f"{_range(look.loading)} alone; a step whose batch is there already takes {_range(look.computing)}",
-        ),
+        ("loading", f"{_range(look.loading)} alone; {_free(look)} takes {_range(look.computing)}"),
     ]
     if isinstance(look.evaluation_seconds, Refused):
         lines.append(("note", f"what an evaluation takes is not known: {look.evaluation_seconds.why}"))
@@ -42,13 +39,17 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
         lines.append(("note", f"no checkpoint could be saved: {look.checkpoint.why}"))
     else:
         lines.append(("checkpoint", _checkpoint(look.checkpoint)))
+    than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
     if look.no_larger:
-        than = f"more than {look.larger[-1].times} times this batch" if look.larger else "a larger batch"
         lines.append(("note", f"{than} was not tried: {look.no_larger}"))
+    if look.larger_failed:
+        lines.append(("note", f"{than} failed: {look.larger_failed}"))
     if look.not_counted:
         lines.append(("note", f"what single lines do is not known whole: {look.not_counted}"))
     if look.others > _MUCH_ELSE:
-        others = f"other programs kept {look.others:.2g} cores busy meanwhile: look again when nothing else runs"
+        cores = f"{look.others:.2g}"
+        of_them = "core" if cores == "1" else "cores"
+        others = f"other programs kept {cores} {of_them} busy meanwhile: look again when nothing else runs"
         lines.append(("note", others))
     overhead = [f"{100 * (each - 1):+.1f} %" for each in (look.overhead.value, look.overhead.low, look.overhead.high)]
     lines.append(("looking", "costs {} of a step ({} to {})".format(*overhead)))
@@ -94,6 +95,10 @@ def _shown(look: RunLook) -> list[tuple[str, float]]:
 
 def _bar(share: float) -> str:
     return "█" * round(share * _BAR)
+
+
+def _free(look: RunLook) -> str:
+    return "a step without what it waits for its batch" if look.not_free else "a step whose batch is there already"
 
 
 def _use(use: DeviceUse, computing: Seconds) -> str:

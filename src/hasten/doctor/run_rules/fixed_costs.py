@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import Larger, Line, RunLook, Turns
+from hasten.facts.run_look import Line, RunLook, Turns
 
 OFTEN = 24  # operations that one line begins itself in a step, or turns of its loop
 AGAIN = 8  # turns of a loop: what fewer begin may be long, and is not much
@@ -17,10 +17,10 @@ def fixed_seconds(look: RunLook) -> float:
     if not look.larger:
         return 0.0
     # The last two: samples of a small batch cost more each, as most of a processor has nothing to do with them.
-    smaller, larger = [Larger(times=1, step=look.computing, loading=look.loading.value), *look.larger][-2:]
+    smaller, larger = look.larger[-2:]
     least = max(larger.step.low - smaller.step.high, _LEAST * (larger.step.value - smaller.step.value), 0.0)
     per_batch = least / (larger.times - smaller.times)
-    return max(0.0, look.computing.value - per_batch)
+    return max(0.0, look.larger[0].step.value - per_batch)
 
 
 def fixed_loading_seconds(look: RunLook) -> float:

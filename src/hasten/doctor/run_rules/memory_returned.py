@@ -1,7 +1,8 @@
 """Memory that goes back to the system and is taken anew.
 
-What it finds: Jobs that touch much new memory in each step, though what the process holds does not grow. The look tells
-the C library to keep what is freed, and takes the steps again: they are shorter by a twentieth or more.
+What it finds: Jobs that touch much new memory in each step, beside what the process goes on to hold. The look takes
+some steps several times, then tells the C library to keep what is freed, and takes the same ones as often: they are
+shorter by a twentieth or more, and each time shorter than ever before.
 
 Why it costs: The C library gives large blocks back to the system when they are freed. The next step asks for them
 again, and the system maps and clears them page by page. The GNU C library adapts to the sizes that it sees, so one
@@ -28,11 +29,14 @@ _STARTS = 1.25  # times: another start of the same job may pay so much more for 
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
-    kept, together = look.kept_memory, look.together.value
-    if kept is not None and together - kept.value > MUCH * together:
+    if look.kept_memory is None:
+        return
+    kept, returned = look.kept_memory.kept, look.kept_memory.returned
+    if kept.high < returned.low and returned.value - kept.value > MUCH * returned.value:
         memory = byte_size(max(0, round(look.new_pages * look.page_bytes - (look.growth or 0))))
-        most = together * (1 - kept.low / (_STARTS * look.together.high))
-        yield FoundInRun(f"{memory} of memory are new in every step, though no more is held", most)
+        held = "beside what grows" if look.growth else "though no more is held"
+        most = look.together.value * (1 - kept.low / (_STARTS * returned.high))
+        yield FoundInRun(f"{memory} of memory are new in every step, {held}", most)
 
 
 RULE = RunRule(

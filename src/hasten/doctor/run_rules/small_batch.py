@@ -24,18 +24,21 @@ from hasten.doctor.run_rules.fixed_costs import fixed_loading_seconds, fixed_sec
 from hasten.facts.finding import Severity
 from hasten.facts.run_look import LITTLE, RunLook
 
+_STALLED = 0.5  # of a step: what else it takes is within the noise of that
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
-    if not look.larger or look.computing.value <= stalled:
+    if not look.larger or stalled > _STALLED * look.larger[0].step.value:
         return
-    times = (look.larger[0].step.value - stalled) / (look.computing.value - stalled)
+    one, four = look.larger[:2]
+    times = (four.step.value - stalled) / (one.step.value - stalled)
     fixed = fixed_seconds(look)
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
-        by_samples = look.computing.value - fixed  # which no batch spares
+        # No batch spares what its samples cost; the one that was enlarged may be longer than the others.
+        by_samples = max(0.0, min(one.step.value, look.computing.value, look.together.value) - fixed)
         yield FoundInRun(message, min(fixed + fixed_loading_seconds(look), look.together.value - by_samples))
 
 

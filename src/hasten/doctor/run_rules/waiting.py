@@ -6,12 +6,13 @@ from hasten.doctor.run_rules.contract import MUCH, FoundInRun
 from hasten.facts.run_look import RunLook
 
 _BUSY = 0.5  # of its cores, from which on reading computes rather than waits
+_NEARLY_ALL = 0.99  # of a step
 _COLD = 1.5  # times what reading takes, that a step may gain without it
 
 
 def is_waiting(look: RunLook) -> bool:
     """In most of its windows, and for long."""
-    beside = look.together.value - look.computing.value if look.workers else 0.0
+    beside = look.together.value - look.computing.value - look.computing_error if look.workers else 0.0
     return max(look.waited.value, beside) > MUCH * look.together.value
 
 
@@ -25,13 +26,18 @@ def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
     Free loading saves at most all but what the fastest steps take whose batches are there, which may be more than what
     is waited for: workers that read beside the step take cores from it, and caches are cold after a wait. Where nothing
     is read beside a step, it is not much more than reading takes: alone, where it may find warm what a step did not, or
-    in a step.
+    in a step. Where such steps could not be taken, nobody knows what workers cost.
     """
-    seconds = max(0.0, look.together.value - look.computing.low)
+    together = look.together.value
+    fastest = min(look.computing.low, look.computing.value - look.computing_error)
+    if look.workers and look.not_free:
+        fastest = 0.0
+    seconds = max(together - fastest, look.waited.high)  # the batches that are there already may be the long ones
     if not look.workers:
         seconds = min(seconds, _COLD * max(look.waited.high, look.loading.high))
-    times = look.together.value / (look.together.value - seconds)
+    left = together - min(seconds, _NEARLY_ALL * together)
+    times = f"at most {together / left:.2g} times" if seconds < _NEARLY_ALL * together else "many times"
     lines = [line for line in look.lines if line.in_loading]
     slowest = max(lines, key=lambda line: line.seconds, default=None)
-    message = f"free loading would make a step at most {times:.2g} times as fast; {meanwhile}"
-    return FoundInRun(message, seconds, slowest)
+    message = f"free loading would make a step {times} as fast; {meanwhile}"
+    return FoundInRun(message, min(seconds, together), slowest)
