@@ -30,6 +30,7 @@ HEALTHY = RunLook(
     steps=400,
     together=exactly(0.1),
     waited=exactly(0.001),
+    unwaited=exactly(0.099),
     computing=exactly(0.099),
     loading=exactly(0.001),
     loading_cpu=0.001,

@@ -18,7 +18,8 @@ KEPT_MEMORY = KeptMemory(kept=exactly(0.05), returned=exactly(0.1))
 
 def waiting(**changes: Any) -> RunLook:
     slow = replace(HEALTHY, waited=exactly(0.06), loading=exactly(0.06), computing=exactly(0.04), loading_cpu=0.05)
-    return replace(slow, **changes)
+    found = replace(slow, **changes)
+    return replace(found, unwaited=exactly(found.together.value - found.waited.value))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,11 @@ def test_a_healthy_job_has_no_finding():
 
 def waiting(**changes: object) -> RunLook:
     slow = replace(
-        HEALTHY, waited=Seconds(value=0.06, low=0.055, high=0.065), loading=exactly(0.06), computing=exactly(0.04)
+        HEALTHY,
+        waited=Seconds(value=0.06, low=0.055, high=0.065),
+        unwaited=Seconds(value=0.04, low=0.035, high=0.045),
+        loading=exactly(0.06),
+        computing=exactly(0.04),
     )
     return replace(slow, **changes)  # pyright: ignore[reportArgumentType]
 
@@ -52,7 +56,9 @@ def test_one_slow_window_is_no_waiting():
 
 
 def test_workers_that_read_beside_the_step_may_cost_more_than_the_wait():
-    (found,) = found_in(waiting(workers=2, waited=exactly(0.01), computing=exactly(0.04), loading_cpu=0.0))
+    (found,) = found_in(
+        waiting(workers=2, waited=exactly(0.01), unwaited=exactly(0.09), computing=exactly(0.04), loading_cpu=0.0)
+    )
     assert found.price is not None
     assert found.price.seconds == pytest.approx(6.0)
 

@@ -75,7 +75,8 @@ def _flush() -> None:
     """What Python and C hold back for descriptor 1."""
     if sys.__stdout__ is not None:
         sys.__stdout__.flush()
-    ctypes.CDLL(None).fflush(None)
+    if os.name == "posix":  # elsewhere there is more than one C library
+        ctypes.CDLL(None).fflush(None)
 
 
 def show_look(look: JobLook) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
+from operator import sub
 from statistics import median, median_low
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,7 @@ class _Observer:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
+            unwaited=seconds_of(list(map(sub, found.quiet, found.waited))),
             computing=with_fastest(seconds_of(found.computing), found.computing_steps, windows),
             computing_error=sampling_error(found.computing_steps, windows),
             not_free=self._not_free,

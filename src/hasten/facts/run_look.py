@@ -125,10 +125,10 @@ class KeptMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLook:
-    """together: the steps of the job as they are. waited: of those, until the next batch was there. computing: steps
-    whose batches are there already; computing_error: seconds by which those of other batches may differ; not_free: why
-    no such steps could be taken, "" where they were. loading: reading alone, nothing trained; loading_cpu: processor
-    time of that, of this process and its workers.
+    """together: the steps of the job as they are. waited: of those, until the next batch was there; unwaited: the rest
+    of them. computing: steps whose batches are there already; computing_error: seconds by which those of other batches
+    may differ; not_free: why no such steps could be taken, "" where they were. loading: reading alone, nothing trained;
+    loading_cpu: processor time of that, of this process and its workers.
 
     larger: of one batch as it is, and by LARGER, up to the first that takes more than LITTLE times as long as the one
     before, or none at all; no_larger: why the next one was not tried, larger_failed: what it raised, each "" where
@@ -158,6 +158,7 @@ class RunLook:
     steps: int  # that were taken in all
     together: Seconds
     waited: Seconds
+    unwaited: Seconds
     computing: Seconds
     loading: Seconds
     loading_cpu: float

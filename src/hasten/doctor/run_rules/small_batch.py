@@ -38,7 +38,7 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     if times < LITTLE and share_of_loops(look) < _MUCH and fixed > MUCH * look.together.value:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
         # No batch spares what its samples cost; the one that was enlarged may be longer than the others.
-        by_samples = max(0.0, min(one.step.value, look.computing.value, look.together.value) - fixed)
+        by_samples = (1 - fixed / one.step.value) * min(one.step.value, look.computing.value, look.together.value)
         yield FoundInRun(message, min(fixed + fixed_loading_seconds(look), look.together.value - by_samples))
 
 

@@ -29,10 +29,11 @@ def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
     in a step. Where such steps could not be taken, nobody knows what workers cost.
     """
     together = look.together.value
-    fastest = min(look.computing.low, look.computing.value - look.computing_error)
+    # The last, as the batches that are there already may be the long ones.
+    fastest = min(look.computing.low, look.computing.value - look.computing_error, look.unwaited.low)
     if look.workers and look.not_free:
         fastest = 0.0
-    seconds = max(together - fastest, look.waited.high)  # the batches that are there already may be the long ones
+    seconds = together - max(0.0, fastest)
     if not look.workers:
         seconds = min(seconds, _COLD * max(look.waited.high, look.loading.high))
     left = together - min(seconds, _NEARLY_ALL * together)
