@@ -39,6 +39,9 @@ class Own:
         """Whether any process wants this. Where there are several, all of them ask."""
         return wish
 
+    def meet(self) -> None:
+        """Wait until all processes are here."""
+
 
 class Shared:
     """Of all ranks. What one of them wants comes one step later, on all; what depends on the step alone, at once."""
@@ -65,3 +68,6 @@ class Shared:
     def anywhere(self, wish: bool) -> bool:
         (found,) = self._agreement.at_once(wish)
         return bool(found)
+
+    def meet(self) -> None:
+        self._agreement.at_once(0)
