@@ -46,7 +46,7 @@ def ranks_met() -> Iterator[None]:
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
         die_with(int(launcher))
-    with joined(), failing_as_one(cause_of, known=(Ended,)):
+    with joined(), failing_as_one(cause_of, known=(Ended,), ends=True):
         yield
 
 

@@ -74,12 +74,13 @@ def _store() -> Store:
 
 @contextmanager
 def failing_as_one(
-    cause_of: Callable[[BaseException], Cause], known: tuple[type[BaseException], ...] = ()
+    cause_of: Callable[[BaseException], Cause], *, known: tuple[type[BaseException], ...] = (), ends: bool = False
 ) -> Iterator[None]:
     """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
     is gone without a word.
 
-    cause_of: says of an error what the others are to know. known: what they have been told of already.
+    cause_of: says of an error what the others are to know. known: what they have been told of already. ends: this
+    process is about to end by the error, with words of its own.
     """
     ranks = present_ranks()
     if not ranks.many:
@@ -91,13 +92,14 @@ def failing_as_one(
     except known:
         raise
     except KeyboardInterrupt as interrupt:  # of each rank its own
-        _let_it_end()
-        _first_failure(ranks, cause_of(interrupt))
+        with _undisturbed(ends):
+            _first_failure(ranks, cause_of(interrupt))
         raise
     except BaseException as error:
-        _let_it_end()
         lost = _is_broken_connection(error)
-        first = _first_failure(ranks, Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error))
+        cause = Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error)
+        with _undisturbed(ends):
+            first = _first_failure(ranks, cause)
         if first is not None:
             raise first from error
         if lost:
@@ -106,10 +108,18 @@ def failing_as_one(
         raise
 
 
-def _let_it_end() -> None:
-    """It is about to, with words of its own, which a launcher must not cut that ends all as soon as one is gone."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+@contextmanager
+def _undisturbed(for_good: bool) -> Iterator[None]:
+    """By a launcher, which ends all as soon as one is gone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if not for_good:
+            signal.signal(signal.SIGTERM, before)
 
 
 def from_the_leader(make: Callable[[], Value]) -> Value:

@@ -48,9 +48,9 @@ class Shared:
 
     alone = False
 
-    def __init__(self, clock: Clock, stop: StopRequest | None, every_steps: int | None) -> None:
+    def __init__(self, agreement: Agreement, clock: Clock, stop: StopRequest | None, every_steps: int | None) -> None:
         self._own, self._stop, self._every_steps = Own(clock, stop), stop, every_steps
-        self._agreement, self._waits = Agreement(), False
+        self._agreement, self._waits = agreement, False
 
     def after(self, step: int) -> tuple[bool, int]:
         due, stopping = self._own.after(step)
