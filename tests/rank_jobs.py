@@ -56,6 +56,17 @@ def token_job(**changes: Any) -> hasten.Job:
     return small_job(**(fields | changes))
 
 
+def statistics_around_an_evaluation() -> list[list[torch.Tensor]]:
+    """Of a batch norm, whose ranks have seen other rows in the last step: before an evaluation and after it."""
+    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))  # noqa: E731
+    with prepare(small_job(model=model, valid=small_job().train)) as run:
+        for batch in run.batches():
+            run.step(batch)
+        before = [each.clone() for each in run.model.buffers()]
+        run.evaluate()
+        return [before, [each.clone() for each in run.model.buffers()]]
+
+
 def trained(microbatch: int | None = None, **changes: Any) -> dict[str, Any]:
     """A whole small run: final weights, every window's loss, the trace of rates, and an evaluation."""
     rates: list[float] = []

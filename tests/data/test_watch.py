@@ -302,13 +302,14 @@ def test_an_interrupt_in_the_training_process_leaves_no_worker(options):
     assert worker_pids() == before
 
 
-def test_an_interrupt_for_all_is_not_the_workers_business():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_end_that_all_receive_is_not_the_workers_business(number):
     expected = content(epoch_of(Drawing(40)))
     loader = loader_of(Drawing(40), options=TWO)
     batches = loader.epoch(0)
     found = [next(batches)]
     for pid in worker_pids():
-        os.kill(pid, signal.SIGINT)  # as Ctrl-C in a terminal does; the step that runs may be finished
+        os.kill(pid, number)  # as a terminal or a scheduler does; what runs may be finished
     found += list(batches)
     assert content(found) == expected
     loader.close()

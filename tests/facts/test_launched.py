@@ -3,7 +3,7 @@
 import pytest
 
 from hasten.errors import Misconfigured
-from hasten.facts.launched import Launched, launched
+from hasten.facts.launched import Launched, launched, leads
 from hasten.facts.ranks import Ranks
 
 SECOND_OF_FOUR = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -41,3 +41,11 @@ def test_what_cannot_be_so_is_refused_with_the_variable(changes, where):
         launched(SECOND_OF_FOUR | changes)
     assert refused.value.where == where
     assert refused.value.fix
+
+
+def test_who_was_told_what_cannot_be_so_talks_of_it():
+    told = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    assert leads({})
+    assert leads(told | {"RANK": "0"})
+    assert not leads(told | {"RANK": "1"})
+    assert leads(told | {"RANK": "5"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import psutil
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
 from support import small_job
@@ -65,6 +67,11 @@ def waits() -> hasten.Job:
     """Trains until it is ended, and says when it has begun."""
     begun = Path("begun")
     return _with_loss(lambda: begun.touch() if SECOND else None)
+
+
+def waits_on_workers() -> hasten.Job:
+    rows = TensorDataset(*small_job().train)
+    return replace(waits(), train=DataLoader(rows, batch_size=4, num_workers=1), batch_size=None)
 
 
 class Dropping(nn.Module):

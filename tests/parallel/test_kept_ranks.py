@@ -54,9 +54,10 @@ def test_a_checkpoint_that_is_due_by_time_is_saved_once(tmp_path):
     assert saved == [2, 10]  # the first is due at once, and agreed on one step later; the last is the end
 
 
-def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(tmp_path):
+@pytest.mark.parametrize("job", ["waits", "waits_on_workers"])
+def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(job, tmp_path):
     process = subprocess.Popen(
-        command("waits", *TWO, "--run-dir", "run"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+        command(job, *TWO, "--run-dir", "run"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
     )
     until_begun(tmp_path / "begun", process)
     process.send_signal(signal.SIGTERM)

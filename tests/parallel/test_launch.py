@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 
 import psutil
 import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from launching import command, environment, losses, ran, still_there, until_begun
+from launching import JOBS, command, environment, losses, ran, still_there, until_begun
 
 
 def test_two_processes_train_what_one_does_and_one_of_them_talks(tmp_path):
@@ -87,3 +89,21 @@ def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path):
     process.wait()
     psutil.wait_procs(ranks, timeout=10)
     assert still_there(tmp_path) == []
+
+
+AGAIN = """
+import hasten
+from launched_jobs import job
+
+for _ in range(5):
+    assert hasten.train(job(), receivers=[]).steps == 10
+"""
+
+
+def test_one_script_trains_again_and_again_on_the_same_processes(tmp_path):
+    (tmp_path / "again.py").write_text(AGAIN)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "again.py"]
+    places = environment()
+    places["PYTHONPATH"] = os.pathsep.join([str(JOBS.parent), places["PYTHONPATH"]])
+    ended = subprocess.run(torchrun, cwd=tmp_path, env=places, capture_output=True, text=True, check=False, timeout=90)
+    assert ended.returncode == 0, ended.stderr

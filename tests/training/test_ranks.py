@@ -7,6 +7,7 @@ from rank_jobs import (
     ranks_on_this_machine,
     replaced_on_ranks,
     skipping_on_one_rank,
+    statistics_around_an_evaluation,
     trained,
     trained_through_an_object,
     trained_with_a_part_unused,
@@ -52,6 +53,14 @@ def test_the_trace_of_rates_does_not_depend_on_the_number_of_ranks(alone, two_ra
 def test_an_evaluation_over_ranks_counts_every_sample_once(alone, two_ranks):
     for rank in two_ranks:
         assert rank["results"] == pytest.approx(alone["results"], rel=1e-9)
+
+
+def test_ranks_evaluate_with_the_running_statistics_that_are_saved(tmp_path):
+    (before, after), (others_before, others_after) = on_ranks(2, tmp_path, statistics_around_an_evaluation)
+    assert not torch.equal(before[0], others_before[0])
+    for mine, others, saved in zip(after, others_after, before, strict=True):
+        assert torch.equal(mine, saved)
+        assert torch.equal(others, saved)
 
 
 @pytest.mark.trap(9)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from hasten.cli.shared import Ended
-from hasten.errors import Hang, Misconfigured, Terminated
+from hasten.errors import INTERRUPTED, TERMINATED, Hang, Misconfigured
 from hasten.facts.launched import LAUNCHER, launched
 
 Processes = Annotated[
@@ -46,13 +46,13 @@ def ranks_met() -> Iterator[None]:
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
         die_with(int(launcher))
-    with joined(), failing_as_one(cause_of, known=(Ended,)):
+    with joined(), failing_as_one(cause_of, known=(Ended,), ends=True):
         yield
 
 
 def run_as_ranks(processes: int) -> None:
     """This very command, as so many ranks. Raises typer.Exit with the code of the rank that ended the run, which has
-    said why; Hang where a signal ended it; KeyboardInterrupt where this process was asked to end."""
+    said why, or of the signal by which this process was asked to end; Hang where a signal ended a rank alone."""
     from hasten.parallel.launch import Failed, Killed, Stopped, launch
 
     ended = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
@@ -63,6 +63,6 @@ def run_as_ranks(processes: int) -> None:
         case Failed():
             raise typer.Exit(ended.code)
         case Stopped():
-            raise Terminated if ended.number == signal.SIGTERM else KeyboardInterrupt
+            raise typer.Exit(TERMINATED if ended.number == signal.SIGTERM else INTERRUPTED)
         case None:
             return

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
+from hasten.facts.launched import leads
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -77,10 +78,10 @@ class Ended(Exception):
 def _exit_code_told(error: BaseException, last_line: str = "") -> int:
     """The exit code that an error ends a command with, once it is told. Raises what is hasten's own fault."""
     if isinstance(error, KeyboardInterrupt):
-        if not _is_led():
+        if leads():
             typer.echo("\ninterrupted", err=True)
         code = exit_code_of(error)
-    elif isinstance(error, RankFailed) and _is_led():
+    elif isinstance(error, RankFailed) and not leads():
         return error.exit_code  # which that rank, and the leader, say
     else:
         failure = _failure_of(error)
@@ -100,11 +101,6 @@ def _failure_of(error: BaseException) -> HastenError | None:
     from hasten.training.failures import as_failure
 
     return as_failure(error) if isinstance(error, Exception) else None
-
-
-def _is_led() -> bool:
-    """Whether another rank talks to people."""
-    return os.environ.get("RANK", "0") != "0"
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
@@ -194,5 +190,5 @@ def _tell(failure: HastenError, error: BaseException) -> None:
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)
         typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
-    rank = [("rank", os.environ["RANK"])] if _is_led() else []
+    rank = [] if leads() else [("rank", os.environ["RANK"])]
     show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)

@@ -44,6 +44,7 @@ import torch.multiprocessing
 
 from hasten.checkpoint.segments import forget_processes, remove_segments
 from hasten.checkpoint.temporary import process_folder
+from hasten.data.left_workers import END_SECONDS, kill, kill_with
 from hasten.data.threads import threads_resting
 from hasten.data.worker_faults import Worker, ended, hung
 from hasten.data.worker_stacks import Begin, ask, interrupts_held
@@ -51,7 +52,7 @@ from hasten.errors import HastenError
 from hasten.facts.machine import free_shared_memory, killed_for_memory
 
 HANG_SECONDS, HANG_BATCHES = 60.0, 20
-LOOK_SECONDS, END_SECONDS = 1.0, 5.0
+LOOK_SECONDS = 1.0
 RECENT_BATCHES = 64
 
 _NO_MORE = object()
@@ -115,6 +116,7 @@ class Crew:
 
     def __post_init__(self) -> None:
         self.processes = list[Any]()  # of multiprocessing.Process
+        kill_with(self, self.processes)
         self._memory_bytes = dict[int, int]()  # resident in each process, by its pid, when last looked at
         self._forks = multiprocessing.get_start_method() == "fork"
         self._killed_before = killed_for_memory()
@@ -201,10 +203,7 @@ class Crew:
             serving.close()  # torch's way to end its workers, which leaves no lock taken
         del serving
         self._leave(self._round)
-        for process in self.processes:
-            if process.pid is not None and process.is_alive():
-                process.kill()
-                process.join(END_SECONDS)
+        kill(self.processes)
         served = self._served and self._served()
         if served is None:
             _CREWS.discard(self)

@@ -26,14 +26,15 @@ from hasten.data.worker_faults import Answer
 STACK_SECONDS = 2.0  # a worker has so long to write its stacks
 QUIET_SECONDS = 0.2  # stacks are whole when nothing more has come for so long
 
+_ENDING = signal.SIGINT, signal.SIGTERM
 _CANNOT_ANSWER = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A worker_init_fn. A worker ends when the training process says so, and not by a Ctrl-C that both receive: the
-    step that is running may still be finished. Signal handlers of the training process are not the worker's, and files
-    that it has open are read by the worker from positions of its own.
+    """A worker_init_fn. A worker ends when the training process says so, and not by a Ctrl-C or a SIGTERM that both
+    receive: what is running may still be finished, and a few steps more where several ranks must agree. Signal handlers
+    of the training process are not the worker's, and files that it has open are read by it from positions of its own.
 
     reports: for each worker the pipe that it writes its stacks into. users: the user's own worker_init_fn.
     noted_in: the training process's folder for what it needs only while it lives; None where no worker is to be noted.
@@ -45,9 +46,9 @@ class Begin:
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _go_on)  # and not SIG_IGN, which what a worker starts would have too
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         if self.noted_in is not None:
             note_this_process(self.noted_in)
         asked_by = signal_to_ask_by()
@@ -56,6 +57,10 @@ class Begin:
         take_own_positions()
         if self.users is not None:
             self.users(worker)
+
+
+def _go_on(number: int, frame: object) -> None:
+    pass
 
 
 def signal_to_ask_by() -> int | None:
@@ -67,8 +72,8 @@ def signal_to_ask_by() -> int | None:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Around the start of workers: they begin with SIGINT blocked, so that none ends one before it can ignore them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Around the start of workers: they begin with these signals blocked, and none ends before it can pass them by."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
     finally:

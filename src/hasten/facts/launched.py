@@ -40,6 +40,14 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     return Launched(all=every, here=here)
 
 
+def leads(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process talks to people: also where what a launcher said cannot be so, which someone must say."""
+    try:
+        return launched(environment).all.leads
+    except Misconfigured:
+        return True
+
+
 def _number(environment: Mapping[str, str], name: str, absent: int | None = None) -> int:
     told = environment.get(name, "")
     if told.isdecimal():

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distributed has them from
+from torch.distributed.rendezvous import rendezvous
 
 from hasten.errors import Hang, RankFailed
 from hasten.facts.launched import launched
@@ -26,7 +29,8 @@ from hasten.parallel.replicate import present_ranks
 
 Value = TypeVar("Value")
 
-_FAILED = "hasten/failed"
+_FAILED = "failed"
+_MEETINGS = count()  # of this process; all of a launcher's meet equally often
 _ASK = timedelta(seconds=5)
 _BROKEN = "gloo/transport", "Connection closed by peer", "Connection reset by peer"
 
@@ -50,21 +54,33 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
-    dist.init_process_group(backend)
+    store = PrefixStore(
+        f"hasten/{next(_MEETINGS)}", _store()
+    )  # what an earlier meeting left would be read as this one's
+    here = launched().all
+    dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size)
     try:
         yield
     finally:
         dist.destroy_process_group()
 
 
+@cache
+def _store() -> Store:
+    """Where the processes of this launcher meet, as long as this one lives."""
+    store, _, _ = next(rendezvous("env://"))
+    return store
+
+
 @contextmanager
 def failing_as_one(
-    cause_of: Callable[[BaseException], Cause], known: tuple[type[BaseException], ...] = ()
+    cause_of: Callable[[BaseException], Cause], *, known: tuple[type[BaseException], ...] = (), ends: bool = False
 ) -> Iterator[None]:
     """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
     is gone without a word.
 
-    cause_of: says of an error what the others are to know. known: what they have been told of already.
+    cause_of: says of an error what the others are to know. known: what they have been told of already. ends: this
+    process is about to end by the error, with words of its own.
     """
     ranks = present_ranks()
     if not ranks.many:
@@ -76,13 +92,14 @@ def failing_as_one(
     except known:
         raise
     except KeyboardInterrupt as interrupt:  # of each rank its own
-        _let_it_end()
-        _first_failure(ranks, cause_of(interrupt))
+        with _undisturbed(ends):
+            _first_failure(ranks, cause_of(interrupt))
         raise
     except BaseException as error:
-        _let_it_end()
         lost = _is_broken_connection(error)
-        first = _first_failure(ranks, Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error))
+        cause = Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error)
+        with _undisturbed(ends):
+            first = _first_failure(ranks, cause)
         if first is not None:
             raise first from error
         if lost:
@@ -91,10 +108,18 @@ def failing_as_one(
         raise
 
 
-def _let_it_end() -> None:
-    """It is about to, with words of its own, which a launcher must not cut that ends all as soon as one is gone."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+@contextmanager
+def _undisturbed(for_good: bool) -> Iterator[None]:
+    """By a launcher, which ends all as soon as one is gone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if not for_good:
+            signal.signal(signal.SIGTERM, before)
 
 
 def from_the_leader(make: Callable[[], Value]) -> Value:
@@ -116,12 +141,18 @@ def _is_broken_connection(error: BaseException) -> bool:
 def _first_failure(ranks: Ranks, cause: Cause) -> RankFailed | None:
     """None where it is this rank's own, and where nobody can be asked any more."""
     mine = json.dumps({"rank": ranks.rank, **asdict(cause)})
-    store = PrefixStore("hasten", dist.distributed_c10d._get_default_store())
-    store.set_timeout(_ASK)
     try:
-        first = json.loads(store.compare_set(_FAILED, "", mine))
-    except (RuntimeError, ValueError):  # the store is gone, and with it whoever launched this
+        first = json.loads(_asked_shortly(mine))
+    except (RuntimeError, ValueError):  # the store is gone, and with it whoever launched this; or the group
         return None
     if first["rank"] == ranks.rank:
         return None
     return RankFailed(first["what"], where=f"rank {first['rank']}", code=first["code"])
+
+
+def _asked_shortly(mine: str) -> bytes:
+    """What the first said that failed, which may be this."""
+    present: Any = dist.distributed_c10d._get_default_store()
+    store = present.clone()  # with a patience of its own
+    store.set_timeout(_ASK)
+    return store.compare_set(_FAILED, "", mine)

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 from hasten.facts.launched import LAUNCHER
 from hasten.facts.machine import usable_cores
 from hasten.parallel.loopback import ADDRESS, INTERFACE, NAME
+from hasten.parallel.passed_on import signals_passed_on
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
-# What is ignored stays so: in the background a shell lets Ctrl-C be ignored, and nohup a terminal that closes.
-_SIGNALS = "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"
+# By which the agent ends its ranks; others it leaves to us. What is ignored stays so, as nohup lets SIGHUP be.
+_SIGNALS = "SIGHUP", "SIGQUIT"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +47,7 @@ class Killed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stopped:
-    """This process was asked to end by a signal, and has ended the ranks."""
+    """This process was asked to end by a signal, and the ranks have done so."""
 
     number: int
 
@@ -74,12 +75,13 @@ def launch(command: Sequence[str], processes: int) -> Failed | Killed | Stopped 
     )
     os.environ.update(_surroundings(processes, os.environ))
     _say_nothing_twice()
-    try:
-        elastic_launch(config, command[0])(*command[1:])
-    except ChildFailedError as error:
-        return _culprit(error.failures)
-    except SignalException as stopped:
-        return Stopped(number=stopped.sigval)
+    with signals_passed_on() as asked:
+        try:
+            elastic_launch(config, command[0])(*command[1:])
+        except ChildFailedError as error:
+            return _culprit(error.failures) if asked.number is None else Stopped(number=asked.number)
+        except SignalException as stopped:
+            return Stopped(number=stopped.sigval)
     return None
 
 

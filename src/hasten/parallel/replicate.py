@@ -97,6 +97,15 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
     return [*chain.from_iterable(given)]
 
 
+def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:
+    """Give each tensor the values that it has on the first rank, in place."""
+    if ranks.many:
+        for tensor in tensors:
+            values = tensor.contiguous()
+            dist.broadcast(values, src=0)
+            tensor.copy_(values)
+
+
 def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:
     """Replace each tensor by its mean over all ranks, in place."""
     if ranks.many:

@@ -134,6 +134,7 @@ class Keeping:
             self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
         elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "asked to end", run, trees)
+        self._wishes.meet()  # a launcher ends whoever still writes as soon as one is gone
         raise _interrupt(self._wishes.stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:

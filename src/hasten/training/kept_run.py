@@ -16,6 +16,7 @@ from hasten.checkpoint.run_lock import RunLock
 from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Finished, Receiver
 from hasten.facts.saving import Saving
+from hasten.parallel.agreement import Agreement
 from hasten.training.asked import Asked
 from hasten.training.configuration import configuration_of, in_force
 from hasten.training.keeping import Keeping, Origin
@@ -56,6 +57,7 @@ class KeptRun:
 
         Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
         """
+        agreement = Agreement() if run.ranks.many else None  # before anything is refused: the others wait in it
         configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         if origin is not None and origin.states is not None:
@@ -70,7 +72,7 @@ class KeptRun:
             outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            with self._keeping(run, origin, configuration, log, last, outward) as keeping:
+            with self._keeping(run, origin, configuration, agreement, log, last, outward) as keeping:
                 result = train_run(run, outward, keeping)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
@@ -83,6 +85,7 @@ class KeptRun:
         run: Run,
         origin: Origin | None,
         configuration: Mapping[str, Any],
+        agreement: Agreement | None,
         log: _Log,
         last: LastSaved,
         outward: Receiver,
@@ -110,7 +113,7 @@ class KeptRun:
                 saver,
                 origin=origin,
                 stop=stop,
-                wishes=Shared(saver, stop, self.saving.every_steps) if run.ranks.many else Own(saver, stop),
+                wishes=Shared(agreement, saver, stop, self.saving.every_steps) if agreement else Own(saver, stop),
                 configuration=configuration,
                 log_bytes=log.bytes,
                 tell=outward.log,

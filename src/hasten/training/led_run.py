@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hasten.facts.events import Receiver
 from hasten.facts.saving import Saving
+from hasten.parallel.agreement import Agreement
 from hasten.training.configuration import configuration_of
 from hasten.training.keeping import Keeping
 from hasten.training.loop import Result, train_run
@@ -27,6 +28,9 @@ class LedRun:
 
     def train(self, run: Run, shown: Receiver) -> Result:
         """As KeptRun.train does, which the leader calls at the same time."""
+        agreement = (
+            Agreement()
+        )  # while a signal still ends this process: the leader may be refused before it comes here
         configuration = configuration_of(run)
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         with signals_as_requests(self.saving.grace_seconds, self.say, lambda: "the leader says what is left") as stop:
@@ -35,7 +39,7 @@ class LedRun:
                 saver,
                 origin=origin,
                 stop=stop,
-                wishes=Shared(saver, stop, self.saving.every_steps),
+                wishes=Shared(agreement, saver, stop, self.saving.every_steps),
                 configuration=configuration,
                 log_bytes=lambda: 0,
                 tell=shown.log,

@@ -28,7 +28,7 @@ from hasten.data.transfer import place
 from hasten.errors import HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.parallel.replicate import present_ranks
+from hasten.parallel.replicate import follow_the_leader, present_ranks
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
@@ -219,6 +219,8 @@ class Run:
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
+        with torch.no_grad():  # running statistics are those that are saved, and that each step begins with
+            follow_the_leader(self.model.buffers(), self.ranks)
         with self.averaged():
             with self.unmoved_loss():
                 evaluation = self.evaluator()

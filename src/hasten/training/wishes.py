@@ -39,15 +39,18 @@ class Own:
         """Whether any process wants this. Where there are several, all of them ask."""
         return wish
 
+    def meet(self) -> None:
+        """Wait until all processes are here."""
+
 
 class Shared:
     """Of all ranks. What one of them wants comes one step later, on all; what depends on the step alone, at once."""
 
     alone = False
 
-    def __init__(self, clock: Clock, stop: StopRequest | None, every_steps: int | None) -> None:
+    def __init__(self, agreement: Agreement, clock: Clock, stop: StopRequest | None, every_steps: int | None) -> None:
         self._own, self._stop, self._every_steps = Own(clock, stop), stop, every_steps
-        self._agreement, self._waits = Agreement(), False
+        self._agreement, self._waits = agreement, False
 
     def after(self, step: int) -> tuple[bool, int]:
         due, stopping = self._own.after(step)
@@ -65,3 +68,6 @@ class Shared:
     def anywhere(self, wish: bool) -> bool:
         (found,) = self._agreement.at_once(wish)
         return bool(found)
+
+    def meet(self) -> None:
+        self._agreement.at_once(0)
