@@ -179,8 +179,9 @@ def test_a_trial_that_fails_when_all_its_windows_are_over_is_told_and_ends_nothi
 
 
 def test_what_joined_does_not_bring_up_again_what_it_cannot_change(planted: Searched):
-    tried = planted.found.ledger.tried
-    assert len([each for each in tried if each.choice.technique == "threads"]) == 1
+    counts = [each.choice.value for each in planted.found.ledger.tried if each.choice.technique == "threads"]
+    assert counts
+    assert len(counts) == len(set(counts))  # how many there are depends on the cores of the machine
 
 
 def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
