@@ -81,6 +81,8 @@ def other_start(request):
 @pytest.fixture(scope="session")
 def kept_nursery():
     """Holds what arms are copied from: it lives as long as somebody does, and loading torch takes it seconds."""
-    kept = [nursery()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")  # so that one is another choice
+        kept = [nursery()]
     yield kept
     kept[0].close()
