@@ -11,8 +11,8 @@ help:  ## list the targets
 demo: .venv/.installed  ## train a real data set plainly and hastened, and compare
 	@$(PY) examples/demo.py
 
-# A process for each core takes what tests there are from the others. They start hundreds more, which all load the package: Python
-# may keep its bytecode, also for who has told it in general to keep none.
+# A process for each core takes what tests there are from the others. They start hundreds more, which all load the
+# package: Python may keep its bytecode, also for who has told it in general to keep none.
 test: .venv/.installed  ## run every test
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
