@@ -11,10 +11,10 @@ help:  ## list the targets
 demo: .venv/.installed  ## train a real data set plainly and hastened, and compare
 	@$(PY) examples/demo.py
 
-# Two processes take what tests there are from each other. Those start hundreds more, which all load the package: Python
-# may keep its bytecode, also for who has told it in general to keep none.
+# A process for each core takes what tests there are from the others. They start hundreds more, which all load the
+# package: Python may keep its bytecode, also for who has told it in general to keep none.
 test: .venv/.installed  ## run every test
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist worksteal
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 proof: .venv/.installed  ## run the whole of every proof that `make test` takes a sample of; minutes
 	@$(PY) -m pytest -m proof

@@ -48,7 +48,11 @@ def caches_of_its_own(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
+    """Here, and in each process that a test begins: beside other tests, more of them wait for each other."""
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,8 @@ def other_start(request):
 @pytest.fixture(scope="session")
 def kept_nursery():
     """Holds what arms are copied from: it lives as long as somebody does, and loading torch takes it seconds."""
-    kept = [nursery()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")  # so that one is another choice
+        kept = [nursery()]
     yield kept
     kept[0].close()

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from hasten.data.loader import Microbatch
 from hasten.doctor.free_loading import FreeLoading, enlarged, kept_windows
 from hasten.doctor.kept_memory import kept_memory
-from hasten.doctor.larger_batches import larger_batches
+from hasten.doctor.larger_batches import larger_batches, tells_more
 from hasten.doctor.observe import observe_job
 from hasten.doctor.stretches import Stretches
 from hasten.training.brief_run import brief_run
@@ -194,6 +194,21 @@ def test_what_is_no_row_for_each_sample_is_not_made_larger(batch):
     assert enlarged([Microbatch(batch, 4, True)], 3) is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "more"),
+    [
+        ([1.0, 3.5], False),
+        ([1.0, 1.2], True),
+        ([1.0, 1.1, 3.0], True),
+        ([1.0, 1.1, 3.0, 10.6], False),
+        ([1.0, 1.1, 3.0, 6.6], True),
+    ],
+    ids=["no small batch", "fixed costs", "the first that costs", "none is cheaper", "other cores help"],
+)
+def test_larger_batches_are_tried_as_long_as_a_sample_becomes_cheaper(seconds, more):
+    assert tells_more([(4**number, each) for number, each in enumerate(seconds)]) is more
+
+
 def test_a_batch_of_as_many_columns_as_samples_is_made_larger():
     pair = [ROWS[:2], LABELS[:2]]
     assert enlarged([Microbatch(pair, 2, True)], 2) is not None
@@ -271,7 +286,7 @@ class Lengths(Dataset[Any]):
     """The first ones are long."""
 
     def __len__(self) -> int:
-        return 1_600
+        return 6_400
 
     def __getitem__(self, index: int) -> Any:
         return torch.ones(2_000 if index < 16 else 1), 0

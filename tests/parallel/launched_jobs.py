@@ -100,5 +100,9 @@ def cut_short() -> hasten.Job:
     return _cut_short(lambda: nn.Linear(6, 3))
 
 
+def cut_short_in_layers() -> hasten.Job:
+    return _cut_short(lambda: nn.Sequential(*(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 3)))
+
+
 def cut_short_with_dropout() -> hasten.Job:
     return _cut_short(Dropping)

@@ -21,6 +21,14 @@ def _the_clock_of_a_job_goes_with_its_test():
     evaluated.time = trial.time = time
 
 
+@pytest.fixture(autouse=True, scope="module")
+def two_threads():
+    """In each process that a search begins, so that one is another choice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")
+        yield
+
+
 @pytest.fixture
 def plant(monkeypatch):
     """What does harm, and what fails: see joint_jobs.py."""

@@ -230,6 +230,8 @@ class EvaluationLoader:
 
     Each rank reads a contiguous share, which may be empty. A DataLoader's own sampler decides what is read, its
     drop_last does not.
+
+    equally_many: batches on each rank. One that has had its share is given a sample again, of which none counts.
     """
 
     def __init__(
@@ -242,6 +244,7 @@ class EvaluationLoader:
         placement: Placement = ON_HOST,
         rank: int = 0,
         world_size: int = 1,
+        equally_many: bool = False,
     ) -> None:
         source = source.prepared(placement)
         self.batch_size = batch_size
@@ -258,6 +261,7 @@ class EvaluationLoader:
         else:
             self._order = _order_of(replace(source, shuffle=False), seed, False)
             self._start, self._stop = share(self._order.count, rank, world_size)
+            self._largest = -(-self._order.count // world_size) if equally_many else 0  # share
             reader = reader_of(source, seed)
         self._feed = Feed(reader, source, options, placement=placement)
         self.notices += self._feed.notices
@@ -279,16 +283,21 @@ class EvaluationLoader:
 
     def _map(self) -> Iterator[Microbatch]:
         batches = self._feed.answers(self._requests())
-        for start, stop in self._spans():
-            yield Microbatch(next(batches), stop - start, stop == self._stop)
+        spans = [*self._spans()]
+        for number, (start, stop) in enumerate(spans, start=1):
+            yield Microbatch(next(batches), stop - start, number == len(spans))
 
     def _requests(self) -> Iterator[Request]:
-        return (Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, *span)) for span in self._spans())
+        for start, stop in self._spans():
+            yield Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, start, max(stop, start + 1)))
 
     def _spans(self) -> Iterator[tuple[int, int]]:
-        """First position of every batch, and the one behind its last."""
+        """First position of every batch, and the one behind the last that counts."""
         for start in range(self._start, self._stop, self.batch_size):
             yield start, min(start + self.batch_size, self._stop)
+        own = -(-(self._stop - self._start) // self.batch_size)
+        for _ in range(own, -(-self._largest // self.batch_size)):
+            yield 0, 0
 
     def _stream(self) -> Iterator[Microbatch]:
         windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())

@@ -1,9 +1,14 @@
-"""What a step takes with larger batches: how much of it does not depend on its samples."""
+"""What a step takes with larger batches: how much of it does not depend on its samples.
+
+Where most does not, sizes are tried until one more sample does not become cheaper any more: with few samples most cores
+have nothing to do, so what each takes there is more than it need be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +24,7 @@ from hasten.training.run import Run
 from hasten.training.run_loaders import train_loader
 
 _TIMES_TAKEN = 3
+_CHEAPER = 0.9  # times what a sample took between the sizes before; what is closer may be noise
 _SPARE = 2  # times what a larger batch needs, that must be free: where memory is short a system ends the process
 
 
@@ -33,8 +39,8 @@ class LargerBatches(NamedTuple):
 def larger_batches(
     run: Run, stretches: Stretches, kept: list[Any], steps: int, step_bytes: Callable[[], int]
 ) -> LargerBatches:
-    """One batch of those that are kept, as it is and LARGER times, as long as each step takes little longer than the
-    one before. step_bytes: what steps have taken of the host's memory so far."""
+    """One batch of those that are kept, as it is and LARGER times, as long as that tells more. step_bytes: what
+    steps have taken of the host's memory so far."""
     found, largest, refused, failed = list[Larger](), 1, "", ""
     samples, window = run.built.fingerprint.samples, first_window(kept)
     for times in LARGER:
@@ -53,10 +59,21 @@ def larger_batches(
             if run.device.type == "cuda":
                 torch.cuda.empty_cache()
             break
-        if found[-1].step.value > LITTLE * found[-2].step.value:
+        if not tells_more([(each.times, each.step.value) for each in found]):
             break
         largest = times
     return LargerBatches(tuple(found), refused, failed)
+
+
+def tells_more(taken: Sequence[tuple[int, float]]) -> bool:
+    """Whether a still larger batch would, by the sizes that were tried and the seconds that their steps took."""
+    much = [later > LITTLE * earlier for (_, earlier), (_, later) in pairwise(taken)]
+    if len(much) == 1 or not much[-1]:
+        return not much[-1]
+    if not much[-2]:  # it is the first whose samples take more than all else does
+        return True
+    before, after = [(later - earlier) / (many - few) for (few, earlier), (many, later) in pairwise(taken[-3:])]
+    return after < _CHEAPER * before
 
 
 def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[Larger]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LARGER = (4, 16, 64)  # times as large a batch is tried
+LARGER = (4, 16, 64, 256)  # times as large a batch is tried
 LITTLE = 2.0  # times as long, for four times the samples
 
 
@@ -130,8 +130,8 @@ class RunLook:
     may differ; not_free: why no such steps could be taken, "" where they were. loading: reading alone, nothing trained;
     loading_cpu: processor time of that, of this process and its workers.
 
-    larger: of one batch as it is, and by LARGER, up to the first that takes more than LITTLE times as long as the one
-    before, or none at all; no_larger: why the next one was not tried, larger_failed: what it raised, each "" where
+    larger: of one batch as it is, and by LARGER, as far as those tell how little one more sample takes, or none at
+    all; no_larger: why the next one was not tried, larger_failed: what it raised, each "" where
     nothing was in the way.
     checkpoint: what one costs, as a run saves it.
     backward_copying: seconds of copies in the backward passes of a step.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -25,8 +24,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
+from hasten.parallel.loss_of_model import LossOfModel
 
 
 def present_ranks() -> Ranks:
@@ -37,41 +36,19 @@ def present_ranks() -> Ranks:
 
 
 class Replica:
-    """A loss function that sees to it that backward passes of what it returns reduce gradients over the ranks.
-
-    It is the loss that is replicated, with the model inside. For the search for unused parameters begins at what a
-    replica returns, and must begin at what the backward pass begins at: the mean or the total. A prediction and an
-    auxiliary term, which is differentiated by itself, may reach other parameters, so the search does not see them.
-    """
+    """A loss function that sees to it that backward passes of what it returns reduce gradients over the ranks."""
 
     def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
-        self._parallel = DistributedDataParallel(_LossOfModel(loss, model), find_unused_parameters=True)
+        self._parallel = DistributedDataParallel(LossOfModel(loss, model), find_unused_parameters=True)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is replicated; there is no other."""
         differentiated, unseen = self._parallel(batch)
-        return replace(unseen.loss, total=differentiated) if isinstance(unseen.loss, Loss) else differentiated
+        return unseen.with_total(differentiated)
 
     def without_sync(self) -> AbstractContextManager[None]:
         """Keep a microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
         return self._parallel.no_sync()
-
-
-class _LossOfModel(nn.Module):
-    def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
-        super().__init__()
-        self._loss, self.model = loss, model
-
-    def forward(self, batch: Any) -> tuple[Any, _Unseen]:
-        returned = self._loss(self.model, batch)
-        return returned.total if isinstance(returned, Loss) else returned, _Unseen(returned)
-
-
-class _Unseen:
-    """Neither a tensor nor a container that torch would look for tensors in."""
-
-    def __init__(self, loss: Any) -> None:
-        self.loss = loss
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:

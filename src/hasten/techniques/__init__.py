@@ -26,6 +26,7 @@ from hasten.techniques import (
     precision,
     prefetch,
     schedule,
+    shard,
     stop_at,
     threads,
 )
@@ -50,6 +51,7 @@ ALL: tuple[Technique, ...] = (
     channels_last.TECHNIQUE,
     activation_checkpointing.TECHNIQUE,
     compile.TECHNIQUE,
+    shard.TECHNIQUE,
     fused_optimizer.TECHNIQUE,
     learning_rate.TECHNIQUE,
     schedule.TECHNIQUE,

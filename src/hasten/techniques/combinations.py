@@ -57,6 +57,11 @@ TABLE = (
         reason="it is the workers that keep batches ready",
     ),
     Illegal(
+        first="compile",
+        second="shard",
+        reason="what is compiled looks at parameters that are not gathered yet",
+    ),
+    Illegal(
         first="loader_workers",
         first_values=(0,),
         second="persistent_workers",

@@ -62,6 +62,13 @@ class StepOptions:
     read_every: int = 50  # steps between two reads of device metrics by the host
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardOptions:
+    """keeps_gathered: a block's parameters between its forward and its backward pass."""
+
+    keeps_gathered: bool
+
+
 @dataclass(kw_only=True, slots=True)
 class CompileOptions:
     mode: Literal["default", "reduce-overhead", "max-autotune"]
@@ -101,6 +108,7 @@ class Setup:
     schedule: ScheduleOptions | None = None
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
+    shard: ShardOptions | None = None  # None: every rank holds the whole model
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     to_job_weights: list[StateMap] = field(default_factory=list[StateMap])
     """Maps from this model's state_dict back to the one of the job's own model, last applied first. Weights are always

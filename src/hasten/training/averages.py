@@ -20,6 +20,7 @@ from hasten.training.averaged_buffers import AveragedBuffers
 from hasten.training.forms import place_in_memory
 from hasten.training.master_weights import MasterWeights
 from hasten.training.memories import Memories
+from hasten.training.sharded_run import part_of
 
 
 class WeightAverage:
@@ -55,7 +56,7 @@ class WeightAverage:
             _copy(self._source, self._average)
             self._moved = int(self._updates > self._starts_after)
             return
-        self._move(self._average, self._source, torch.tensor(self._moved))
+        self._move(_here(self._average), _here(self._source), torch.tensor(self._moved))
         self._buffers.keep_infinities()
         self._moved += 1
 
@@ -100,7 +101,7 @@ class WeightAverage:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         count = len(self._of_parameters)
         for mine, saved in zip(self._of_parameters, state["average"][:count], strict=True):
-            mine.copy_(saved)
+            mine.copy_(part_of(saved, mine))
         self._buffers.load(state["average"][count:])
         self._moved, self._updates = state["moved"], state["updates"]
 
@@ -118,4 +119,9 @@ def _uncounted(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
-    torch._foreach_copy_([*target], [*source])  # pyright: ignore[reportPrivateImportUsage]
+    torch._foreach_copy_(_here(target), _here(source))  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _here(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """What this rank holds of each: torch moves no list of parts and of whole ones."""
+    return [getattr(each, "_local_tensor", each) for each in tensors]

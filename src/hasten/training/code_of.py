@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import nn
 
+from hasten.parallel.own_class import own_class
 from hasten.training.settings import is_library, plain_attributes
 
 _DEEPEST = 20  # calls from one function into the next
@@ -59,8 +60,8 @@ def _lines_of_object(value: Any, seen: set[int], depth: int) -> Iterator[str]:
         yield from _lines_of_function(value, seen, depth)
     elif isinstance(value, nn.Module):
         for name, module in value.named_modules():
-            yield f"{name} {type(module).__name__} {sorted(plain_attributes(module).items())}"
-            yield from () if is_library(type(module)) else _lines(type(module).forward, seen, depth)
+            yield f"{name} {own_class(module).__name__} {sorted(plain_attributes(module).items())}"
+            yield from () if is_library(own_class(module)) else _lines(own_class(module).forward, seen, depth)
     elif isinstance(value, type) or is_library(type(value)):
         yield getattr(value, "__qualname__", type(value).__qualname__)
     else:

@@ -28,8 +28,10 @@ from hasten.training.losses import LossFunction, calling, checked, count_of, tot
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION
 
-if TYPE_CHECKING:  # it takes seconds to load, and only the job's own metrics need it
+if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
     from torchmetrics import Metric
+
+    from hasten.parallel.shard import Sharded
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""
@@ -70,7 +72,10 @@ class Evaluator:
         device: torch.device,
         autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
+        sharded: Sharded | None = None,
     ) -> None:
+        """sharded: the loss, where ranks hold the model in parts."""
+        self._sharded = sharded
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
         self._metrics = {name: _own_copy(metric, device) for name, metric in metrics.items()}
@@ -125,7 +130,7 @@ class Evaluator:
             try:
                 return self._evaluate(batches)
             except Exception as error:
-                if not is_out_of_memory(error):
+                if not is_out_of_memory(error) or self._sharded is not None:  # the others are in the same forward pass
                     raise
                 if self.batch_size == 1:
                     raise OutOfMemory(
@@ -143,7 +148,7 @@ class Evaluator:
             # An optimizer and averages hold the model's own parameters: each stays itself.
             own: dict[Tensor, bool] = {each: each.is_inference() for each in self._model.parameters()}
             try:
-                with torch.inference_mode():
+                with torch.inference_mode() if self._sharded is None else self._sharded.forward_only():
                     return self._results(batches)
             finally:
                 release_inference_tensors(self._model.modules(), own)
@@ -161,6 +166,8 @@ class Evaluator:
                 share = "this rank's share of " if self._ranks.many else ""
                 error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
                 raise
+            if not samples:  # of a rank that has had its share
+                continue
             seen += samples
             sums[0] += total_of(returned, samples)
             sums[1] += count_of(returned, samples)

@@ -18,9 +18,12 @@ def have_same_form(one: Tensor, other: Tensor) -> bool:
 
 def place_in_memory(tensor: Tensor) -> tuple[Any, ...] | None:
     """None for what has no dense memory of its own: sparse and nested ones, those of the device meta, of a class that
-    wraps other tensors, and those whose storage was made smaller. Else where it lies, and as what."""
+    wraps other tensors but for parts that ranks hold, and those whose storage was made smaller. Else where it lies, and
+    as what."""
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
+    if isinstance(own := getattr(tensor, "_local_tensor", None), Tensor):  # a part; by its storage, as it may be empty
+        return own.untyped_storage()._cdata, own.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()
     begin = tensor.data_ptr()
     if tensor.numel() and not (begin and has_its_memory(tensor)):
         return None

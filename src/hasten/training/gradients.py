@@ -7,7 +7,7 @@ gradients that needs no host sync: the norm's where it is asked for, else a fuse
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 import torch
@@ -80,7 +80,13 @@ same."""
 def norm(gradients: Sequence[Tensor], kind: float) -> Tensor:
     """The norm of all gradients as one vector; it may overflow where each of them is finite."""
     _refuse_sparse(gradients)
-    return get_total_norm(gradients, kind)
+    return everywhere(get_total_norm(gradients, kind))
+
+
+def everywhere(scalar: Tensor) -> Tensor:
+    """Of all parts, where ranks hold parts: they all ask for it. Itself where this rank holds all."""
+    whole: Callable[[], Tensor] | None = getattr(scalar, "full_tensor", None)
+    return scalar if whole is None else whole()
 
 
 def clip_norm(parameters: Sequence[Tensor], most: float, measured: Tensor) -> None:

@@ -25,6 +25,7 @@ from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
+from hasten.training.sharded_run import whole_state
 from hasten.training.smaller_microbatches import halve_microbatches
 from hasten.training.spikes import Spikes
 
@@ -210,7 +211,7 @@ class _Loop:
             self._read()
         elif self._run.ranks.many:  # each rank's replaced samples are in its own ledger until they meet
             self._tell_replaced()
-        return {
+        state = {
             "run": self._run.state_dict(),
             "weights": self._run.job_weights(),
             "loop": {
@@ -222,6 +223,7 @@ class _Loop:
             },
             "log": {"seconds": time.monotonic() - self._start},
         }
+        return whole_state(self._run, state)
 
     def _worth_keeping(self) -> set[int]:
         return {self._run.kept_step, self._evaluated_at} & self._results.keys()

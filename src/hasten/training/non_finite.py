@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hasten.training.checksums import parts_of_sparse
 from hasten.training.forms import is_sparse
-from hasten.training.gradients import dense
+from hasten.training.gradients import dense, everywhere
 
 Named = Iterable[tuple[str, Tensor]]
 _SUMMED = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
@@ -39,7 +39,7 @@ def non_finite_sizes(sizes: Sequence[tuple[str, Tensor]]) -> list[str]:
     """The names of those that are not finite, in their order. Waits for the device."""
     if not sizes:
         return []
-    finite = torch.stack([size.isfinite() for _, size in sizes]).tolist()
+    finite = everywhere(torch.stack([size.isfinite() for _, size in sizes])).tolist()
     return [name for (name, _), is_finite in zip(sizes, finite, strict=True) if not is_finite]
 
 

@@ -10,7 +10,6 @@ Batches are microbatches, already on the device; the run knows which of them clo
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -40,10 +39,12 @@ from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.places import Places
+from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
 from hasten.training.run_loaders import evaluator_of, train_loader
 from hasten.training.run_state import load_state, state_of
 from hasten.training.schedule import build_schedule
+from hasten.training.sharded_run import sharded, whole_state
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
 from hasten.training.unmoved_loss import UnmovedLoss
@@ -74,8 +75,9 @@ class Run:
         self.device, self.model = setup.device, setup.model.to(setup.device)
         self.loader = train_loader(self, setup.step.microbatch_size)
         self.notices += self.loader.notices
-        self.total_steps, self.total_epochs = self._planned_length()
+        self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
+        self.sharded = sharded(self)
         masters = MasterWeights(self.model)
         if masters and self.ranks.many:
             raise Misconfigured(
@@ -103,6 +105,7 @@ class Run:
             setup.step,
             masters=masters,
             ranks=self.ranks,
+            together=self.sharded,
             reference=self._reference,
             after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
@@ -137,21 +140,6 @@ class Run:
         log = compile_model(self.model, self.setup.compile)
         self._open.callback(log.stop)
         return log
-
-    def _planned_length(self) -> tuple[int | None, int | None]:
-        """Optimizer steps and epochs of the planned run; None where the data does not tell."""
-        job, per_epoch = self.job, self.loader.steps_per_epoch
-        if per_epoch is None:
-            if job.max_steps is None:
-                raise JobError(
-                    "max_steps", "is not given, and the training data has no length", "say how long: max_steps=10_000"
-                )
-            return job.max_steps, None
-        steps = min(
-            job.epochs * per_epoch if job.epochs is not None else math.inf,
-            job.max_steps if job.max_steps is not None else math.inf,
-        )
-        return int(steps), math.ceil(steps / per_epoch)
 
     # ── moving ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,7 +248,8 @@ class Run:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
-        return kept_on_host(in_jobs_form(self.model.state_dict(), self.setup))
+        weights = whole_state(self, self.model.state_dict(), on_all=True)
+        return kept_on_host(in_jobs_form(weights, self.setup))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -63,6 +63,7 @@ def evaluator_of(run: Run) -> Evaluator | None:
             placement=placement_of(held),
             rank=held.ranks.rank,
             world_size=held.ranks.size,
+            equally_many=held.sharded is not None,  # each forward pass gathers from all ranks
         )
 
     def batches(batch_size: int) -> Generator[tuple[Any, int]]:
@@ -70,7 +71,7 @@ def evaluator_of(run: Run) -> Evaluator | None:
             for microbatch in microbatches:
                 held.check_stop()
                 counted = valid.counted(microbatch.batch, microbatch.samples)
-                yield held._placed(microbatch.batch, valid), counted
+                yield held._placed(microbatch.batch, valid), counted if microbatch.samples else 0
 
     batch_size = setup.evaluation.batch_size or valid.batch_size or run.built.batch_size
     with closing(loader(batch_size)) as first:
@@ -79,11 +80,12 @@ def evaluator_of(run: Run) -> Evaluator | None:
         first.check_before_start(run.loader if run.job.evaluate_every is not None else None)
     return Evaluator(
         run.model,
-        run.job.loss,
+        run.sharded or run.job.loss,
         run.job.metrics,
         batches,
         batch_size,
         device=run.device,
         autocast=setup.step.autocast,
         ranks=run.ranks,
+        sharded=run.sharded,
     )

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.training.sharded_run import part_of
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -72,7 +73,10 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
     """Raises Misconfigured when the state is that of another model or optimizer, JobError of another schedule."""
     try:
         run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
-        run.model.load_state_dict(state["model"])
+        present = run.model.state_dict()
+        run.model.load_state_dict(
+            {key: part_of(saved, present[key]) if key in present else saved for key, saved in state["model"].items()}
+        )
         run.built.loss_parameters.load_state_dict(state["loss_parameters"], run.device)
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             _load_optimizer(optimizer, saved)
@@ -97,15 +101,35 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
 
 
 def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    saved = saved | {"state": _in_parts(optimizer, saved)}
     computes = [{key: group[key] for key in _IMPLEMENTATION if key in group} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     for group, own in zip(optimizer.param_groups, computes, strict=True):
         group.update(own)
     # torch turns every tensor of a parameter's state into the parameter's type; an optimizer may have chosen another.
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    numbers = [number for group in saved["param_groups"] for number in group["params"]]
-    for parameter, number in zip(parameters, numbers, strict=True):
+    for parameter, number in _numbered(optimizer, saved):
         for key, value in saved["state"].get(number, {}).items():
             present = optimizer.state[parameter][key]
             if isinstance(value, Tensor) and isinstance(present, Tensor) and present.dtype != value.dtype:
                 optimizer.state[parameter][key] = value.to(present.device, copy=True)
+
+
+def _in_parts(optimizer: Optimizer, saved: dict[str, Any]) -> dict[int, Any]:
+    """The state by number, with what has the size of its parameter held as that is."""
+    parameters = {number: parameter for parameter, number in _numbered(optimizer, saved)}
+    return {
+        number: {
+            key: part_of(value, parameters[number])
+            if isinstance(value, Tensor) and value.shape == parameters[number].shape
+            else value
+            for key, value in values.items()
+        }
+        for number, values in saved["state"].items()
+    }
+
+
+def _numbered(optimizer: Optimizer, saved: dict[str, Any]) -> list[tuple[Tensor, int]]:
+    """Raises ValueError where they are not equally many."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    return [*zip(parameters, numbers, strict=True)]

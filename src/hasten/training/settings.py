@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from hasten.parallel.own_class import own_class
 from hasten.training.schedule_checks import parts
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def schedule_length(schedule: RateSchedule) -> str:
 def module_settings(model: nn.Module) -> list[list[Any]]:
     """Of each module its name, its kind and, where the kind is torch's, what it was made with."""
     return [
-        [name, type(module).__name__, plain_attributes(module) if is_library(type(module)) else {}]
+        [name, own_class(module).__name__, plain_attributes(module) if is_library(own_class(module)) else {}]
         for name, module in model.named_modules()
     ]
 
@@ -85,7 +86,7 @@ def own_attributes(model: nn.Module) -> dict[str, Any]:
     return {
         f"{name}.{attribute}" if name else attribute: value
         for name, module in model.named_modules()
-        if not is_library(type(module))
+        if not is_library(own_class(module))
         for attribute, value in plain_attributes(module).items()
         if not isinstance(value, str)
     }

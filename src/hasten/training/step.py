@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,9 @@ from hasten.training.non_finite import gradient_sizes, non_finite_sizes, non_fin
 from hasten.training.skips import Aftermath, Skips
 from hasten.training.window_sums import WindowSums, weighed
 
+if TYPE_CHECKING:
+    from hasten.parallel.shard import Sharded
+
 
 class Step:
     """accumulate(batch, samples, last) for each microbatch; update() after the last one of a window."""
@@ -51,6 +54,7 @@ class Step:
         *,
         masters: MasterWeights | None = None,
         ranks: Ranks = ALONE,
+        together: Replica | Sharded | None = None,
         reference: float = 1.0,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
@@ -58,6 +62,7 @@ class Step:
     ) -> None:
         """
         optimizers: together they hold every parameter that is trained; they move all together or not at all.
+        together: the loss over all ranks, where it is there already; else every rank holds a replica.
         reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
             range; the result depends on it by rounding alone. Change it between two windows.
         after_update: called once for each update that was applied, before the next one.
@@ -67,7 +72,7 @@ class Step:
         """
         options = options or StepOptions()
         self.model, self.optimizers = model, list(optimizers)
-        self._replica = Replica(loss, model) if ranks.many else None
+        self._replica = (together or Replica(loss, model)) if ranks.many else None
         self._loss, self._options, self._ranks, self.reference = self._replica or loss, options, ranks, reference
         self._alone = not ranks.many
         self._masters = MasterWeights(model) if masters is None else masters

@@ -4,7 +4,9 @@ What it finds: Lines of the job that copy tensors or convert them to another typ
 the step or more. Copies that a layer makes for itself are not counted, nor are conversions under autocast: most are
 its own. Many small ones in a loop are the loop's business: H704.
 
-Why it costs: A copy reads and writes every byte, and its backward pass does so again. It computes nothing.
+Why it costs: A copy reads and writes every byte, and its backward pass does so again. It computes nothing. What it
+pushes out of the caches has to be read once more by what follows, which may take as long again, so the bound is twice
+what the copies take.
 
 When to ignore it: Where another type is needed at just that place, as a sum in float64 may be.
 
@@ -25,7 +27,7 @@ from hasten.facts.run_look import RunLook
 from hasten.facts.sizes import byte_size
 
 _SMALL = 1 << 16  # bytes of a copy, whose price is that of an operation
-_NOISE = 1.25  # a copy was timed in few steps
+_WITH_CACHES = 2.0  # times what copies take themselves
 
 
 def check(look: RunLook) -> Iterator[FoundInRun]:
@@ -34,16 +36,16 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
     copied = sum(line.copying_seconds for line in lines)
     for function in by_function(lines):
         own = sum(line.copying_seconds for line in function)
-        timed = _NOISE * (own + look.backward_copying * own / copied) if copied else 0.0
-        if timed > MUCH * look.together.value:
+        backward = look.backward_copying * own / copied if copied else 0.0
+        if own + backward > MUCH * look.together.value:
             count, bytes_ = sum(line.copies for line in function), sum(line.copied_bytes for line in function)
             first = max(function, key=lambda line: line.copying_seconds)
             message = (
                 f"{first.function} makes {count:,} {'copies' if count > 1 else 'copy'} in a step, {byte_size(bytes_)}"
             )
             # What it computes on copies of another type may be slower as well, so all of its lines are the bound.
-            seconds = timed - _NOISE * own + sum(max(line.high, _NOISE * line.copying_seconds) for line in function)
-            yield FoundInRun(message, min(seconds, look.together.value), first)
+            forward = sum(max(line.high, _WITH_CACHES * line.copying_seconds) for line in function)
+            yield FoundInRun(message, min(forward + _WITH_CACHES * backward, look.together.value), first)
 
 
 RULE = RunRule(

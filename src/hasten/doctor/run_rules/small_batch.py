@@ -39,7 +39,9 @@ def check(look: RunLook) -> Iterator[FoundInRun]:
         message = f"four times the {look.batch_size} samples of a batch take {times:.2g} times as long"
         # No batch spares what its samples cost; the one that was enlarged may be longer than the others.
         by_samples = (1 - fixed / one.step.value) * min(one.step.value, look.computing.value, look.together.value)
-        yield FoundInRun(message, min(fixed + fixed_loading_seconds(look), look.together.value - by_samples))
+        # Of steps that were slower by chance than when it was enlarged, all that is left may be fixed.
+        computing = max(fixed, look.together.value - look.waited.value - by_samples)
+        yield FoundInRun(message, min(computing + fixed_loading_seconds(look), look.together.value - by_samples))
 
 
 RULE = RunRule(

@@ -1,0 +1,109 @@
+"""Every rank holds a part of each parameter, of its gradient and of its optimizer's state.
+
+Built on torch's own fully_shard (FSDP2). A block's parameters are gathered from all ranks before it computes; what is
+left behind its backward pass is each rank's part of the gradient, summed over all ranks. So what a rank holds at a time
+is its parts, and one block. As a replica does, torch divides by the number of ranks, and the step multiplies that back.
+
+Gradients are reduced behind every microbatch: to keep them whole until the last would take the memory that this is for.
+
+Source: ZeRO, Rajbhandari et al. 2020, arXiv:1910.02054;
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from hasten.errors import JobError
+from hasten.facts.loss import Loss
+from hasten.facts.ranks import Ranks
+from hasten.parallel.loss_of_model import LossOfModel
+from hasten.parallel.replicate import follow_the_leader
+
+_CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
+
+
+class Sharded:
+    """A loss function over a model whose parameters become parts (DTensor) here, in place: make it before all that
+    holds parameters.
+
+    keeps_gathered: between a block's forward and its backward pass, so that they are gathered once (ZeRO 2); else they
+    are given free in between (ZeRO 3).
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[nn.Module, Any], Any],
+        model: nn.Module,
+        ranks: Ranks,
+        device: torch.device,
+        *,
+        keeps_gathered: bool,
+    ) -> None:
+        self._model, self._ranks = model, ranks
+        with torch.no_grad():  # a model need not be the same on each rank by itself
+            follow_the_leader([*model.parameters(), *model.buffers()], ranks)
+        mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
+        for block in blocks_of(model):
+            fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_gathered)
+        root = LossOfModel(loss, model)
+        fully_shard(root, mesh=mesh)
+        self._root = root
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term."""
+        with torch.no_grad():
+            follow_the_leader(self._model.buffers(), self._ranks)
+        differentiated, unseen = self._root(batch)
+        returned = unseen.with_total(differentiated)
+        if isinstance(returned, Loss) and returned.auxiliary is not None:
+            raise JobError(
+                "loss",
+                "has an auxiliary term, which is differentiated by itself, and parameters in parts cannot be",
+                "leave `shard` out of the plan, or add the term to the total",
+            )
+        return returned
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @contextmanager
+    def forward_only(self) -> Iterator[None]:
+        """Inside, no backward pass follows; behind it, nothing stays gathered. Inference mode would leave tensors that
+        no later step can write to."""
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for module in self._root.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
+
+def blocks_of(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers that a model repeats: members of a container that have a class in common with another one there, the
+    innermost first. What shares a parameter with another part of the model is none, as torch gathers it once."""
+    owners = Counter(id(own) for module in model.modules() for own in module._parameters.values())
+    seen = set[int]()
+    for container in reversed([module for module in model.modules() if isinstance(module, _CONTAINERS)]):
+        members = cast("list[nn.Module]", [*container.children()])
+        kinds = Counter(map(type, members))
+        for member in members:
+            own = [*member.parameters()]
+            alone = all(owners[id(parameter)] == 1 for parameter in own)
+            if kinds[type(member)] > 1 and own and alone and id(member) not in seen and _is_called(member):
+                seen.add(id(member))
+                yield member
+
+
+def _is_called(module: nn.Module) -> bool:
+    """Not only looked into, as lists of modules are."""
+    return type(module).forward is not nn.Module.forward

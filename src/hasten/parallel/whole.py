@@ -1,0 +1,47 @@
+"""Tensors that ranks hold in parts, as whole ones, and back: a state is saved as a process that is alone would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from hasten.facts.ranks import Ranks
+
+
+def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
+    """The state, a tree of mappings and sequences, with every tensor in parts gathered on the host of the leader, one
+    after the other; None in their place on other ranks, unless on_all. All ranks call it alike. One tensor that is met
+    twice stays one."""
+    met = dict[tuple[Any, ...], tuple[DTensor, Tensor | None]]()
+
+    def gathered(tensor: DTensor) -> Tensor | None:
+        local = tensor.to_local()
+        # Not by its address: a rank may have nothing of a small one, and all have to gather equally often.
+        key = local.untyped_storage()._cdata, local.storage_offset(), tensor.shape, tensor.dtype
+        if key not in met:
+            found = cast("DTensor", tensor.detach()).full_tensor()
+            met[key] = tensor, found.cpu() if ranks.leads or on_all else None
+        return met[key][1]
+
+    return _changed(state, gathered)
+
+
+def part_of(whole: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of a whole tensor, as it holds one of `like`; the tensor itself where that is whole too."""
+    if not isinstance(like, DTensor):
+        return whole
+    found = whole.detach().to(like.device, like.dtype)
+    return distribute_tensor(found, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _changed(state: Any, change: Callable[[DTensor], Any]) -> Any:
+    if isinstance(state, DTensor):
+        return change(state)
+    if isinstance(state, Mapping):
+        return {key: _changed(each, change) for key, each in cast("Mapping[Any, Any]", state).items()}
+    if isinstance(state, list | tuple) and not hasattr(cast("object", state), "_fields"):
+        return type(state)(_changed(each, change) for each in cast("list[Any]", state))
+    return state

@@ -1,0 +1,110 @@
+"""Ranks that hold a model in parts train, clip, average, evaluate and go on as one process that holds all of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hasten.entry import prepare
+from hasten.facts.plan import make_plan
+from hasten.parallel.shard import blocks_of
+from ranks import on_ranks
+from shard_jobs import (
+    Block,
+    Language,
+    cut_and_gone_on,
+    language_job,
+    refused_auxiliary,
+    refused_short_weights,
+    trained,
+    trained_with_average,
+)
+
+
+def check_alike(found, wanted):
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
+    assert found["results"] == pytest.approx(wanted["results"], rel=1e-9)
+    check_weights(found["weights"], wanted["weights"])
+
+
+def check_weights(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return trained({})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "choices"),
+    [
+        (2, {"shard": "zero3"}),
+        (2, {"shard": "zero2", "microbatch": 2}),
+        pytest.param(4, {"shard": "zero3", "microbatch": 2}, marks=pytest.mark.proof),
+        pytest.param(4, {"shard": "zero2"}, marks=pytest.mark.proof),
+        *(
+            pytest.param(2, {"shard": "zero3", **other}, marks=pytest.mark.proof)
+            for other in (
+                {"fused_optimizer": "fused"},
+                {"fused_optimizer": "for_loop"},
+                {"activation_checkpointing": "blocks"},
+                {"accumulation": 2},
+                {"evaluation_batch": 2},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_ranks_that_hold_parts_train_what_one_process_does(ranks, choices, alone, tmp_path):
+    for found in on_ranks(ranks, tmp_path, trained, choices):
+        check_alike(found, alone)
+        assert found["held"] < found["whole"] / ranks * 1.5
+        assert "FSDPBlock" in found["classes"]
+
+
+def test_an_average_of_weights_is_kept_in_parts(tmp_path):
+    wanted = trained_with_average({})
+    for found in on_ranks(2, tmp_path, trained_with_average, {"shard": "zero3"}):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize(("before", "after"), [({}, {"shard": "zero3"}), ({"shard": "zero2"}, {})], ids=str)
+def test_a_run_goes_on_in_parts_that_was_whole_and_the_other_way_round(before, after, tmp_path, alone):
+    for found in on_ranks(2, tmp_path, cut_and_gone_on, before, after):
+        check_weights(found, alone["weights"])
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [(refused_auxiliary, "has an auxiliary term"), (refused_short_weights, "16-bit weights are not supported")],
+)
+def test_what_cannot_be_trained_in_parts_is_refused_on_all_ranks(refused, reason, tmp_path):
+    for told in on_ranks(2, tmp_path, refused):
+        assert reason in told
+
+
+def test_one_process_holds_the_whole_and_says_so():
+    with prepare(language_job(), make_plan(shard="zero3")) as run:
+        assert run.sharded is None
+        assert "shard: this process is alone, so it holds the whole model" in run.notices
+
+
+def test_layers_that_are_repeated_are_gathered_each_by_itself():
+    model = Language()
+    assert {*blocks_of(model)} == {*model.blocks}
+
+
+def test_a_layer_that_shares_a_parameter_is_gathered_with_the_rest():
+    model = Language()
+    model.blocks[1].norm.weight = model.blocks[0].norm.weight
+    assert {*blocks_of(model)} == {model.blocks[2]}
+
+
+def test_what_is_repeated_inside_of_what_is_repeated_comes_first():
+    model = torch.nn.Sequential(*(torch.nn.Sequential(Block(), Block()) for _ in range(2)))
+    found = [*blocks_of(model)]
+    assert [type(each) for each in found] == [Block] * 4 + [torch.nn.Sequential] * 2

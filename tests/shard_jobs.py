@@ -1,0 +1,139 @@
+"""Runs whose ranks hold a model in parts; a module of its own, so that started processes can import it by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+from torchmetrics.classification import MulticlassAccuracy
+
+import hasten
+from hasten.entry import prepare
+from hasten.errors import HastenError
+from hasten.facts.loss import Loss
+from hasten.facts.plan import make_plan
+from hasten.training.sharded_run import whole_state
+
+WORDS, WIDTH, LENGTH = 19, 8, 5
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 3 * WIDTH),
+            nn.Linear(3 * WIDTH, WIDTH),
+        )
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows + self.dropout(self.narrow(functional.gelu(self.wide(self.norm(rows)))))
+
+
+class Language(nn.Module):
+    """A few blocks, and a head whose weight is the embedding's; `scale` has fewer elements than there are ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.scale = nn.Parameter(torch.ones(1))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        rows = self.words(words)
+        for block in self.blocks:
+            rows = block(rows)
+        return self.head(self.scale * rows)
+
+
+def loss(model: nn.Module, batch: Any) -> Loss:
+    words, following = batch
+    scores = model(words).flatten(0, 1)
+    counted = following.flatten() % 4 != 0
+    each = functional.cross_entropy(scores, following.flatten(), reduction="none")
+    return Loss((each * counted).sum(), counted.sum(), prediction=scores, target=following.flatten())
+
+
+def language_job(**changes: Any) -> hasten.Job:
+    generator = torch.Generator().manual_seed(7)
+    words = torch.randint(0, WORDS, (37, LENGTH + 1), generator=generator)
+    data = (words[:, :-1], words[:, 1:])
+    fields: dict[str, Any] = {
+        "model": lambda: Language().double(),
+        "loss": loss,
+        "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        "train": data,
+        "valid": tuple(each[:11] for each in data),
+        "batch_size": 10,
+        "epochs": 3,
+        "clip_norm": 0.5,
+        "log_every": 1,
+        "metrics": {"accuracy": MulticlassAccuracy(WORDS, average="micro")},
+    }
+    return hasten.Job(**(fields | changes))
+
+
+def trained(choices: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A whole run with an evaluation before it and after each epoch: what it leaves, and how much this rank held."""
+    with prepare(language_job(**changes), make_plan(**choices)) as run:
+        run.evaluate()
+        results = list[float]()
+        for _ in range(3):
+            for batch in run.epoch_batches():
+                run.step(batch)
+            results += run.evaluate().results.values()
+        held = [each.to_local() if isinstance(each, DTensor) else each for each in run.model.parameters()]
+        weights = run.weights()
+        return {
+            "weights": weights,
+            "losses": [window.mean for window in run.losses.drain()],
+            "results": results,
+            "held": sum(each.numel() for each in held),
+            "whole": sum(each.numel() for each in run.model.parameters()),
+            "classes": sorted({type(each).__name__ for each in run.model.modules()}),
+        }
+
+
+def trained_with_average(choices: dict[str, Any]) -> dict[str, Any]:
+    return trained(choices, average=hasten.ExponentialAverage(0.9))
+
+
+def refusal(**changes: Any) -> str:
+    """What a first step in parts is refused with."""
+    try:
+        with prepare(language_job(**changes), make_plan(shard="zero3")) as run:
+            run.step(next(run.batches()))
+    except HastenError as error:
+        return str(error)
+    return ""
+
+
+def refused_auxiliary() -> str:
+    return refusal(loss=lambda model, batch: replace(loss(model, batch), auxiliary=model(batch[0]).square().mean()))
+
+
+def refused_short_weights() -> str:
+    return refusal(model=lambda: Language().bfloat16())
+
+
+def cut_and_gone_on(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> dict[str, Tensor]:
+    """The weights of a run that goes on by another plan after its fifth step, in the middle of an epoch."""
+    with prepare(language_job(**changes), make_plan(**before)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps == 5:
+                break
+        state = whole_state(run, run.state_dict(), on_all=True)
+    with prepare(language_job(**changes), make_plan(**after)) as run:
+        run.load_state_dict(state)
+        for batch in run.batches():
+            run.step(batch)
+        return run.weights()
