@@ -18,6 +18,7 @@ from hasten.doctor.line_times import LineTimes
 from hasten.doctor.observe import observe_job
 from hasten.doctor.operations import Operations
 from hasten.doctor.places import function_of, place_of, spans_of_loops
+from hasten.measure.stacks import callers
 from hasten.training.brief_run import brief_run, whole_step
 from look_jobs import job
 
@@ -77,7 +78,7 @@ def test_lines_of_compiled_code_are_nobodys():
 
     @torch.compiler.disable
     def noted(rows: Tensor) -> Tensor:
-        seen.append(place_of(sys._getframe()))
+        seen.append(place_of(callers(sys._getframe())))
         return rows
 
     def within(rows: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ def test_what_the_compiler_cannot_keep_is_heard_with_its_line_and_its_loggers_ar
 
 
 def test_a_line_that_hasten_has_not_called_is_nobodys():
-    assert place_of(sys._getframe()) is None
+    assert place_of(callers(sys._getframe())) is None
 
 
 def test_a_comprehension_is_a_part_of_the_function_that_it_is_in():

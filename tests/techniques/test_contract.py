@@ -34,6 +34,7 @@ from hasten.data.images import ImageFolder
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.facts.ranks import ALONE, Ranks
 from hasten.techniques import ALL
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
@@ -100,6 +101,7 @@ class Place:
     data: tuple[torch.Tensor, torch.Tensor]
     job: dict[str, Any] = field(default_factory=dict)
     workers: int = 0  # that read the data ahead
+    ranks: Ranks = ALONE
     as_given: Callable[[Any], Any] = lambda data: data  # the job's train, made of these columns
 
     def setup(self) -> Setup:
@@ -107,7 +109,7 @@ class Place:
         sample = tuple(part[:8] for part in self.data)
         setup = setup_of(self.model(), sample, self.machine, train=self.as_given(self.data), **self.job)
         setup.device = torch.device(self.machine.device)
-        setup.loader.workers = self.workers
+        setup.loader.workers, setup.ranks = self.workers, self.ranks
         return setup
 
 
@@ -136,6 +138,7 @@ PLACES = {
     "picture files for a card": Place(card(9, 0), Images, IMAGES, as_given=in_files),
     "images, changed anew each time": Place(laptop(), Images, IMAGES, as_given=in_two_parts),
     "images, read by workers": Place(laptop(), Images, IMAGES, workers=2, as_given=in_two_parts),
+    "rows, on two processes": Place(laptop(), Rows, ROWS, ranks=Ranks(0, 2)),
 }
 ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
 

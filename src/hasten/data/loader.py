@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
 from hasten.data.bad_samples import Ledger, Repaired
@@ -261,7 +261,8 @@ class EvaluationLoader:
         else:
             self._order = _order_of(replace(source, shuffle=False), seed, False)
             self._start, self._stop = share(self._order.count, rank, world_size)
-            self._largest = -(-self._order.count // world_size) if equally_many else 0  # share
+            largest = -(-self._order.count // world_size) if equally_many else self._stop - self._start  # share
+            self._batches = -(-largest // batch_size)
             reader = reader_of(source, seed)
         self._feed = Feed(reader, source, options, placement=placement)
         self.notices += self._feed.notices
@@ -283,9 +284,8 @@ class EvaluationLoader:
 
     def _map(self) -> Iterator[Microbatch]:
         batches = self._feed.answers(self._requests())
-        spans = [*self._spans()]
-        for number, (start, stop) in enumerate(spans, start=1):
-            yield Microbatch(next(batches), stop - start, number == len(spans))
+        for number, (start, stop) in enumerate(self._spans(), start=1):
+            yield Microbatch(next(batches), stop - start, number == self._batches)
 
     def _requests(self) -> Iterator[Request]:
         for start, stop in self._spans():
@@ -296,8 +296,7 @@ class EvaluationLoader:
         for start in range(self._start, self._stop, self.batch_size):
             yield start, min(start + self.batch_size, self._stop)
         own = -(-(self._stop - self._start) // self.batch_size)
-        for _ in range(own, -(-self._largest // self.batch_size)):
-            yield 0, 0
+        yield from repeat((0, 0), self._batches - own)
 
     def _stream(self) -> Iterator[Microbatch]:
         windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())

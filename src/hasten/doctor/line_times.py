@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from hasten.doctor.places import Place, Where, is_users, where
+from hasten.measure.stacks import callers
 
 
 class LineTimes:
@@ -41,7 +42,7 @@ class LineTimes:
         if not is_users(frame.f_code.co_filename):
             return None
         self._add()
-        self._running.append(where(frame))
+        self._running.append(where(callers(frame)))
         self._mark = time.perf_counter()
         return self._moved
 
@@ -51,7 +52,7 @@ class LineTimes:
             if self._running:
                 self._running.pop()
             if event == "line":
-                self._running.append(found := where(frame))
+                self._running.append(found := where(callers(frame)))
                 self.passes.update(each for each in found.loops if each == found.place)
             self._mark = time.perf_counter()
         return self._moved

@@ -24,6 +24,7 @@ from torch._C._autograd import _get_sequence_nr  # pyright: ignore[reportAttribu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.doctor.places import Place, function_of, is_users, where
+from hasten.measure.stacks import callers
 
 _READS = frozenset({"aten::_local_scalar_dense"})
 _READS_OF_A_DEVICE = frozenset({"aten::nonzero"})  # its size is a number
@@ -122,7 +123,7 @@ class Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name if hasattr(func, "_schema") else func.name()  # those of higher order have none
         caller, node = _beginning(sys._getframe(1)), torch._C._current_autograd_node()
-        place, loops = where(caller)
+        place, loops = where(callers(caller))
         tally = self._tally(place, caller)
         tally.operations += 1
         self.names[name] += 1

@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import site
+from collections.abc import Iterable
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -134,17 +135,17 @@ def function_of(qualified: str) -> str:
     return _COMPREHENSIONS.sub("", qualified).rpartition("<locals>.")[2]
 
 
-def place_of(frame: FrameType | None) -> Place | None:
-    return where(frame).place
+def place_of(stack: Iterable[FrameType]) -> Place | None:
+    return where(stack).place
 
 
-def where(frame: FrameType | None) -> Where:
-    """In the user's code that hasten has called, by a stack; nowhere where it has called none, and inside of compiled
-    code, whose lines nobody knows."""
+def where(stack: Iterable[FrameType]) -> Where:
+    """In the user's code that hasten has called, by its frames, the innermost first; nowhere where it has called none,
+    and inside of compiled code, whose lines nobody knows."""
     innermost: tuple[str, int, str] | None = None
     loops: dict[tuple[str, str], int] = {}  # the line of each function that is in one
     in_loading = False
-    while frame is not None:
+    for frame in stack:
         filename = frame.f_code.co_filename
         if is_users(filename):
             function = function_of(frame.f_code.co_qualname)
@@ -157,5 +158,4 @@ def where(frame: FrameType | None) -> Where:
         if innermost is not None and filename.startswith(_HASTEN):
             around = tuple(Place(path, line, function, in_loading) for (path, function), line in loops.items())
             return Where(Place(*innermost, in_loading), around)
-        frame = frame.f_back
     return Where()  # or in the program that runs hasten

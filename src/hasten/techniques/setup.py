@@ -17,6 +17,7 @@ from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
+from hasten.facts.ranks import ALONE, Ranks
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -97,6 +98,7 @@ class Setup:
     job: Job
     machine: Machine
     device: torch.device
+    ranks: Ranks = ALONE
     model: nn.Module = field(default_factory=nn.Module)
     """On the host: it moves to the device when every choice has been applied. Empty during the PROCESS stage."""
     train: Source | None = None  # what is trained on; None during the PROCESS stage

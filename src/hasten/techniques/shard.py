@@ -27,7 +27,9 @@ _VALUES = ("zero3", "zero2")  # the one that makes the most room first
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
-    return No("nothing is shared in one process; start several, and write it into the plan by hand")
+    if not setup.ranks.many:
+        return No("one process has nobody to share with; hasten train --nproc starts several")
+    return Yes()
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:

@@ -82,7 +82,7 @@ def build(
     _refuse_lonely_ranks()
     ordered = in_order(plan)
     machine = read_machine()
-    setup = Setup(job=job, machine=machine, device=device_of(job, machine))
+    setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
     claims = apply_choices(setup, ordered, (Stage.PROCESS,))

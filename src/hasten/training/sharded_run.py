@@ -15,10 +15,7 @@ def sharded(run: Run) -> Sharded | None:
     """Take the model apart, where the plan wants that and there are several ranks. Before anything else holds its
     parameters."""
     options = run.setup.shard
-    if options is None:
-        return None
-    if not run.ranks.many:
-        run.notices.append("shard: this process is alone, so it holds the whole model")
+    if options is None or not run.ranks.many:
         return None
     from hasten.parallel.shard import Sharded  # it takes a second to load
 

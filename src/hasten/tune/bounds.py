@@ -86,6 +86,7 @@ REACH: Mapping[str, Reach] = {
     "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
     "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later
     "schedule": _TRAINING,
+    "shard": Reach(always=NOTHING, memory_full=STEP),
     "stop_at": _TRAINING,
     "threads": Reach(always=EVERYTHING),
 }
