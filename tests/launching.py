@@ -42,7 +42,9 @@ def still_there(folder: Path) -> list[psutil.Process]:
 
 def losses(folder: Path) -> list[float]:
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [each["loss"] for each in events if each["event"] == "logged"]
+    found = [each["loss"] for each in events if each["event"] == "trained"]
+    assert found
+    return found
 
 
 def until_begun(file: Path, process: subprocess.Popen[str]) -> None:

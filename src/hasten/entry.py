@@ -17,6 +17,7 @@ from hasten.checkpoint.temporary import remove_what_the_dead_left
 from hasten.data.keeping import Watcher
 from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
+from hasten.facts.launched import launched
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
@@ -56,8 +57,12 @@ def train(
     name: of the job, as it is shown and written down.
 
     Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
-    With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt.
+    With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt. One that a launcher
+    such as torchrun has started again goes on with its run.
     """
+    if run_dir is not None and launched().restarts:  # by a launcher that goes on with the same script
+        shared = {"weights": weights, "run_dir": run_dir, "saving": saving, "receivers": receivers, "name": name}
+        return resume(job, plan, **shared)
     asked = Asked(name=name, saving=saving or Saving())
     return begin(job, plan, asked, weights=weights, run_dir=run_dir, receivers=receivers)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -106,3 +108,26 @@ def cut_short_in_layers() -> hasten.Job:
 
 def cut_short_with_dropout() -> hasten.Job:
     return _cut_short(Dropping)
+
+
+def hangs() -> hasten.Job:
+    """The second process stops in its third step, and says nothing."""
+    calls = count(1)
+
+    def act() -> None:
+        if SECOND and next(calls) == 3:
+            Event().wait()
+
+    return _with_loss(act)
+
+
+def dies_once() -> hasten.Job:
+    """The second process is killed in its sixth step, the first time that it comes there."""
+    calls, died = count(1), Path("died")
+
+    def act() -> None:
+        if SECOND and next(calls) == 6 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return replace(job(), loss=_with_loss(act).loss)

@@ -55,6 +55,22 @@ def test_a_rank_that_is_killed_ends_all_and_is_named(tmp_path):
     assert still_there(tmp_path) == []
 
 
+@pytest.mark.fault("one rank dies, a collective hangs")
+def test_a_rank_that_hangs_ends_all_and_is_named(tmp_path):
+    ended = subprocess.run(
+        command("hangs", "--nproc", "2"),
+        cwd=tmp_path,
+        env=environment() | {"HASTEN_WAIT_SECONDS": "4"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 14
+    assert "rank 1: the others have waited 4 s for it" in ended.stderr
+    assert "fault of hasten" not in ended.stderr
+    assert still_there(tmp_path) == []
+
+
 def test_more_processes_than_a_launcher_has_started_are_refused(tmp_path):
     told = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     ended = subprocess.run(
@@ -107,3 +123,16 @@ def test_one_script_trains_again_and_again_on_the_same_processes(tmp_path):
     places["PYTHONPATH"] = os.pathsep.join([str(JOBS.parent), places["PYTHONPATH"]])
     ended = subprocess.run(torchrun, cwd=tmp_path, env=places, capture_output=True, text=True, check=False, timeout=90)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_launcher_that_starts_all_anew_goes_on_with_the_run(tmp_path):
+    """From the step behind the last one that was saved, with the losses of a run that nothing has cut."""
+    assert ran(tmp_path, "job", "--nproc", "2", "--run-dir", "whole").returncode == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "-m"]
+    told = command("dies_once", "--run-dir", "cut", "--save-every", "1")[2:]
+    ended = subprocess.run(
+        [*torchrun, *told], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "died").exists()
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")

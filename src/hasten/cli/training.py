@@ -103,7 +103,7 @@ def train(
         tensorboard=tensorboard,
     )
     with ranks_met():
-        if resume:
+        if resume or launched().restarts:  # a launcher that starts all anew means the same run
             _go_on(job, given, run_dir, allow_change or [])
         else:
             _begin(job, given, run_dir, allow_change or [])

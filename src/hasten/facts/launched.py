@@ -1,6 +1,7 @@
 """What a launcher has told this process: which it is of those that train together.
 
-torchrun, and whatever follows its convention, tells it in the environment, before any of them has talked to another.
+torchrun, and whatever follows its convention, tells it in the environment, before any of them has talked to another;
+srun does so by names of its own.
 Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 """
 
@@ -12,20 +13,25 @@ from dataclasses import dataclass
 
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import ALONE, Ranks
+from hasten.facts.slurm import as_torchrun
 
 LAUNCHER = "HASTEN_LAUNCHER"  # the variable that tells a rank of `--nproc` which process has started it
+WAIT = "HASTEN_WAIT_SECONDS"  # the variable of a person who knows better than _WAIT_SECONDS
+_WAIT_SECONDS = 600.0  # to compile, to read a large checkpoint and to build a cache must fit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """Its place among all, and among those on this machine."""
+    """Its place among all, and among those on this machine. restarts: how often its launcher has started all anew."""
 
     all: Ranks = ALONE
     here: Ranks = ALONE
+    restarts: int = 0
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     """One process alone, where no launcher said otherwise. Raises Misconfigured for what cannot be so."""
+    environment = {**environment, **as_torchrun(environment)}
     size = _number(environment, "WORLD_SIZE", 1)
     if size == 1:
         return Launched()
@@ -37,7 +43,19 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
         raise Misconfigured(
             f"does not go with {told}", where=f"WORLD_SIZE={size}", fix="start the processes by torchrun"
         )
-    return Launched(all=every, here=here)
+    return Launched(all=every, here=here, restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0))
+
+
+def wait_seconds(environment: Mapping[str, str] = os.environ) -> float:
+    """How long a process waits for the others before it takes one of them for hung. Raises Misconfigured."""
+    told = environment.get(WAIT, "")
+    try:
+        seconds = float(told or _WAIT_SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise Misconfigured(f"is {told!r}, and no number of seconds", where=WAIT, fix="write a number above 0")
+    return seconds
 
 
 def leads(environment: Mapping[str, str] = os.environ) -> bool:

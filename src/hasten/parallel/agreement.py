@@ -6,16 +6,22 @@ behind the next optimizer step and is read after it, so that nobody waits; what 
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from hasten.facts.launched import wait_seconds
 
 
 class Agreement:
     """All ranks make it together, and call each method equally often and in the same order."""
 
     def __init__(self) -> None:
-        self._group = dist.new_group(backend="gloo")  # beside the gradients, and on the host whatever the device
+        patience = timedelta(seconds=wait_seconds())
+        # Beside the gradients, and on the host whatever the device.
+        self._group = dist.new_group(backend="gloo", timeout=patience)
         self._under_way: tuple[Tensor, dist.Work] | None = None
 
     def of_last_step(self, *wishes: int) -> tuple[int, ...]:

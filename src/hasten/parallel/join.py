@@ -7,8 +7,10 @@ each knows whose failure it is.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,15 +25,18 @@ from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distrib
 from torch.distributed.rendezvous import rendezvous
 
 from hasten.errors import Hang, RankFailed
-from hasten.facts.launched import launched
+from hasten.facts.launched import WAIT, launched, wait_seconds
 from hasten.facts.ranks import Ranks
+from hasten.facts.slurm import as_torchrun
 from hasten.parallel.replicate import present_ranks
 
 Value = TypeVar("Value")
 
-_FAILED = "failed"
+_FAILED, _WAITS = "failed", "waits/"
 _MEETINGS = count()  # of this process; all of a launcher's meet equally often
 _ASK = timedelta(seconds=5)
+_LAST_TO_SAY = 5.0  # seconds, between the first and the last of those who wait too long
+_TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
 _BROKEN = "gloo/transport", "Connection closed by peer", "Connection reset by peer"
 
 
@@ -54,11 +59,11 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
-    store = PrefixStore(
-        f"hasten/{next(_MEETINGS)}", _store()
-    )  # what an earlier meeting left would be read as this one's
+    # What an earlier meeting left in the store, or one before all were started anew, would be read as this one's.
+    store = PrefixStore(f"hasten/{launched().restarts}/{next(_MEETINGS)}", _store())
     here = launched().all
-    dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size)
+    patience = timedelta(seconds=wait_seconds())
+    dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=patience)
     try:
         yield
     finally:
@@ -68,6 +73,7 @@ def joined() -> Iterator[None]:
 @cache
 def _store() -> Store:
     """Where the processes of this launcher meet, as long as this one lives."""
+    os.environ.update(as_torchrun(os.environ))  # where torch looks
     store, _, _ = next(rendezvous("env://"))
     return store
 
@@ -96,10 +102,18 @@ def failing_as_one(
             _first_failure(ranks, cause_of(interrupt))
         raise
     except BaseException as error:
-        lost = _is_broken_connection(error)
-        cause = Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error)
+        lost, missing = _is_broken_connection(error), ""
+        if _is_too_long_a_wait(error):
+            missing = _missing(ranks)
+            cause = Cause(code=Hang.exit_code, what=f"waited {wait_seconds():g} s for {missing}")
+        else:
+            cause = Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error)
         with _undisturbed(ends):
             first = _first_failure(ranks, cause)
+        if missing:
+            what = f"the others have waited {wait_seconds():g} s for it, and it did not come"
+            fix = f"see what it does, in its data, its loss or its machine; {WAIT} says how long is too long"
+            raise Hang(what, where=missing, fix=fix) from error
         if first is not None:
             raise first from error
         if lost:
@@ -138,6 +152,23 @@ def _is_broken_connection(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _BROKEN)
 
 
+def _is_too_long_a_wait(error: BaseException) -> bool:
+    told = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in told for sign in _TOO_LONG)
+
+
+def _missing(ranks: Ranks) -> str:
+    """Who has not said that it waits as well, in words."""
+    store = _patient_for(_ASK)
+    store.set(f"{_WAITS}{ranks.rank}", "")
+    until, names = time.monotonic() + _LAST_TO_SAY, {f"{_WAITS}{rank}": rank for rank in range(ranks.size)}
+    while (silent := [rank for name, rank in names.items() if not store.check([name])]) and time.monotonic() < until:
+        time.sleep(0.1)
+    if not silent:
+        return "a rank that is not known: all of them wait"
+    return f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))}"
+
+
 def _first_failure(ranks: Ranks, cause: Cause) -> RankFailed | None:
     """None where it is this rank's own, and where nobody can be asked any more."""
     mine = json.dumps({"rank": ranks.rank, **asdict(cause)})
@@ -152,7 +183,12 @@ def _first_failure(ranks: Ranks, cause: Cause) -> RankFailed | None:
 
 def _asked_shortly(mine: str) -> bytes:
     """What the first said that failed, which may be this."""
+    return _patient_for(_ASK).compare_set(_FAILED, "", mine)
+
+
+def _patient_for(time_: timedelta) -> Any:
+    """The store that all meet at, with a patience of its own."""
     present: Any = dist.distributed_c10d._get_default_store()
-    store = present.clone()  # with a patience of its own
-    store.set_timeout(_ASK)
-    return store.compare_set(_FAILED, "", mine)
+    store = present.clone()
+    store.set_timeout(time_)
+    return store
