@@ -14,9 +14,14 @@ from torchmetrics.classification import MulticlassAccuracy
 import hasten
 from hasten.entry import prepare
 from hasten.errors import HastenError
+from hasten.facts.events import Noticed
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
-from hasten.training.sharded_run import whole_state
+from hasten.training.logs import Collected
+from hasten.training.loop import train_run
+from hasten.training.over_ranks import whole_state
+from rank_jobs import PartlyUsed
+from support import small_job
 
 WORDS, WIDTH, LENGTH = 19, 8, 5
 
@@ -137,3 +142,15 @@ def cut_and_gone_on(before: dict[str, Any], after: dict[str, Any], **changes: An
         for batch in run.batches():
             run.step(batch)
         return run.weights()
+
+
+def told_unreached() -> list[str]:
+    """What is told of a model of which one layer is used by the loss on no rank, after a whole run."""
+    collected = Collected()
+    job = small_job(
+        model=lambda: PartlyUsed("by the loss"),
+        loss=lambda model, batch: functional.cross_entropy(model(batch[0])[0], batch[1]),
+    )
+    with prepare(job) as run:
+        train_run(run, collected)
+    return [event.text for event in collected.events if isinstance(event, Noticed) and "no gradient" in event.text]

@@ -50,6 +50,11 @@ class Rows(nn.Sequential):
         super().__init__(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 3))
 
 
+class Wide(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+
+
 class Images(nn.Module):
     """Two blocks of convolution, batch norm and activation, with the biases that the norms make useless."""
 
@@ -139,6 +144,7 @@ PLACES = {
     "images, changed anew each time": Place(laptop(), Images, IMAGES, as_given=in_two_parts),
     "images, read by workers": Place(laptop(), Images, IMAGES, workers=2, as_given=in_two_parts),
     "rows, on two processes": Place(laptop(), Rows, ROWS, ranks=Ranks(0, 2)),
+    "rows through wide layers, on two processes": Place(laptop(), Wide, ROWS, ranks=Ranks(0, 2)),
 }
 ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
 

@@ -75,7 +75,7 @@ def _look(run: Run) -> ModelLook:
     with _watched(run.model) as seen:
         for _ in range(WATCHED_STEPS):
             step()
-    samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.ranks.size
+    samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
     flops = profile_flops(step, run.model, samples)
     memory = profile_memory(step, run.model, run.optimizers)
     shares = {each.module: each.flops_per_sample / max(flops.flops_per_sample, 1) for each in flops.by_module}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all that train together."""
+    """This process among those that do something together.
+
+    group: torch's process group in which they talk; None is the one of all processes.
+    """
 
     rank: int = 0
     size: int = 1
+    group: Any = field(default=None, compare=False, repr=False)
 
     @property
     def many(self) -> bool:

@@ -6,8 +6,8 @@ which ranks need not share equally.
 
 A parameter may be used by some steps or by some ranks only, an expert of a mixture for instance, or never. So what each
 step left unused is looked for: without that torch stops at the second step, or, where ranks differ, takes one bucket of
-gradients for another. It costs a walk over the graph and a small reduction a step; where
-everything is used, torch says once on its error stream that it was not needed.
+gradients for another. It costs a walk over the graph and a small reduction a step; where everything is used, torch says
+once on its error stream that it was not needed. A static graph spares both, and is for who says that it is one.
 
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
@@ -17,15 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from hasten.facts.ranks import Ranks
+from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.loss_of_model import LossOfModel
+from hasten.parallel.options import ReplicaOptions
+
+if TYPE_CHECKING:
+    from hasten.parallel.low_rank import LowRank
 
 
 def present_ranks() -> Ranks:
@@ -38,8 +43,30 @@ def present_ranks() -> Ranks:
 class Replica:
     """A loss function that sees to it that backward passes of what it returns reduce gradients over the ranks."""
 
-    def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
-        self._parallel = DistributedDataParallel(LossOfModel(loss, model), find_unused_parameters=True)
+    def __init__(
+        self,
+        loss: Callable[[nn.Module, Any], Any],
+        model: nn.Module,
+        ranks: Ranks = ALONE,
+        options: ReplicaOptions | None = None,
+    ) -> None:
+        """ranks: that hold a replica of this model; by themselves, all that there are."""
+        options = options or ReplicaOptions()
+        self._parallel = DistributedDataParallel(
+            LossOfModel(loss, model),
+            process_group=ranks.group,
+            bucket_cap_mb=options.bucket_mb,  # pyright: ignore[reportArgumentType] a part of one works as well
+            find_unused_parameters=not options.static_graph,
+            static_graph=options.static_graph,
+        )
+        self._has_reduced = False
+        self.low_rank: LowRank | None = None
+        if options.compression == "bf16":
+            self._parallel.register_comm_hook(ranks.group, _in_bf16)
+        elif options.compression == "powersgd":
+            from hasten.parallel.low_rank import LowRank  # few runs need it
+
+            self.low_rank = LowRank(self._parallel, ranks.group, rank=options.rank, start=options.start)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is replicated; there is no other."""
@@ -48,7 +75,15 @@ class Replica:
 
     def without_sync(self) -> AbstractContextManager[None]:
         """Keep a microbatch's gradients on this rank. Must enclose the forward pass too, which arms the reduction."""
+        if self._parallel.static_graph and not self._has_reduced:
+            self._has_reduced = True  # torch learns a static graph in its first backward pass, and must reduce there
+            return nullcontext()
         return self._parallel.no_sync()
+
+
+def _in_bf16(group, bucket):  # without types: torch refuses them as text, which they are here
+    """torch's own, which it refuses by its name away from NCCL: gloo adds such numbers up as well."""
+    return bf16_compress_hook(group, bucket)
 
 
 def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
@@ -56,7 +91,7 @@ def sum_over_ranks(tensor: Tensor, ranks: Ranks) -> Tensor:
     if not ranks.many:
         return tensor
     total = tensor.clone()
-    dist.all_reduce(total)
+    dist.all_reduce(total, group=ranks.group)
     return total
 
 
@@ -70,7 +105,7 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
     given: list[Any] = [None] * ranks.size
     # A backend of an accelerator takes its current device, which need not be the run's.
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        dist.all_gather_object(given, [*own])
+        dist.all_gather_object(given, [*own], group=ranks.group)
     return [*chain.from_iterable(given)]
 
 
@@ -79,7 +114,7 @@ def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:
     if ranks.many:
         for tensor in tensors:
             values = tensor.contiguous()
-            dist.broadcast(values, src=0)
+            dist.broadcast(values, group=ranks.group, group_src=0)
             tensor.copy_(values)
 
 
@@ -87,5 +122,5 @@ def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:
     """Replace each tensor by its mean over all ranks, in place."""
     if ranks.many:
         for tensor in tensors:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=ranks.group)
             tensor.div_(ranks.size)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from hasten.errors import JobError
@@ -47,11 +47,13 @@ class Sharded:
         device: torch.device,
         *,
         keeps_gathered: bool,
+        mesh: DeviceMesh | None = None,
     ) -> None:
+        """mesh: of these ranks; None makes one of all that there are."""
         self._model, self._ranks = model, ranks
         with torch.no_grad():  # a model need not be the same on each rank by itself
             follow_the_leader([*model.parameters(), *model.buffers()], ranks)
-        mesh = init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
+        mesh = mesh or init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
         for block in blocks_of(model):
             fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_gathered)
         root = LossOfModel(loss, model)

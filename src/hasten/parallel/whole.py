@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hasten.facts.ranks import Ranks
+from hasten.parallel.divided import Share
 
 
 def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
@@ -17,7 +18,11 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
     twice stays one."""
     met = dict[tuple[Any, ...], tuple[DTensor, Tensor | None]]()
 
-    def gathered(tensor: DTensor) -> Tensor | None:
+    def gathered(tensor: DTensor | Share) -> Tensor | None:
+        if isinstance(tensor, Share):
+            own = tensor.tensor.full_tensor() if isinstance(tensor.tensor, DTensor) else tensor.tensor
+            found = tensor.gathered(own.detach())
+            return found.cpu() if ranks.leads or on_all else None
         local = tensor.to_local()
         # Not by its address: a rank may have nothing of a small one, and all have to gather equally often.
         key = local.untyped_storage()._cdata, local.storage_offset(), tensor.shape, tensor.dtype
@@ -37,8 +42,8 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(found, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _changed(state: Any, change: Callable[[DTensor], Any]) -> Any:
-    if isinstance(state, DTensor):
+def _changed(state: Any, change: Callable[[DTensor | Share], Any]) -> Any:
+    if isinstance(state, DTensor | Share):
         return change(state)
     if isinstance(state, Mapping):
         return {key: _changed(each, change) for key, each in cast("Mapping[Any, Any]", state).items()}

@@ -8,6 +8,7 @@ from hasten.techniques import (
     cache,
     channels_last,
     clipping,
+    communication,
     compile,
     conv_bn_bias,
     cudnn_autotune,
@@ -28,6 +29,7 @@ from hasten.techniques import (
     schedule,
     shard,
     stop_at,
+    tensor,
     threads,
 )
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
@@ -51,7 +53,9 @@ ALL: tuple[Technique, ...] = (
     channels_last.TECHNIQUE,
     activation_checkpointing.TECHNIQUE,
     compile.TECHNIQUE,
+    tensor.TECHNIQUE,
     shard.TECHNIQUE,
+    communication.TECHNIQUE,
     fused_optimizer.TECHNIQUE,
     learning_rate.TECHNIQUE,
     schedule.TECHNIQUE,

@@ -57,6 +57,23 @@ TABLE = (
         reason="it is the workers that keep batches ready",
     ),
     Illegal(
+        first="communication",
+        second="shard",
+        reason="ranks that hold a model in parts have no replicas",
+    ),
+    Illegal(
+        first="communication",
+        first_values=("powersgd",),
+        second="precision",
+        second_values=("fp16",),
+        reason="what an approximation left out is in the loss scale of its step",
+    ),
+    Illegal(
+        first="compile",
+        second="tensor",
+        reason="what is compiled knows nothing of other processes",
+    ),
+    Illegal(
         first="compile",
         second="shard",
         reason="what is compiled looks at parameters that are not gathered yet",

@@ -42,6 +42,7 @@ class Symptom(Enum):
     SLOW_ALLOCATION = "memory is asked for and given back all the time"
     SLOW_CONVERGENCE = "training needs many steps to its target"
     UNSTABLE_TRAINING = "loss or gradients jump"
+    SLOW_COMMUNICATION = "processes wait for each other's gradients"
     SLOW_EVALUATION = "evaluation takes a visible share of the run"
 
 

@@ -18,6 +18,8 @@ from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
+from hasten.parallel.options import ReplicaOptions
+from hasten.parallel.tensor_patterns import Way
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -110,7 +112,10 @@ class Setup:
     schedule: ScheduleOptions | None = None
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
-    shard: ShardOptions | None = None  # None: every rank holds the whole model
+    together: int = 1  # neighbouring ranks that hold one model
+    tensor: Mapping[str, Way] | None = None  # layers, by name, that these divide
+    replica: ReplicaOptions = ReplicaOptions()  # noqa: RUF009 frozen
+    shard: ShardOptions | None = None  # None: each rank, or each that are together, hold the whole model
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     to_job_weights: list[StateMap] = field(default_factory=list[StateMap])
     """Maps from this model's state_dict back to the one of the job's own model, last applied first. Weights are always

@@ -7,7 +7,7 @@ alike, so that the average is evaluated with statistics of its own weights' neig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from hasten.training.averaged_buffers import AveragedBuffers
 from hasten.training.forms import place_in_memory
 from hasten.training.master_weights import MasterWeights
 from hasten.training.memories import Memories
-from hasten.training.sharded_run import part_of
+from hasten.training.over_ranks import part_of
 
 
 class WeightAverage:
@@ -94,13 +94,17 @@ class WeightAverage:
             for key, each in present.items()
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        average = [*self._of_parameters, *self._buffers.by_place]
+    def state_dict(self, marked: Callable[[Sequence[Tensor]], Sequence[Any]] = list) -> dict[str, Any]:
+        """marked: gives what stands for the parameters' averages, in their order."""
+        average = [*marked(self._of_parameters), *self._buffers.by_place]
         return {"average": average, "moved": self._moved, "updates": self._updates}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], own: Callable[[Sequence[Tensor]], Sequence[Tensor]] = list
+    ) -> None:
+        """own: gives what this rank holds of the parameters' averages, in their order."""
         count = len(self._of_parameters)
-        for mine, saved in zip(self._of_parameters, state["average"][:count], strict=True):
+        for mine, saved in zip(self._of_parameters, own(state["average"][:count]), strict=True):
             mine.copy_(part_of(saved, mine))
         self._buffers.load(state["average"][count:])
         self._moved, self._updates = state["moved"], state["updates"]

@@ -78,7 +78,7 @@ class Evaluator:
         self._sharded = sharded
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
-        self._metrics = {name: _own_copy(metric, device) for name, metric in metrics.items()}
+        self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}
         self._call_loss, self._ranks = calling(device, autocast), ranks
         self.batch_size = batch_size
 
@@ -198,8 +198,12 @@ class Evaluator:
             metric.update(returned.prediction, returned.target)
 
 
-def _own_copy(metric: Metric, device: torch.device) -> Metric:
+def _own_copy(metric: Metric, device: torch.device, ranks: Ranks) -> Metric:
+    """Which adds up what these ranks have seen, where others see the same samples."""
     copied = copy.deepcopy(metric)
+    if ranks.group is not None and isinstance(copied, nn.Module):
+        for part in copied.modules():
+            part.process_group = ranks.group  # of what is no metric, nobody reads that
     return copied.to(device) if hasattr(copied, "to") else copied
 
 

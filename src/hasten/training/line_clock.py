@@ -33,7 +33,7 @@ class LineClock:
             momentum=momenta[0],
             gradient_norm=run.gradient_norm if run.setup.step.read_every <= run.job.log_every else None,
             seconds=now - self._start,
-            samples_per_second=(run.samples_seen - self._samples) * run.ranks.size / passed,
+            samples_per_second=(run.samples_seen - self._samples) * run.grid.data.size / passed,
             data_wait_share=min((run.wait_seconds - self._wait) / passed, 1.0),
             memory_bytes=self._memory(),
             skipped_updates=run.skipped_updates,

@@ -23,11 +23,13 @@ from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.over_ranks import whole_state
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
-from hasten.training.sharded_run import whole_state
 from hasten.training.smaller_microbatches import halve_microbatches
 from hasten.training.spikes import Spikes
+
+_NAMED = 5  # of many parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +78,7 @@ class _Loop:
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
+        self._unreached_told = False
         self._left_moved = set[str]()  # by evaluations, and told
         origin = keeping.origin if keeping is not None else None
         if origin is not None and origin.states is not None:
@@ -239,11 +242,18 @@ class _Loop:
         for notice in notices:
             self._receiver.log(Noticed(text=notice))
 
+    def _tell_unreached(self) -> None:
+        names, self._unreached_told = () if self._unreached_told else self._run.unreached, True
+        if names:
+            others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            reached = f"no gradient reached {', '.join(names[:_NAMED])}{others} in the first step"
+            self._tell([f"{reached}: the loss does not use it, or not in every step"])
+
     def _tell_replaced(self) -> None:
         """Tell the samples that any rank has replaced. All ranks come here at the same step; raises Ledger.take's."""
         run = self._run
         if run.job.on_bad_sample == "replace":
-            run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.ranks, run.device))
+            run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.grid.data, run.device))
             self._tell(run.loader.ledger.untold())
 
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,6 +268,7 @@ class _Loop:
 
     def _read(self) -> None:
         """Send out the lines that wait and tell what was replaced, for which ranks meet; look at every loss."""
+        self._tell_unreached()
         skips = self._run.settled_skips()
         explained, self._skips_told = skips > self._skips_told, skips
         sent = self._send_lines()

@@ -11,7 +11,7 @@ Batches are microbatches, already on the device; the run knows which of them clo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from hasten.data.ahead import copied, copied_ahead
 from hasten.data.keeping import Watcher
-from hasten.data.loader import Microbatch
 from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.parallel.replicate import follow_the_leader, present_ranks
+from hasten.parallel.divided import Share
+from hasten.parallel.grid import grid_of
+from hasten.parallel.replicate import follow_the_leader
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
@@ -38,13 +38,13 @@ from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
+from hasten.training.over_ranks import divided, marked, replica, sharded, whole_state
 from hasten.training.places import Places
 from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
-from hasten.training.run_loaders import evaluator_of, train_loader
+from hasten.training.run_loaders import evaluator_of, on_device, train_loader
 from hasten.training.run_state import load_state, state_of
 from hasten.training.schedule import build_schedule
-from hasten.training.sharded_run import sharded, whole_state
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
 from hasten.training.unmoved_loss import UnmovedLoss
@@ -70,22 +70,20 @@ class Run:
 
     def _assemble(self, built: Built) -> None:
         job, setup = self.job, built.setup
-        self.built, self.setup, self.ranks = built, setup, present_ranks()
-        self.notices = setup.notices
+        self.built, self.setup = built, setup
+        self.grid = grid_of(setup.together, setup.device)
+        self.ranks, self.notices = self.grid.all, setup.notices
         self.device, self.model = setup.device, setup.model.to(setup.device)
         self.loader = train_loader(self, setup.step.microbatch_size)
         self.notices += self.loader.notices
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
-        self.sharded = sharded(self)
+        self.divided, self.sharded = divided(self), sharded(self)
         masters = MasterWeights(self.model)
         if masters and self.ranks.many:
-            raise Misconfigured(
-                "16-bit weights are not supported over several ranks", fix="keep weights in float32 and plan bf16"
-            )
+            raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
         self.optimizers = build_optimizers(job, self.model, setup.optimizer)
-        still = left_out(self.model, self.optimizers)
-        if still:
+        if still := left_out(self.model, self.optimizers):
             self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
         for optimizer in self.optimizers:
             masters.hand_to(optimizer)
@@ -97,6 +95,7 @@ class Run:
             setup.schedule,
             planned_rate=setup.optimizer.learning_rate,
         )
+        self.replica = replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
         self._step = Step(
             self.model,
@@ -104,8 +103,9 @@ class Run:
             self.optimizers,
             setup.step,
             masters=masters,
-            ranks=self.ranks,
-            together=self.sharded,
+            ranks=self.grid.data,
+            together=self.sharded or self.replica,
+            divided=self.divided,
             reference=self._reference,
             after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
@@ -127,7 +127,7 @@ class Run:
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
         if setup.step.scale_gradients:
             self.keep_window_starts()
-        seed_everything(seed_of_rank(job.seed, self.ranks.rank))
+        seed_everything(seed_of_rank(job.seed, self.grid.data.rank))
 
     def _enter_process(self, options: ProcessOptions) -> list[str]:
         return self._open.enter_context(process_options(options))
@@ -158,7 +158,7 @@ class Run:
         self._between_windows = True
         self._places.begin(self.steps + 1, self.epoch, self._window)
         clock = time.perf_counter
-        microbatches = self._on_device(self.loader.epoch(self.epoch, self._window))
+        microbatches = on_device(self, self.loader.epoch(self.epoch, self._window))
         while True:
             asked = clock()
             microbatch = next(microbatches, None)
@@ -218,20 +218,6 @@ class Run:
         self.schedule.after_evaluation(evaluation.results)
         return replace(evaluation, left_moved=tuple(self.unmoved_loss.left_moved))
 
-    def _on_device(self, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
-        if self._stays_on_host:
-            return microbatches
-
-        def placed(batch: Any) -> Any:
-            return self._placed(batch, self.built.train)
-
-        depth = self.setup.loader.device_prefetch
-        if not depth or self.built.train.on_accelerator:  # what is gathered on the device is made by its own stream
-            return copied(microbatches, placed)
-        if self._copying is None:
-            self._copying = torch.cuda.Stream(self.device)
-        return copied_ahead(microbatches, placed, self._copying, depth)
-
     def _placed(self, batch: Any, source: Source) -> Any:
         setup, hurry = self.setup, self.setup.loader.pin_memory
         if source.has_device_form:  # what is copied is no batch yet
@@ -248,7 +234,7 @@ class Run:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
-        weights = whole_state(self, self.model.state_dict(), on_all=True)
+        weights = whole_state(self, marked(self, self.model.state_dict()), on_all=True)
         return kept_on_host(in_jobs_form(weights, self.setup))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -305,6 +291,11 @@ class Run:
         return self._step.losses
 
     @property
+    def unreached(self) -> Sequence[str]:
+        """Parameters, by name, that no gradient reached in the first step; none before it."""
+        return self._step.unreached or ()
+
+    @property
     def gradient_norm(self) -> float | None:
         norm = self._step.gradient_norm
         return None if norm is None else norm.item()
@@ -334,13 +325,13 @@ class Run:
         """Go on from a state of a run of the same job and plan. Raises Misconfigured for one that does not fit."""
         load_state(self, state)
 
-    def job_weights(self) -> Mapping[str, Tensor]:
+    def job_weights(self) -> Mapping[str, Tensor | Share]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
         found = self._best
         if found is None:
             weights = self.model.state_dict() if self.average is None else self.average.named(self.model)
-            found = in_jobs_form(weights, self.setup)
-        return {key: each for key, each in found.items() if isinstance(each, Tensor)}
+            found = marked(self, in_jobs_form(weights, self.setup))
+        return {key: each for key, each in found.items() if isinstance(each, Tensor | Share)}
 
     def keep_window_starts(self) -> None:
         """From now on remember how each window began, so that the run can go back to it."""

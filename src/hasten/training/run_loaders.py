@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hasten.data.loader import EvaluationLoader, TrainLoader
+from hasten.data.ahead import copied, copied_ahead
+from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
 from hasten.data.options import Placement
 from hasten.training.evaluate import Evaluator
 
@@ -31,9 +32,25 @@ def train_loader(run: Run, microbatch_size: int | None, batch_size: int | None =
         drop_last=job.drop_last,
         replace_bad=job.on_bad_sample == "replace",
         placement=placement_of(run),
-        rank=run.ranks.rank,
-        world_size=run.ranks.size,
+        rank=run.grid.data.rank,
+        world_size=run.grid.data.size,
     )
+
+
+def on_device(run: Run, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
+    """The training's, where the run computes; copied ahead of their use where the plan wants that."""
+    if run._stays_on_host:
+        return microbatches
+
+    def placed(batch: Any) -> Any:
+        return run._placed(batch, run.built.train)
+
+    depth = run.setup.loader.device_prefetch
+    if not depth or run.built.train.on_accelerator:  # what is gathered on the device is made by its own stream
+        return copied(microbatches, placed)
+    if run._copying is None:
+        run._copying = torch.cuda.Stream(run.device)
+    return copied_ahead(microbatches, placed, run._copying, depth)
 
 
 def placement_of(run: Run) -> Placement:
@@ -61,8 +78,8 @@ def evaluator_of(run: Run) -> Evaluator | None:
             options=valid.options or setup.loader,
             seed=held.job.seed,
             placement=placement_of(held),
-            rank=held.ranks.rank,
-            world_size=held.ranks.size,
+            rank=held.grid.data.rank,
+            world_size=held.grid.data.size,
             equally_many=held.sharded is not None,  # each forward pass gathers from all ranks
         )
 
@@ -86,6 +103,6 @@ def evaluator_of(run: Run) -> Evaluator | None:
         batch_size,
         device=run.device,
         autocast=setup.step.autocast,
-        ranks=run.ranks,
+        ranks=run.grid.data,
         sharded=run.sharded,
     )

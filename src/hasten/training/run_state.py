@@ -7,7 +7,8 @@ steps and refers to the run's own tensors: copy it, or write it, before the next
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch.optim import Optimizer
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
-from hasten.training.sharded_run import part_of
+from hasten.training.over_ranks import marked, part_of
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -27,13 +28,13 @@ _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes, which is th
 def state_of(run: Run) -> dict[str, Any]:
     """Raises JobError for a scheduler that cannot give its state."""
     return {
-        "model": run.model.state_dict(),
+        "model": marked(run, run.model.state_dict()),
         "buffers": run.built.buffers.state_dict(run.model),
         "loss_parameters": run.built.loss_parameters.state_dict(),
-        "optimizers": [optimizer.state_dict() for optimizer in run.optimizers],
+        "optimizers": [_optimizer_state(run, optimizer) for optimizer in run.optimizers],
         "step": run._step.state_dict(),
         "schedule": run.schedule.state_dict(),
-        "average": run.average.state_dict() if run.average else None,
+        "average": run.average.state_dict(partial(_marked_in_order, run)) if run.average else None,
         "stopping": run.stopping.state_dict() if run.stopping else None,
         "best": (run._best, run._kept_step),
         "ended": run.ending.reached,
@@ -42,25 +43,34 @@ def state_of(run: Run) -> dict[str, Any]:
         "evaluation_batch_size": run.evaluation_batch_size,
         "random": random_state(run.device),
         "generators": run.built.generators.states(),
+        "low_rank": _low_rank(run),
         "other_ranks": _of_other_ranks(run),
         "replaced": run.loader.ledger.state_dict(),
     }
 
 
 def _of_other_ranks(run: Run) -> list[dict[str, Any]]:
-    """What each of them draws from; all else is the same on all. Waits for them."""
+    """What each of them draws from, and holds back of its gradients; all else is the same on all. Waits for them."""
     if not run.ranks.many:
         return []
-    own = {"random": random_state(run.device), "generators": run.built.generators.states()}
+    own = {"random": random_state(run.device), "generators": run.built.generators.states(), "low_rank": _low_rank(run)}
     return gather_over_ranks([own], run.ranks, run.device)[1:]
 
 
-def _go_on_drawing(run: Run, state: Mapping[str, Any]) -> None:
-    """From where this rank was; where there was none of its number, from what it begins with."""
+def _low_rank(run: Run) -> dict[str, Any] | None:
+    return None if run.replica is None or run.replica.low_rank is None else run.replica.low_rank.state_dict()
+
+
+def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
+    """Drawing from where this rank was; where there was none of its number, from what it begins with."""
     saved = [state, *state.get("other_ranks", ())]
     if len(saved) != run.ranks.size:
         told = f"the run was saved by {len(saved)} ranks and goes on with {run.ranks.size}"
         run.notices.append(f"{told}: what layers draw at random, as dropout does, is not what it would have been")
+    elif (
+        run.replica is not None and run.replica.low_rank is not None and (held := saved[run.ranks.rank].get("low_rank"))
+    ):
+        run.replica.low_rank.load_state_dict(held, run.device)
     if run.ranks.rank >= len(saved):
         return
     own = saved[run.ranks.rank]
@@ -75,18 +85,21 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
         run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
         present = run.model.state_dict()
         run.model.load_state_dict(
-            {key: part_of(saved, present[key]) if key in present else saved for key, saved in state["model"].items()}
+            {
+                key: part_of(_share(run, key, saved), present[key]) if key in present else saved
+                for key, saved in state["model"].items()
+            }
         )
         run.built.loss_parameters.load_state_dict(state["loss_parameters"], run.device)
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
-            _load_optimizer(optimizer, saved)
+            _load_optimizer(run, optimizer, saved)
     except (RuntimeError, ValueError, KeyError) as error:
         what = f"the state that was saved does not fit this job: {' '.join(str(error).split())}"
         raise Misconfigured(what, fix="resume with the model and optimizer that the run began with") from error
     run._step.load_state_dict(state["step"])
     run.schedule.load_state_dict(state["schedule"])
     if run.average is not None:
-        run.average.load_state_dict(state["average"])
+        run.average.load_state_dict(state["average"], partial(_shares_in_order, run))
     if run.stopping is not None:
         run.stopping.load_state_dict(state["stopping"])
     run._best, run._kept_step = state["best"]
@@ -96,12 +109,50 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
         run.read_in_microbatches_of(state["microbatch_size"])
     if run.evaluator is not None and state["evaluation_batch_size"] is not None:
         run.evaluator.batch_size = state["evaluation_batch_size"]
-    _go_on_drawing(run, state)
+    _go_on_as_rank(run, state)
     run.loader.ledger.load_state_dict(state["replaced"])
 
 
-def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
-    saved = saved | {"state": _in_parts(optimizer, saved)}
+def _optimizer_state(run: Run, optimizer: Optimizer) -> dict[str, Any]:
+    """With a mark on what is of a parameter's own size, where this rank holds a share of that."""
+    saved = optimizer.state_dict()
+    if run.divided is None:
+        return saved
+    names = _names(run)
+    state = {
+        number: {
+            key: run.divided.mark(names.get(id(parameter), ""), value)
+            if isinstance(value, Tensor) and value.shape == parameter.shape
+            else value
+            for key, value in saved["state"].get(number, {}).items()
+        }
+        for parameter, number in _numbered(optimizer, saved)
+        if number in saved["state"]
+    }
+    return saved | {"state": state}
+
+
+def _names(run: Run) -> dict[int, str]:
+    return {id(parameter): name for name, parameter in run.model.named_parameters()}
+
+
+def _share(run: Run, name: str, saved: Tensor) -> Tensor:
+    """What this rank holds of it, where layers are divided."""
+    return saved if run.divided is None or not isinstance(saved, Tensor) else run.divided.share(name, saved)
+
+
+def _marked_in_order(run: Run, tensors: Sequence[Tensor]) -> list[Any]:
+    """Of each of the model's parameters."""
+    names = [name for name, _ in run.model.named_parameters()]
+    return [*tensors] if run.divided is None else list(map(run.divided.mark, names, tensors))
+
+
+def _shares_in_order(run: Run, saved: Sequence[Tensor]) -> list[Tensor]:
+    return [_share(run, name, each) for (name, _), each in zip(run.model.named_parameters(), saved, strict=True)]
+
+
+def _load_optimizer(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    saved = saved | {"state": _in_parts(run, optimizer, saved)}
     computes = [{key: group[key] for key in _IMPLEMENTATION if key in group} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     for group, own in zip(optimizer.param_groups, computes, strict=True):
@@ -114,16 +165,18 @@ def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
                 optimizer.state[parameter][key] = value.to(present.device, copy=True)
 
 
-def _in_parts(optimizer: Optimizer, saved: dict[str, Any]) -> dict[int, Any]:
+def _in_parts(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> dict[int, Any]:
     """The state by number, with what has the size of its parameter held as that is."""
-    parameters = {number: parameter for parameter, number in _numbered(optimizer, saved)}
+    parameters, names = {number: parameter for parameter, number in _numbered(optimizer, saved)}, _names(run)
+
+    def held(value: Any, parameter: Tensor) -> Any:
+        if not isinstance(value, Tensor) or value.dim() != parameter.dim() or not value.dim():
+            return value
+        own = _share(run, names.get(id(parameter), ""), value)
+        return part_of(own, parameter) if own.shape == parameter.shape else value
+
     return {
-        number: {
-            key: part_of(value, parameters[number])
-            if isinstance(value, Tensor) and value.shape == parameters[number].shape
-            else value
-            for key, value in values.items()
-        }
+        number: {key: held(value, parameters[number]) for key, value in values.items()}
         for number, values in saved["state"].items()
     }
 

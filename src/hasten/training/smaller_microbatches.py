@@ -21,7 +21,7 @@ def halve_microbatches(run: Run, error: Exception) -> str:
 
     Raises OutOfMemory, with the reason, where that cannot help or would change what is learned.
     """
-    size = run.microbatch_size or -(-run.built.batch_size // run.ranks.size)
+    size = run.microbatch_size or -(-run.built.batch_size // run.grid.data.size)
     what = " ".join(str(error).partition("\n")[0].split())
     where = f"optimizer step {run.steps + 1}"
     if size == 1:

@@ -39,6 +39,7 @@ from hasten.training.skips import Aftermath, Skips
 from hasten.training.window_sums import WindowSums, weighed
 
 if TYPE_CHECKING:
+    from hasten.parallel.divided import Divided
     from hasten.parallel.shard import Sharded
 
 
@@ -55,6 +56,7 @@ class Step:
         masters: MasterWeights | None = None,
         ranks: Ranks = ALONE,
         together: Replica | Sharded | None = None,
+        divided: Divided | None = None,
         reference: float = 1.0,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
@@ -63,6 +65,7 @@ class Step:
         """
         optimizers: together they hold every parameter that is trained; they move all together or not at all.
         together: the loss over all ranks, where it is there already; else every rank holds a replica.
+        divided: those of the parameters of which this rank holds a share.
         reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
             range; the result depends on it by rounding alone. Change it between two windows.
         after_update: called once for each update that was applied, before the next one.
@@ -74,7 +77,7 @@ class Step:
         self.model, self.optimizers = model, list(optimizers)
         self._replica = (together or Replica(loss, model)) if ranks.many else None
         self._loss, self._options, self._ranks, self.reference = self._replica or loss, options, ranks, reference
-        self._alone = not ranks.many
+        self._alone, self._divided = not ranks.many, divided
         self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
@@ -97,6 +100,7 @@ class Step:
         self.skips = Skips(self._device, decides_on_device(self._device, self.optimizers), after_update, aftermath)
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
+        self.unreached: list[str] | None = None  # parameters without a gradient in the first window, on any rank
         self._settles_first = after_update_reads_buffers
         self.moving = False  # stays True after an exception that left parameters, or what moves with them, half moved
         self.abandon_window()
@@ -177,7 +181,9 @@ class Step:
             gradients = gradient.present(self._parameters)
             if not gradients:
                 raise JobError("loss", "reaches no parameter of the model", "compute it from the model it is given")
-            self._move(gradients, self._overflow(gradients) if self._norm_tells else self._is_finite(gradients))
+            if self.unreached is None:
+                self.unreached = [name for name, each in self._named() if each.requires_grad and each.grad is None]
+            self._move(gradients, self._overflow(gradients) if self._norm_tells else self._non_finite(gradients))
             if self._scaler is not None:
                 self._scaler.update()
             self._record()  # what fails before may be taken again, and is one window
@@ -204,10 +210,19 @@ class Step:
             scale = scaler.scale(torch.ones((), device=self._device))
             gradient.multiply(gradient.present(self._left_out), 1 / scale)
 
+    def _non_finite(self, gradients: list[Tensor]) -> Tensor:
+        found = self._is_finite(gradients)
+        return found if self._divided is None else self._divided.anywhere(found)
+
     def _overflow(self, gradients: list[Tensor]) -> Tensor:
         """Measure the norm: 1.0 where it is not finite. It reads every gradient, so it tells what the finite check
         does; and it can overflow where each is finite: clipping by it would then move nothing but the momentum."""
-        self.gradient_norm = gradient.norm(gradients, self._options.clip_norm_type)
+        kind = self._options.clip_norm_type
+        if self._divided is None:
+            self.gradient_norm = gradient.norm(gradients, kind)
+        else:
+            named = {name: each.grad for name, each in self._named() if each.grad is not None}
+            self.gradient_norm = self._divided.norm(named, lambda some: gradient.norm(some, kind), kind)
         return (~self.gradient_norm.isfinite()).float()
 
     def _move(self, gradients: list[Tensor], non_finite: Tensor) -> None:

@@ -65,6 +65,7 @@ REACH: Mapping[str, Reach] = {
     "cache": _READING,
     "channels_last": Reach(always=COMPUTING | {Part.TRANSFER}),  # images are laid out on their way to the device
     "clipping": _TRAINING,
+    "communication": Reach(always=frozenset({Part.BACKWARD})),
     "compile": Reach(always=COMPUTING),
     "conv_bn_bias": Reach(always=COMPUTING | {Part.OPTIMIZER}),  # there are fewer tensors to update
     "cudnn_autotune": Reach(always=COMPUTING),
@@ -88,6 +89,7 @@ REACH: Mapping[str, Reach] = {
     "schedule": _TRAINING,
     "shard": Reach(always=NOTHING, memory_full=STEP),
     "stop_at": _TRAINING,
+    "tensor": Reach(always=STEP),
     "threads": Reach(always=EVERYTHING),
 }
 
@@ -119,6 +121,7 @@ REMEDIED: Mapping[str, Parts] = {
     "SLOW_ALLOCATION": frozenset({Part.FORWARD, Part.BACKWARD}),
     "SLOW_CONVERGENCE": NOTHING,
     "UNSTABLE_TRAINING": NOTHING,
+    "SLOW_COMMUNICATION": frozenset({Part.BACKWARD}),
     "SLOW_EVALUATION": frozenset({Part.EVALUATION}),
 }
 """Symptom -> the parts in which it shows. It orders what is tried, and keeps nothing from being tried."""

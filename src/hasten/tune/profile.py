@@ -66,7 +66,7 @@ def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobPro
 def _profile(run: Run) -> JobProfile:
     step = whole_step(run)
     built, setup = run.built, run.setup
-    first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.ranks.size
+    first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.grid.data.size
     flops = profile_flops(step, run.model, first_window)
     memory = profile_memory(step, run.model, run.optimizers)
     times = _time(run, step)
@@ -107,7 +107,7 @@ def _time(run: Run, step: Callable[[], None]) -> StepTimes:
         high=high,
         steps=len(seconds),
         data_wait_share=min((run.wait_seconds - waited) / total, 1.0),
-        samples_per_second=(run.samples_seen - seen) * run.ranks.size / total,
+        samples_per_second=(run.samples_seen - seen) * run.grid.data.size / total,
     )
 
 

@@ -1,0 +1,103 @@
+"""Which layers of a model several ranks can hold together, and in which way: a table of kinds of modules.
+
+A kind is known by its class, or by what it has: a module of the user's own, such as an attention with one matrix for
+queries, keys and values. Whoever names layers in a plan needs none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A linear layer by its outputs. parts: that are divided each by itself, as queries, keys and values."""
+
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A linear layer by its inputs, of which each rank has a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """A whole number of heads that a module keeps, of which each rank computes a share; a MultiheadAttention whole."""
+
+    attribute: str = "num_heads"
+
+
+Way = Columns | Rows | Heads
+
+_BETWEEN = (  # of two linear layers: what works on each element by itself
+    *(nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Hardswish, nn.Softplus),
+    *(nn.Dropout, nn.Identity),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """ways: path below the module -> how what is there is divided; "" is the module itself."""
+
+    knows: Callable[[nn.Module], bool]
+    ways: Mapping[str, Way]
+
+
+def _is_attention_by_one_matrix(module: Any) -> bool:
+    first, last = getattr(module, "query_key_value", None), getattr(module, "mix", None)
+    if not (isinstance(first, nn.Linear) and isinstance(last, nn.Linear)):
+        return False
+    return isinstance(getattr(module, "heads", None), int) and first.out_features == 3 * last.in_features
+
+
+def _packed(module: Any) -> bool:
+    """Whether one matrix makes queries, keys and values, and nothing is added to them."""
+    return module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
+
+
+TABLE = (
+    Kind(
+        knows=lambda module: isinstance(module, nn.TransformerEncoderLayer) and _packed(module.self_attn),
+        ways={"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()},
+    ),
+    Kind(
+        knows=_is_attention_by_one_matrix,
+        ways={"query_key_value": Columns(parts=3), "mix": Rows(), "": Heads("heads")},
+    ),
+)
+
+
+def divisible(model: nn.Module) -> dict[str, Way]:
+    """The layers that the table knows, and pairs of linear layers in a Sequential, by name."""
+    found = dict[str, Way]()
+    for name, module in model.named_modules():
+        for path, way in _ways_of(module):
+            found.setdefault(".".join(filter(None, (name, path))), way)
+    return found
+
+
+def _ways_of(module: nn.Module) -> Iterator[tuple[str, Way]]:
+    for kind in TABLE:
+        if kind.knows(module):
+            yield from kind.ways.items()
+    if isinstance(module, nn.Sequential):
+        yield from _pairs(module)
+
+
+def _pairs(module: nn.Sequential) -> Iterator[tuple[str, Way]]:
+    """Two linear layers, the first of which widens, with nothing between them but what works on each element."""
+    layers = [(name, each) for name, each in module.named_children() if not isinstance(each, _BETWEEN)]
+    taken = set[str]()
+    for (first, wide), (second, narrow) in pairwise(layers):
+        if not (isinstance(wide, nn.Linear) and isinstance(narrow, nn.Linear)):
+            continue
+        if wide.out_features > wide.in_features and first not in taken:
+            taken.add(second)
+            yield first, Columns()
+            yield second, Rows()

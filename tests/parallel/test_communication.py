@@ -1,0 +1,92 @@
+"""Replicas that send their gradients in another way: what is sent whole trains as one process does, what is not comes
+close, and a run goes on to the bit with what it holds back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hasten.entry import prepare
+from hasten.errors import PlanError
+from hasten.facts.plan import make_plan
+from hasten.techniques.combinations import conflicts
+from ranks import on_ranks
+from shard_jobs import cut_and_gone_on, language_job, told_unreached, trained
+
+SMALL_BUCKETS = ("plain", {"bucket_mb": 0.0005})
+STATIC = ("plain", {"static_graph": True})
+LOW_RANK = ("powersgd", {"rank": 2, "start": 2})
+
+
+def check_alike(found, wanted):
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-6)
+    for name, weight in wanted["weights"].items():
+        torch.testing.assert_close(found["weights"][name], weight, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return trained({})
+
+
+@pytest.mark.trap(28)
+@pytest.mark.parametrize(
+    ("ranks", "choices"),
+    [
+        (2, {"communication": STATIC, "microbatch": 2}),
+        (2, {"communication": SMALL_BUCKETS}),
+        pytest.param(2, {"communication": STATIC}, marks=pytest.mark.proof),
+        pytest.param(2, {"communication": STATIC, "activation_checkpointing": "blocks"}, marks=pytest.mark.proof),
+        pytest.param(4, {"communication": STATIC, "microbatch": 1}, marks=pytest.mark.proof),
+        pytest.param(4, {"communication": SMALL_BUCKETS}, marks=pytest.mark.proof),
+    ],
+    ids=str,
+)
+def test_gradients_that_are_sent_whole_train_what_one_process_does(ranks, choices, alone, tmp_path):
+    for found in on_ranks(ranks, tmp_path, trained, choices):
+        check_alike(found, alone)
+
+
+@pytest.mark.parametrize("way", ["bf16", LOW_RANK], ids=str)
+def test_gradients_that_are_shortened_train_alike_on_all_ranks_and_not_quite_as_one_process(way, alone, tmp_path):
+    first, second = on_ranks(2, tmp_path, trained, {"communication": way})
+    assert first["losses"] == second["losses"]
+    for name, weight in first["weights"].items():
+        assert torch.equal(weight, second["weights"][name])
+    assert any(not torch.equal(weight, alone["weights"][name]) for name, weight in first["weights"].items())
+    assert first["losses"][0] == pytest.approx(alone["losses"][0])
+    assert first["losses"][-1] == pytest.approx(alone["losses"][-1], rel=0.1)
+
+
+@pytest.mark.trap(36)
+def test_what_an_approximation_left_out_goes_on_with_the_run(tmp_path):
+    choices = {"communication": LOW_RANK}
+    first, second = on_ranks(2, tmp_path, cut_and_gone_on, choices, choices)
+    (tmp_path / "whole").mkdir()
+    whole = on_ranks(2, tmp_path / "whole", trained, choices)[0]["weights"]
+    for name, weight in whole.items():
+        assert torch.equal(first[name], weight)
+        assert torch.equal(second[name], weight)
+
+
+@pytest.mark.trap(28)
+def test_parameters_that_no_gradient_reaches_are_named(tmp_path):
+    for told in on_ranks(2, tmp_path, told_unreached):
+        assert len(told) == 1
+        assert told[0].startswith("no gradient reached spare.weight, spare.bias in the first step")
+
+
+@pytest.mark.parametrize(
+    "way",
+    [("plain", {"rank": 2}), ("plain", {"bucket_mb": 0}), ("powersgd", {"start": 1}), ("bf16", {"static_graph": 1})],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_refused(way):
+    with pytest.raises(PlanError, match="the plan asks for communication"):
+        prepare(language_job(), make_plan(communication=way))
+
+
+@pytest.mark.parametrize("other", [{"shard": "zero3"}, {"precision": "fp16"}], ids=str)
+def test_what_an_approximation_does_not_go_together_with_is_refused(other):
+    plan = make_plan(communication="powersgd", **other)
+    assert conflicts([item.choice for item in plan.choices])

@@ -1,0 +1,161 @@
+"""Ranks that hold layers together train, clip, average, evaluate and go on as one process that holds all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hasten.entry import prepare
+from hasten.facts.plan import make_plan
+from hasten.parallel.tensor_patterns import Columns, Heads, Rows, divisible
+from ranks import on_ranks
+from tensor_jobs import (
+    GPT,
+    Encoder,
+    cut_and_gone_on,
+    put_together,
+    refused,
+    skipped_alike,
+    trained,
+    trained_by_the_largest,
+    trained_with_average,
+    word_job,
+)
+
+TOGETHER = {"tensor": 2}
+
+
+def check_alike(found, wanted):
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
+    assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-6)
+    assert found["results"] == pytest.approx(wanted["results"], rel=1e-9)
+    check_weights(found["weights"], wanted["weights"])
+
+
+def check_weights(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(
+            found[name], weight, rtol=1e-9, atol=1e-10
+        )  # Adam makes much of a gradient that is nothing but rounding
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return {model: trained({}, model) for model in ("gpt", "encoder")}
+
+
+@pytest.mark.trap(24)
+@pytest.mark.trap(25)
+@pytest.mark.trap(26)
+@pytest.mark.parametrize(
+    ("ranks", "choices", "model"),
+    [
+        (2, TOGETHER, "gpt"),
+        (2, {**TOGETHER, "microbatch": 2}, "encoder"),
+        *(
+            pytest.param(ranks, choices, model, marks=pytest.mark.proof)
+            for ranks, choices, model in [
+                (4, {"tensor": 4}, "gpt"),
+                (4, {"tensor": 4, "microbatch": 2}, "encoder"),
+                (4, {**TOGETHER, "microbatch": 2}, "gpt"),
+                (4, TOGETHER, "encoder"),
+                (4, {**TOGETHER, "shard": "zero3"}, "gpt"),
+                (4, {**TOGETHER, "shard": "zero2", "microbatch": 2}, "encoder"),
+                (2, {**TOGETHER, "activation_checkpointing": "blocks"}, "gpt"),
+                (2, {**TOGETHER, "fused_optimizer": "fused"}, "gpt"),
+                (2, {**TOGETHER, "accumulation": 2}, "encoder"),
+                (2, {**TOGETHER, "evaluation_batch": 3}, "encoder"),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_ranks_that_hold_layers_together_train_what_one_process_does(ranks, choices, model, alone, tmp_path):
+    for found in on_ranks(ranks, tmp_path, trained, choices, model):
+        check_alike(found, alone[model])
+        whole = sum(weight.numel() for weight in alone[model]["weights"].values())
+        assert found["held"] < 0.75 * whole or "shard" in choices
+
+
+@pytest.mark.trap(24)
+@pytest.mark.parametrize("way", [trained_with_average, trained_by_the_largest])
+def test_averages_and_other_norms_are_those_of_one_process(way, tmp_path):
+    wanted = way({})
+    for found in on_ranks(2, tmp_path, way, TOGETHER):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (TOGETHER, {}),
+        ({}, TOGETHER),
+        *(
+            pytest.param(*each, marks=pytest.mark.proof)
+            for each in [(TOGETHER, TOGETHER), (TOGETHER, {"shard": "zero3"}), ({"shard": "zero2"}, TOGETHER)]
+        ),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_with_layers_held_together_or_not(before, after, tmp_path):
+    wanted = trained_with_average({})["weights"]
+    for found in on_ranks(2, tmp_path, cut_and_gone_on, before, after):
+        check_weights(found, wanted)
+
+
+@pytest.mark.trap(9)
+@pytest.mark.trap(23)
+def test_an_infinity_in_the_share_of_one_rank_keeps_all_from_moving(tmp_path):
+    for told in on_ranks(2, tmp_path, skipped_alike):
+        assert told == ["NonFinite", True]
+
+
+@pytest.mark.parametrize(("dim", "parts"), [(0, 1), (0, 3), (1, 1), (1, 2)])
+def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
+    for whole, gathered in on_ranks(2, tmp_path, put_together, dim, parts):
+        assert torch.equal(whole, gathered)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "choices", "reason"),
+    [
+        (3, {"tensor": 3}, "cannot be divided over 3 processes"),
+        (3, {"tensor": 2}, "3 = 1 × 2 + 1"),
+        (2, {"tensor": (2, {"columns": ["blocks.*.nothing"]})}, "which nothing in the model is"),
+        (2, {"tensor": (2, {"columns": ["head"]})}, "words.weight and head.weight are one"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_divided_is_refused_with_the_reason(ranks, choices, reason, tmp_path):
+    for told in on_ranks(ranks, tmp_path, refused, choices):
+        assert reason in told
+
+
+def test_layers_that_are_known_are_found_by_what_they_are():
+    assert divisible(GPT()) == {
+        f"blocks.{number}{path}": way
+        for number in range(2)
+        for path, way in {
+            ".query_key_value": Columns(3),
+            ".mix": Rows(),
+            "": Heads("heads"),
+            ".perceptron.1": Columns(),
+            ".perceptron.3": Rows(),
+        }.items()
+    }
+    assert set(divisible(Encoder()).values()) == {Heads(), Columns(), Rows()}
+
+
+def test_layers_that_are_named_are_divided_alone(tmp_path):
+    options = {"columns": ["blocks.*.perceptron.1"], "rows": ["blocks.*.perceptron.3"]}
+    wanted = trained({})
+    for found in on_ranks(2, tmp_path, trained, {"tensor": (2, options)}):
+        check_alike(found, wanted)
+
+
+def test_one_process_holds_whole_layers_and_says_so():
+    with prepare(word_job(), make_plan(tensor=2)) as run:
+        assert run.divided is None
+        assert any("one process has nobody to share with" in notice for notice in run.notices)

@@ -1,0 +1,174 @@
+"""Runs whose ranks hold layers together; a module of its own, so that started processes can import it by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+from hasten.entry import prepare
+from hasten.errors import HastenError
+from hasten.facts.loss import Loss
+from hasten.facts.plan import make_plan
+from hasten.parallel.divided import Split
+from hasten.training.over_ranks import whole_state
+
+WORDS, WIDTH, HEADS, LENGTH = 19, 16, 4, 6
+
+
+class Block(nn.Module):
+    """As the one of examples/text.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = HEADS
+        self.attention_norm = nn.LayerNorm(WIDTH)
+        self.query_key_value, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.perceptron = nn.Sequential(
+            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+        )
+
+    def forward(self, stream: Tensor) -> Tensor:
+        projected = self.query_key_value(self.attention_norm(stream))
+        query, key, value = projected.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        stream = stream + self.mix(attended.transpose(1, 2).flatten(2))
+        return stream + self.perceptron(stream)
+
+
+class GPT(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.blocks(self.words(words)))
+
+
+class Encoder(nn.Module):
+    """torch's own layers, of which some words are padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: Tensor) -> Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(words.shape[1], dtype=torch.float64)
+        return self.head(self.layers(self.words(words), mask=causal, is_causal=True))
+
+
+MODELS = {"gpt": GPT, "encoder": Encoder}
+
+
+def loss(model: nn.Module, batch: Any) -> Loss:
+    words, following = batch
+    scores = model(words).flatten(0, 1)
+    counted = following.flatten() % 4 != 0
+    each = functional.cross_entropy(scores, following.flatten(), reduction="none")
+    return Loss((each * counted).sum(), counted.sum(), prediction=scores, target=following.flatten())
+
+
+def word_job(model: str = "gpt", **changes: Any) -> hasten.Job:
+    generator = torch.Generator().manual_seed(7)
+    words = torch.randint(0, WORDS, (37, LENGTH + 1), generator=generator)
+    data = (words[:, :-1], words[:, 1:])
+    fields: dict[str, Any] = {
+        "model": lambda: MODELS[model]().double(),
+        "loss": loss,
+        "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        "train": data,
+        "valid": tuple(each[:11] for each in data),
+        "batch_size": 10,
+        "epochs": 3,
+        "clip_norm": 0.5,
+        "log_every": 1,
+    }
+    return hasten.Job(**(fields | changes))
+
+
+def trained(choices: Mapping[str, Any], model: str = "gpt", **changes: Any) -> dict[str, Any]:
+    """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
+    with prepare(word_job(model, **changes), make_plan(**choices)) as run:
+        results, norms = list[float](), list[float]()
+        for _ in range(3):
+            for batch in run.epoch_batches():
+                run.step(batch)
+                norms += [run.gradient_norm or 0.0] if run.window_closed else []
+            results += run.evaluate().results.values()
+        return {
+            "weights": run.weights(),
+            "losses": [window.mean for window in run.losses.drain()],
+            "norms": norms,
+            "results": results,
+            "held": sum(each.numel() for each in run.model.parameters()),
+        }
+
+
+def trained_with_average(choices: Mapping[str, Any]) -> dict[str, Any]:
+    return trained(choices, average=hasten.ExponentialAverage(0.9))
+
+
+def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
+    return trained(choices | {"clipping": (0.05, {"norm_type": math.inf})})
+
+
+def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **changes: Any) -> dict[str, Tensor]:
+    """The weights of a run that goes on by another plan after its fifth step, in the middle of an epoch."""
+    average = hasten.ExponentialAverage(0.9)
+    with prepare(word_job(average=average, **changes), make_plan(**before)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps == 5:
+                break
+        state = whole_state(run, run.state_dict(), on_all=True)
+    with prepare(word_job(average=average, **changes), make_plan(**after)) as run:
+        run.load_state_dict(state)
+        for batch in run.batches():
+            run.step(batch)
+        return run.weights()
+
+
+def skipped_alike() -> list[Any]:
+    """An infinity in what the second rank alone holds: what each rank did."""
+    with prepare(word_job(clip_norm=None), make_plan(tensor=2)) as run:
+        batches = run.batches()
+        run.step(next(batches))
+        before = [each.detach().clone() for each in run.model.parameters()]
+        if run.ranks.rank == 1:
+            held = run.model.blocks[0].mix.weight  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
+            held.register_hook(lambda gradient: gradient * math.inf)
+        try:
+            run.step(next(batches))
+        except HastenError as error:
+            same = all(map(torch.equal, before, run.model.parameters()))
+            return [type(error).__name__, same]
+    return []
+
+
+def refused(choices: Mapping[str, Any]) -> str:
+    try:
+        with prepare(word_job(), make_plan(**choices)):
+            return ""
+    except HastenError as error:
+        return str(error)
+
+
+def put_together(dim: int, parts: int) -> list[Tensor]:
+    """A matrix whose shares the ranks gather, and the matrix."""
+    from hasten.parallel.divided import Share
+    from hasten.parallel.replicate import present_ranks
+
+    whole, ranks = torch.arange(96.0).reshape(12, 8), present_ranks()
+    share = Split(dim, parts).share(whole, ranks)
+    return [whole, Share(share, Split(dim, parts), ranks).gathered(share)]
