@@ -125,6 +125,9 @@ def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
         (3, {"tensor": 2}, "3 = 1 × 2 + 1"),
         (2, {"tensor": (2, {"columns": ["blocks.*.nothing"]})}, "which nothing in the model is"),
         (2, {"tensor": (2, {"columns": ["head"]})}, "words.weight and head.weight are one"),
+        (2, {"tensor": (2, {"columns": ["blocks.*.perceptron.1"]})}, "with divided layers the loss of a batch raises"),
+        (2, {"tensor": (2, {"rows": ["blocks.*.mix"]})}, "with divided layers the loss of a batch raises"),
+        (2, {"tensor": (2, {"heads": ["blocks.*.heads"]})}, "with whole layers, and"),
     ],
     ids=str,
 )

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def divided(run: Run) -> Divided | None:
     """Let ranks hold layers together, where the plan wants that and there are several. Before anything else holds the
     model's parameters."""
-    if run.setup.tensor is None or run.grid.mesh is None:
+    ways = run.setup.tensor
+    if ways is None or run.grid.mesh is None:
         return None
     from hasten.parallel.tensor import divide  # few runs need it
+    from hasten.training.same_when_divided import checked_on_a_batch
 
-    return divide(run.model, run.setup.tensor.items(), run.grid.model, run.grid.all)
+    return checked_on_a_batch(run, lambda: divide(run.model, ways.items(), run.grid.model, run.grid.all))
 
 
 def sharded(run: Run) -> Sharded | None:
