@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
 from hasten.entry import prepare
@@ -101,7 +102,7 @@ def trained(choices: Mapping[str, Any], model: str = "gpt", **changes: Any) -> d
     """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
     with prepare(word_job(model, **changes), make_plan(**choices)) as run:
         results, norms = list[float](), list[float]()
-        for _ in range(3):
+        for _ in range(run.total_epochs or 0):
             for batch in run.epoch_batches():
                 run.step(batch)
                 norms += [run.gradient_norm or 0.0] if run.window_closed else []
@@ -113,6 +114,11 @@ def trained(choices: Mapping[str, Any], model: str = "gpt", **changes: Any) -> d
             "results": results,
             "held": sum(each.numel() for each in run.model.parameters()),
         }
+
+
+def trained_for_long(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Fifty-two steps, the last of each epoch short, with a metric that is counted over samples."""
+    return trained(choices, epochs=13, metrics={"accuracy": MulticlassAccuracy(WORDS, average="micro")})
 
 
 def trained_with_average(choices: Mapping[str, Any]) -> dict[str, Any]:
