@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 import torch
@@ -178,3 +179,39 @@ def put_together(dim: int, parts: int) -> list[Tensor]:
     whole, ranks = torch.arange(96.0).reshape(12, 8), present_ranks()
     share = Split(dim, parts).share(whole, ranks)
     return [whole, Share(share, Split(dim, parts), ranks).gathered(share)]
+
+
+class _Stopped(Exception):
+    pass
+
+
+def kept_job(stops_after: int | None) -> hasten.Job:
+    """Whose loss may refuse to go on after so many calls."""
+    calls = count(1)
+
+    def stopping(model: nn.Module, batch: Any) -> Loss:
+        if stops_after is not None and next(calls) > stops_after:
+            raise _Stopped
+        return loss(model, batch)
+
+    return word_job(loss=stopping, valid=None, epochs=4)
+
+
+def cut(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+    """A run that is saved behind each step, and ends in the middle of its second epoch."""
+    try:
+        hasten.train(
+            kept_job(6), make_plan(**choices), run_dir=folder, saving=hasten.Saving(every_steps=1), receivers=[]
+        )
+    except (_Stopped, HastenError) as error:
+        return [type(error).__name__]
+    return []
+
+
+def gone_on(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+    result = hasten.resume(kept_job(None), make_plan(**choices), run_dir=folder, receivers=[])
+    return {"weights": dict(result.weights), "steps": result.steps}
+
+
+def uncut() -> dict[str, Tensor]:
+    return dict(hasten.train(kept_job(None), receivers=[]).weights)

@@ -47,7 +47,7 @@ _FIELDS = (
 # Who reads the samples and how far ahead, which the order and each sample's random numbers do not depend on.
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
-_DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard"})
+_DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor"})
 _CODE = frozenset({"loss", "schedule.functions", "model.attributes"})
 _OF_MODEL = frozenset({"shapes", "model"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
@@ -55,6 +55,7 @@ _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a settin
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
 _HELD_PLAN = frozenset({"plan.learning_rate", "plan.schedule"})
 _CHANGING_MODULES = frozenset(f"plan.{technique.name}" for technique in ALL if technique.stage is Stage.MODEL)
+_DIVIDING = frozenset({"plan.tensor"})  # a number of heads that a module keeps
 _ONE_STATE = ({"Adam", "AdamW"},)  # optimizers that go on from each other's
 _MANY = 4  # that are no slip of a hand any more
 
@@ -187,7 +188,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
     causes_of = {
         "shapes": {"parameters"},
         "model": _CHANGING_MODULES,
-        "model.attributes": _CHANGING_MODULES,
+        "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
         "schedule.settings": {"schedule", "schedule.length", "plan.schedule"},
         "schedule.functions": {"schedule"},

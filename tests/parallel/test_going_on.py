@@ -1,0 +1,54 @@
+"""A run that was saved by some ranks goes on with others, however each hold its model, on the same batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ranks import on_ranks
+from tensor_jobs import cut, gone_on, uncut
+
+ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
+FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    return uncut()
+
+
+def in_a_folder(path, name):
+    (path / name).mkdir()
+    return path / name
+
+
+@pytest.mark.trap(29)
+@pytest.mark.trap(36)
+@pytest.mark.trap(38)
+@pytest.mark.fault("changed world size on resume")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (TOGETHER, ALONE),
+        *(
+            pytest.param(*each, marks=pytest.mark.proof)
+            for each in [
+                *((ALONE, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR, FOUR_PARTS, BOTH)),
+                *((each, ALONE) for each in (REPLICAS, PARTS, FOUR, FOUR_PARTS, BOTH)),
+                (REPLICAS, TOGETHER),
+                (TOGETHER, PARTS),
+                (PARTS, BOTH),
+                (BOTH, REPLICAS),
+                (FOUR_PARTS, TOGETHER),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wanted, tmp_path):
+    folder = str(tmp_path / "run")
+    assert all(on_ranks(before[0], in_a_folder(tmp_path, "before"), cut, folder, before[1]))
+    for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), gone_on, folder, after[1]):
+        assert found["steps"] == 16
+        for name, weight in wanted.items():
+            torch.testing.assert_close(found["weights"][name], weight, rtol=1e-5, atol=1e-8)
