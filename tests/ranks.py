@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from collections.abc import Callable
@@ -31,6 +32,7 @@ def _on_one_rank(
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
+    faulthandler.enable()  # else a rank that crashes says nothing of where
     os.environ.clear()  # of the forkserver: as it was when that began
     os.environ.update(environment)
     torch.set_num_threads(1)
