@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -18,6 +20,7 @@ from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.parallel.divided import Split
+from hasten.parallel.join import from_the_leader
 from hasten.training.over_ranks import whole_state
 
 WORDS, WIDTH, HEADS, LENGTH = 19, 16, 4, 6
@@ -44,15 +47,16 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.words = nn.Embedding(WORDS, WIDTH)
         self.blocks = nn.Sequential(Block(), Block())
+        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.words.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        return self.head(self.blocks(self.words(words)))
+        return self.head(self.blocks(self.dropout(self.words(words))))
 
 
 class Encoder(nn.Module):
@@ -70,7 +74,7 @@ class Encoder(nn.Module):
         return self.head(self.layers(self.words(words), mask=causal, is_causal=True))
 
 
-MODELS = {"gpt": GPT, "encoder": Encoder}
+MODELS = {"gpt": GPT, "encoder": Encoder, "dropping": partial(GPT, dropout=0.5)}
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -161,6 +165,39 @@ def skipped_alike() -> list[Any]:
             same = all(map(torch.equal, before, run.model.parameters()))
             return [type(error).__name__, same]
     return []
+
+
+def held_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Tensor]:
+    """The weights that each rank holds whole, of a run with dropout that goes on by another plan."""
+    with prepare(word_job("dropping"), make_plan(**before)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps == 5:
+                break
+        state = whole_state(run, run.state_dict())
+    state = from_the_leader(lambda: state)  # who alone saves
+    with prepare(word_job("dropping"), make_plan(**after)) as run:
+        run.load_state_dict(state)
+        for batch in run.batches():
+            run.step(batch)
+        assert run.divided is not None
+        return [each.detach() for name, each in run.model.named_parameters() if name not in run.divided.splits]
+
+
+def copied_teacher() -> list[Any]:
+    """What a copy of a model with divided layers gives after the model has moved: what it gave before."""
+    with prepare(word_job(), make_plan(tensor=2)) as run:
+        words = torch.arange(LENGTH)[None]
+        teacher = copy.deepcopy(run.model)
+        before = teacher(words).detach()
+        for batch in run.batches():
+            run.step(batch)
+        return [torch.equal(teacher(words).detach(), before), torch.equal(run.model(words).detach(), before)]
+
+
+class Tripled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return 3 * super().forward(input)
 
 
 def refused(choices: Mapping[str, Any]) -> str:

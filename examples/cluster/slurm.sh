@@ -4,7 +4,9 @@
 #   sbatch examples/cluster/slurm.sh examples/digits.py:job
 #
 # srun starts the processes, and hasten reads from it which of them each is. The folder has to be on storage that all
-# machines see. SLURM sends SIGTERM before it takes the machines away: the run is saved, and the next job goes on with it.
+# machines see. SLURM sends SIGTERM before it takes the machines away: the run is saved, and the same command, given again,
+# goes on with it.
+#SBATCH --job-name=digits
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
 #SBATCH --cpus-per-task=4
@@ -17,4 +19,4 @@ job="$1"
 runs="${RUNS:-$PWD/runs}"
 
 export OMP_NUM_THREADS="$SLURM_CPUS_PER_TASK"
-srun --kill-on-bad-exit=1 hasten train "$job" --run-dir "$runs/$SLURM_JOB_NAME-$SLURM_JOB_ID" --resume --grace 50
+srun --kill-on-bad-exit=1 hasten train "$job" --run-dir "$runs/$SLURM_JOB_NAME" --resume --grace 50

@@ -17,7 +17,6 @@ from hasten.checkpoint.temporary import remove_what_the_dead_left
 from hasten.data.keeping import Watcher
 from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
-from hasten.facts.launched import launched
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
@@ -34,6 +33,7 @@ from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
 from hasten.training.run_place import check_still_empty
+from hasten.training.started_anew import started_anew
 
 
 def train(
@@ -60,11 +60,12 @@ def train(
     With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt. One that a launcher
     such as torchrun has started again goes on with its run.
     """
-    if run_dir is not None and launched().restarts:  # by a launcher that goes on with the same script
-        shared = {"weights": weights, "run_dir": run_dir, "saving": saving, "receivers": receivers, "name": name}
-        return resume(job, plan, **shared)
-    asked = Asked(name=name, saving=saving or Saving())
-    return begin(job, plan, asked, weights=weights, run_dir=run_dir, receivers=receivers)
+    with joined(), failing_as_one(cause_of):
+        if run_dir is not None and started_anew(Path(run_dir)):
+            shared = {"weights": weights, "run_dir": run_dir, "saving": saving, "receivers": receivers, "name": name}
+            return resume(job, plan, **shared)
+        asked = Asked(name=name, saving=saving or Saving())
+        return begin(job, plan, asked, weights=weights, run_dir=run_dir, receivers=receivers)
 
 
 def resume(

@@ -30,8 +30,8 @@ def test_a_process_of_a_step_knows_its_place_and_where_all_meet():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"SLURM_STEP_ID": None}, {"SLURM_PROCID": None}, {"WORLD_SIZE": "1"}],
-    ids=["a batch script", "no number", "told already"],
+    [{"SLURM_STEP_ID": None}, {"SLURM_PROCID": None}, {"WORLD_SIZE": "1"}, {"SLURM_PTY_PORT": "5"}],
+    ids=["a batch script", "no number", "told already", "a shell"],
 )
 def test_what_is_no_process_of_a_step_is_alone(changes):
     told = {name: value for name, value in (STEP | changes).items() if value is not None}

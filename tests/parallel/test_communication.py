@@ -78,7 +78,13 @@ def test_parameters_that_no_gradient_reaches_are_named(tmp_path):
 
 @pytest.mark.parametrize(
     "way",
-    [("plain", {"rank": 2}), ("plain", {"bucket_mb": 0}), ("powersgd", {"start": 1}), ("bf16", {"static_graph": 1})],
+    [
+        ("plain", {"rank": 2}),
+        ("plain", {"bucket_mb": 0}),
+        ("powersgd", {"start": 1}),
+        ("bf16", {"static_graph": 1}),
+        ("powersgd", {"static_graph": True}),
+    ],
     ids=str,
 )
 def test_options_that_make_no_sense_are_refused(way):

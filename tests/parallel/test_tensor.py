@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
@@ -12,7 +14,10 @@ from ranks import on_ranks
 from tensor_jobs import (
     GPT,
     Encoder,
+    Tripled,
+    copied_teacher,
     cut_and_gone_on,
+    held_alike,
     put_together,
     refused,
     skipped_alike,
@@ -112,6 +117,34 @@ def test_an_infinity_in_the_share_of_one_rank_keeps_all_from_moving(tmp_path):
         assert told == ["NonFinite", True]
 
 
+@pytest.mark.trap(26)
+@pytest.mark.parametrize("before", [{}, TOGETHER], ids=str)
+def test_ranks_that_hold_a_model_together_draw_alike_also_when_a_run_goes_on(before, tmp_path):
+    first, second = on_ranks(2, tmp_path, held_alike, before, TOGETHER)
+    assert first
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_copy_of_a_model_computes_with_its_own_shares(tmp_path):
+    for found in on_ranks(2, tmp_path, copied_teacher):
+        assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (nn.Linear(4, 8), nn.GELU(), Tripled(8, 4)),
+        (weight_norm(nn.Linear(4, 8)), nn.GELU(), nn.Linear(8, 4)),
+        (nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)),
+        (nn.Linear(8, 4), nn.GELU(), nn.Linear(4, 8)),
+    ],
+    ids=["a class of one's own", "a weight that is computed", "a norm between them", "narrower between them"],
+)
+def test_layers_that_are_like_known_ones_are_left_alone(pair):
+    assert divisible(nn.Sequential(*pair)) == {}
+
+
 @pytest.mark.parametrize(("dim", "parts"), [(0, 1), (0, 3), (1, 1), (1, 2)])
 def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
     for whole, gathered in on_ranks(2, tmp_path, put_together, dim, parts):
@@ -126,6 +159,7 @@ def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
         (2, {"tensor": (2, {"columns": ["blocks.*.nothing"]})}, "which nothing in the model is"),
         (2, {"tensor": (2, {"columns": ["head"]})}, "words.weight and head.weight are one"),
         (2, {"tensor": (2, {"columns": ["blocks.*.perceptron.1"]})}, "with divided layers the loss of a batch raises"),
+        (2, {"tensor": (2, {"rows": ["*.mix"], "columns": ["*.mix"]})}, "mix is named twice"),
         (2, {"tensor": (2, {"rows": ["blocks.*.mix"]})}, "with divided layers the loss of a batch raises"),
         (2, {"tensor": (2, {"heads": ["blocks.*.heads"]})}, "with whole layers, and"),
     ],

@@ -103,7 +103,7 @@ def train(
         tensorboard=tensorboard,
     )
     with ranks_met():
-        if resume or launched().restarts:  # a launcher that starts all anew means the same run
+        if resume or _starts_anew(run_dir):
             _go_on(job, given, run_dir, allow_change or [])
         else:
             _begin(job, given, run_dir, allow_change or [])
@@ -194,6 +194,15 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
     finally:
         if launched().all.leads:
             remove_empty_folder(here / folder)
+
+
+def _starts_anew(folder: Path | None) -> bool:
+    """Whether a launcher has started all anew, which means the same run."""
+    if not launched().all.many and not launched().restarts:
+        return False
+    from hasten.training.started_anew import started_anew
+
+    return started_anew(folder)
 
 
 def _by_the_leader(make: Callable[[], Value]) -> Value:

@@ -17,12 +17,14 @@ from hasten.facts.slurm import as_torchrun
 
 LAUNCHER = "HASTEN_LAUNCHER"  # the variable that tells a rank of `--nproc` which process has started it
 WAIT = "HASTEN_WAIT_SECONDS"  # the variable of a person who knows better than _WAIT_SECONDS
+_LONGEST_WAIT = 7 * 24 * 3600.0
 _WAIT_SECONDS = 600.0  # to compile, to read a large checkpoint and to build a cache must fit
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """Its place among all, and among those on this machine. restarts: how often its launcher has started all anew."""
+    """Its place among all, and among those on this machine. restarts: how often the launcher of this machine says that
+    it has started all anew; that of another one may say otherwise."""
 
     all: Ranks = ALONE
     here: Ranks = ALONE
@@ -33,8 +35,9 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     """One process alone, where no launcher said otherwise. Raises Misconfigured for what cannot be so."""
     environment = {**environment, **as_torchrun(environment)}
     size = _number(environment, "WORLD_SIZE", 1)
+    restarts = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
     if size == 1:
-        return Launched()
+        return Launched(restarts=restarts)
     every = Ranks(_number(environment, "RANK"), size)
     # Where a launcher says nothing of machines, all are taken to be on this one.
     here = Ranks(_number(environment, "LOCAL_RANK", every.rank), _number(environment, "LOCAL_WORLD_SIZE", size))
@@ -43,7 +46,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
         raise Misconfigured(
             f"does not go with {told}", where=f"WORLD_SIZE={size}", fix="start the processes by torchrun"
         )
-    return Launched(all=every, here=here, restarts=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0))
+    return Launched(all=every, here=here, restarts=restarts)
 
 
 def wait_seconds(environment: Mapping[str, str] = os.environ) -> float:
@@ -53,8 +56,9 @@ def wait_seconds(environment: Mapping[str, str] = os.environ) -> float:
         seconds = float(told or _WAIT_SECONDS)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise Misconfigured(f"is {told!r}, and no number of seconds", where=WAIT, fix="write a number above 0")
+    if not 0 < seconds <= _LONGEST_WAIT:
+        fix = "write a number above 0, of a week at most"
+        raise Misconfigured(f"is {told!r}, and no number of seconds", where=WAIT, fix=fix)
     return seconds
 
 

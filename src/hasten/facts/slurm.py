@@ -16,19 +16,21 @@ _SAME = {  # torchrun's name -> srun's
     "WORLD_SIZE": "SLURM_STEP_NUM_TASKS",
     "LOCAL_RANK": "SLURM_LOCALID",
 }
+_HAS_TERMINAL = "SLURM_PTY_PORT"  # a person's shell, of which one alone types
 _FIRST_PORT, _PORTS = 20_000, 20_000  # below those that a system gives out by itself
 
 
 def as_torchrun(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that torchrun sets, of a process that srun started; none of any other, and of one that a launcher
     has told already."""
-    if "WORLD_SIZE" in environment or not {"SLURM_STEP_ID", *_SAME.values()} <= environment.keys():
+    told = {"SLURM_STEP_ID", "SLURM_STEP_NODELIST", *_SAME.values()} <= environment.keys()
+    if "WORLD_SIZE" in environment or not told or _HAS_TERMINAL in environment:
         return {}
     found = {name: environment[told] for name, told in _SAME.items()}
     here = tasks_on(environment.get("SLURM_STEP_TASKS_PER_NODE", ""), environment.get("SLURM_NODEID", "0"))
     found |= {"LOCAL_WORLD_SIZE": str(here)} if here is not None else {}
-    hosts = environment.get("SLURM_STEP_NODELIST", "")
-    meeting = {"MASTER_ADDR": first_host(hosts), "MASTER_PORT": str(_port(environment.get("SLURM_JOB_ID", "")))}
+    port = _port(environment.get("SLURM_JOB_ID", ""), environment["SLURM_STEP_ID"])
+    meeting = {"MASTER_ADDR": first_host(environment["SLURM_STEP_NODELIST"]), "MASTER_PORT": str(port)}
     return found | {name: value for name, value in meeting.items() if name not in environment}
 
 
@@ -44,6 +46,6 @@ def tasks_on(counts: str, node: str) -> int | None:
     return each[int(node)] if node.isdecimal() and int(node) < len(each) else None
 
 
-def _port(job: str) -> int:
-    """The same for all processes of a job, and another for most other jobs."""
-    return _FIRST_PORT + (int(job) if job.isdecimal() else 0) % _PORTS
+def _port(*numbers: str) -> int:
+    """The same for all processes of a step of a job, and another for most others."""
+    return _FIRST_PORT + sum(int(each) for each in numbers if each.isdecimal()) % _PORTS

@@ -43,6 +43,7 @@ def grid_of(together: int, device: torch.device) -> Grid:
         raise Misconfigured(
             f"{every.size} processes cannot be divided into groups of {together} that hold one model: "
             f"{every.size} = {every.size // together} × {together} + {every.size % together}",
+            where="tensor",
             fix=f"start {every.size // together * together or together} processes, or write another size into the plan",
         )
     from torch.distributed.device_mesh import init_device_mesh  # it takes a while to load

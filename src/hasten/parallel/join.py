@@ -29,6 +29,7 @@ from hasten.facts.launched import WAIT, launched, wait_seconds
 from hasten.facts.ranks import Ranks
 from hasten.facts.slurm import as_torchrun
 from hasten.parallel.replicate import present_ranks
+from hasten.parallel.round import round_of
 
 Value = TypeVar("Value")
 
@@ -37,7 +38,8 @@ _MEETINGS = count()  # of this process; all of a launcher's meet equally often
 _ASK = timedelta(seconds=5)
 _LAST_TO_SAY = 5.0  # seconds, between the first and the last of those who wait too long
 _TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
-_BROKEN = "gloo/transport", "Connection closed by peer", "Connection reset by peer"
+_GLOO = "gloo/transport"  # a source of gloo, which its errors begin with
+_BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +61,9 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
-    # What an earlier meeting left in the store, or one before all were started anew, would be read as this one's.
-    store = PrefixStore(f"hasten/{launched().restarts}/{next(_MEETINGS)}", _store())
-    here = launched().all
-    patience = timedelta(seconds=wait_seconds())
+    here, patience = launched().all, timedelta(seconds=wait_seconds())
+    meeting = f"hasten/{next(_MEETINGS)}"  # what an earlier one left would be read as this one's
+    store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here)}", _store())
     dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=patience)
     try:
         yield
@@ -136,6 +137,15 @@ def _undisturbed(for_good: bool) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
+def on_any(wish: bool) -> bool:
+    """Whether any rank wants this. Waits for all of them."""
+    if not present_ranks().many:
+        return wish
+    said = torch.tensor(int(wish))
+    dist.all_reduce(said, dist.ReduceOp.MAX)
+    return bool(said)
+
+
 def from_the_leader(make: Callable[[], Value]) -> Value:
     """What `make` gives on the first rank, on all of them; of anything that can be pickled. Waits for the leader."""
     ranks = present_ranks()
@@ -154,7 +164,8 @@ def _is_broken_connection(error: BaseException) -> bool:
 
 def _is_too_long_a_wait(error: BaseException) -> bool:
     told = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in told for sign in _TOO_LONG)
+    of_torch = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _GLOO in told)
+    return of_torch and any(sign in told for sign in _TOO_LONG)
 
 
 def _missing(ranks: Ranks) -> str:

@@ -23,7 +23,10 @@ _REMEMBERED = "error_dict", "p_memory_dict", "q_memory_dict"  # bucket -> tensor
 class LowRank:
     """rank: of the approximation. start: the first step that sends one, from 2 on; torch makes its buckets before."""
 
-    def __init__(self, parallel: DistributedDataParallel, group: Any, *, rank: int, start: int) -> None:
+    def __init__(
+        self, parallel: DistributedDataParallel, group: Any, *, rank: int, start: int, bucket_mb: float | None
+    ) -> None:
+        self._layout = {"rank": rank, "bucket_mb": bucket_mb}  # what the shapes of all that is remembered follow from
         on_host = parallel.device_type == "cpu"
         if on_host:
             group = dist.new_group(None if group is None else dist.get_process_group_ranks(group), backend="gloo")
@@ -35,15 +38,19 @@ class LowRank:
         remembered = {
             name: {str(bucket): tensor for bucket, tensor in getattr(self._state, name).items()} for name in _REMEMBERED
         }
-        return {"steps": self._state.iter, **remembered}
+        return {"steps": self._state.iter, "layout": dict(self._layout), **remembered}
 
-    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+    def go_on(self, state: Mapping[str, Any] | None, device: torch.device) -> list[str]:
+        """From what this rank had remembered; None where that fits no more. What a person is to know of it."""
+        if state is None or state["layout"] != self._layout:
+            return ["what the approximation of gradients left out is lost, as processes or buckets are others now"]
         self._state.iter = state["steps"]
         for name in _REMEMBERED:
             found: dict[int, Tensor] = {
                 int(bucket): tensor.to(device, copy=True) for bucket, tensor in state[name].items()
             }
             setattr(self._state, name, found)
+        return []
 
 
 def _in_turn(state, bucket):  # without types: torch refuses them as text, which they are here

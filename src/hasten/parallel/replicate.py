@@ -66,7 +66,9 @@ class Replica:
         elif options.compression == "powersgd":
             from hasten.parallel.low_rank import LowRank  # few runs need it
 
-            self.low_rank = LowRank(self._parallel, ranks.group, rank=options.rank, start=options.start)
+            self.low_rank = LowRank(
+                self._parallel, ranks.group, rank=options.rank, start=options.start, bucket_mb=options.bucket_mb
+            )
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is replicated; there is no other."""

@@ -11,6 +11,7 @@ Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.ranks import Ranks
 from hasten.parallel.divided import Divided, Split
 from hasten.parallel.replicate import follow_the_leader
-from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way
+from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way, is_packed
 
 
 def divide(model: nn.Module, ways: Iterable[tuple[str, Way]], together: Ranks, every: Ranks) -> Divided:
@@ -51,11 +52,11 @@ def _columns(name: str, module: Any, way: Any, ranks: Ranks) -> dict[str, Split]
 def _rows(name: str, module: Any, way: Any, ranks: Ranks) -> dict[str, Split]:
     check_divisible(f"{name}.in_features", module.in_features, ranks)
 
-    def forward(rows: Tensor) -> Tensor:
-        summed = _summed(functional.linear(rows, module.weight), ranks)
-        return summed if module.bias is None else summed + module.bias  # once, and not for each rank
+    def forward(self: nn.Linear, rows: Tensor) -> Tensor:
+        summed = _summed(functional.linear(rows, self.weight), ranks)
+        return summed if self.bias is None else summed + self.bias  # once, and not for each rank
 
-    module.forward = forward
+    module.forward = MethodType(forward, module)  # as a copy of the module has to compute with its own
     return _held(module, ranks, {"weight": Split(1)})
 
 
@@ -65,7 +66,10 @@ def _heads(name: str, module: Any, way: Any, ranks: Ranks) -> dict[str, Split]:
     setattr(module, way.attribute, heads // ranks.size)
     if not isinstance(module, nn.MultiheadAttention):
         return {}
-    module.forward = _attention(module, ranks)
+    if not is_packed(module):
+        what = f"{name} has no one matrix for queries, keys and values, or adds something to them"
+        raise Misconfigured(what, where="tensor", fix="leave that layer out")
+    module.forward = MethodType(_attention(ranks), module)
     of_rows = _held(module.out_proj, ranks, {"weight": Split(1)})
     return {
         **_held(module, ranks, {"in_proj_weight": Split(0, 3), "in_proj_bias": Split(0, 3)}),
@@ -73,11 +77,12 @@ def _heads(name: str, module: Any, way: Any, ranks: Ranks) -> dict[str, Split]:
     }
 
 
-def _attention(module: nn.MultiheadAttention, ranks: Ranks) -> Callable[..., tuple[Tensor, None]]:
+def _attention(ranks: Ranks) -> Callable[..., tuple[Tensor, None]]:
     """Its forward pass on this rank's heads, as torch computes it on all of them. torch's own asks for a width that is
     that of all heads."""
 
     def forward(
+        module: nn.MultiheadAttention,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -94,10 +99,8 @@ def _attention(module: nn.MultiheadAttention, ranks: Ranks) -> Callable[..., tup
                 fix="call the layer with need_weights=False",
             )
         copied = {id(each): _copied(each, ranks) for each in (query, key, value)}  # once where they are the same
-        asked, (weight, bias) = (
-            [copied[id(each)] for each in (query, key, value)],
-            (module.in_proj_weight, module.in_proj_bias),
-        )
+        asked = [copied[id(each)] for each in (query, key, value)]
+        weight, bias = module.in_proj_weight, module.in_proj_bias
         if not module.batch_first and query.dim() == 3:
             asked = [each.transpose(0, 1) for each in asked]
         weights, biases = weight.chunk(3), bias.chunk(3) if bias is not None else (None,) * 3
@@ -167,7 +170,8 @@ def _shared(model: nn.Module) -> dict[int, list[str]]:
 
 
 def _refuse_shared(name: str, module: nn.Module, shared: dict[int, list[str]]) -> None:
-    for parameter in module._parameters.values():
+    own = module.parameters() if isinstance(module, nn.MultiheadAttention) else module._parameters.values()
+    for parameter in own:
         if id(parameter) in shared:
             raise Misconfigured(
                 f"{' and '.join(shared[id(parameter)])} are one, and only {name} would be divided",

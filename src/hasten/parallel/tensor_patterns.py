@@ -50,20 +50,44 @@ class Kind:
 
 
 def _is_attention_by_one_matrix(module: Any) -> bool:
-    first, last = getattr(module, "query_key_value", None), getattr(module, "mix", None)
-    if not (isinstance(first, nn.Linear) and isinstance(last, nn.Linear)):
+    first: Any = getattr(module, "query_key_value", None)
+    last: Any = getattr(module, "mix", None)
+    if not (is_linear(first) and is_linear(last)):
         return False
-    return isinstance(getattr(module, "heads", None), int) and first.out_features == 3 * last.in_features
+    return is_number(getattr(module, "heads", None)) and first.out_features == 3 * last.in_features
 
 
-def _packed(module: Any) -> bool:
-    """Whether one matrix makes queries, keys and values, and nothing is added to them."""
-    return module.in_proj_weight is not None and module.bias_k is None and not module.add_zero_attn
+def is_linear(module: Any) -> bool:
+    """Whether it is a linear layer of torch's own, and neither of a class that adds to it, nor one whose weight is
+    computed from others."""
+    return type(module) is nn.Linear and "forward" not in vars(module) and {"weight", "bias"} <= {*module._parameters}
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_packed(module: Any) -> bool:
+    """Whether one matrix of an attention makes queries, keys and values, and nothing is added to them."""
+    return (
+        type(module) is nn.MultiheadAttention
+        and module._parameters.get("in_proj_weight") is not None
+        and module.bias_k is None
+        and not module.add_zero_attn
+        and "weight" in module.out_proj._parameters
+    )
+
+
+def _is_encoder_layer(module: Any) -> bool:
+    kind = nn.TransformerEncoderLayer
+    if not isinstance(module, kind) or type(module).forward is not kind.forward or not is_packed(module.self_attn):
+        return False
+    return is_linear(module.linear1) and is_linear(module.linear2)
 
 
 TABLE = (
     Kind(
-        knows=lambda module: isinstance(module, nn.TransformerEncoderLayer) and _packed(module.self_attn),
+        knows=_is_encoder_layer,
         ways={"self_attn": Heads(), "linear1": Columns(), "linear2": Rows()},
     ),
     Kind(
@@ -86,16 +110,16 @@ def _ways_of(module: nn.Module) -> Iterator[tuple[str, Way]]:
     for kind in TABLE:
         if kind.knows(module):
             yield from kind.ways.items()
-    if isinstance(module, nn.Sequential):
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         yield from _pairs(module)
 
 
 def _pairs(module: nn.Sequential) -> Iterator[tuple[str, Way]]:
     """Two linear layers, the first of which widens, with nothing between them but what works on each element."""
-    layers = [(name, each) for name, each in module.named_children() if not isinstance(each, _BETWEEN)]
+    layers = [(name, each) for name, each in module._modules.items() if type(each) not in _BETWEEN]
     taken = set[str]()
     for (first, wide), (second, narrow) in pairwise(layers):
-        if not (isinstance(wide, nn.Linear) and isinstance(narrow, nn.Linear)):
+        if not (is_linear(wide) and is_linear(narrow) and isinstance(wide, nn.Linear)):
             continue
         if wide.out_features > wide.in_features and first not in taken:
             taken.add(second)

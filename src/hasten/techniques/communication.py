@@ -2,8 +2,8 @@
 
 What it does: "plain" sends gradients as they are, "bf16" rounds them on their way, and "powersgd" sends the two factors
 of an approximation of each matrix, of the rank `rank` (1), from the step `start` (1000) on. `bucket_mb` says how many
-MiB of gradients travel together. `static_graph = true` tells torch that every step uses the same parameters, so that
-it does not look for unused ones.
+MiB of gradients travel together. `static_graph = true`, with the first two, tells torch that every step uses the same
+parameters, so that it does not look for unused ones.
 
 Why it is faster: where the network is slow, fewer bytes take less time. Small buckets begin to travel sooner, while the
 backward pass goes on; large ones are fewer messages. Not to look for unused parameters spares a walk over the graph and
@@ -51,7 +51,7 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 def apply(setup: Setup, choice: Choice) -> None:
     value = choice.value
     options: dict[str, Any] = dict(choice.options)
-    known = {**_OPTIONS, **_OF_POWERSGD} if value == "powersgd" else _OPTIONS
+    known = _OF_POWERSGD if value == "powersgd" else _OPTIONS
     if (
         not isinstance(value, str)
         or value not in _VALUES
@@ -70,12 +70,13 @@ _OPTIONS: Mapping[str, Callable[[Any], bool]] = {
     "static_graph": lambda given: isinstance(given, bool),
 }
 _OF_POWERSGD: Mapping[str, Callable[[Any], bool]] = {
+    "bucket_mb": _OPTIONS["bucket_mb"],  # of a static graph torch makes other buckets, when what was left out is known
     "rank": lambda given: _is_whole(given, 1),
     "start": lambda given: _is_whole(given, 2),  # torch has made its buckets by then
 }
 _FIX = (
-    'write "plain", "bf16" or "powersgd", with bucket_mb above 0, static_graph true or false, and of powersgd a rank '
-    "from 1 and a start from 2 on"
+    'write "plain", "bf16" or "powersgd", with bucket_mb above 0; of the first two static_graph true or false; of '
+    "powersgd a rank from 1 and a start from 2 on"
 )
 
 TECHNIQUE = Technique(

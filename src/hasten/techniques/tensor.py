@@ -12,13 +12,14 @@ optimizer's state take so many times less on each.
 When it loses: its processes wait for each other twice in each layer, forward and backward. Between machines, and where
 layers are narrow, that takes longer than the products.
 
-What it gave up: nothing but rounding, as products are summed in another order. What dropout leaves out of a divided
-layer is alike in the share of each process. An optimizer that looks at a whole matrix sees a share of it.
+What it gave up: nothing but rounding, as products are summed in another order, and under autocast in 16 bits. What
+dropout leaves out of a divided layer is alike in the share of each process. A loss that reads the model's weights, and
+an optimizer that looks at a whole matrix, would see shares: the first is refused where it shows in the loss of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch import nn
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way, divisible
+from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way, divisible, is_linear, is_number
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -53,7 +54,7 @@ def apply(setup: Setup, choice: Choice) -> None:
     known = isinstance(size, int) and not isinstance(size, bool) and size > 1 and options.keys() <= _NAMED.keys()
     if not known or not all(isinstance(each, list) and each for each in options.values()):
         raise PlanError(f"the plan asks for {choice}", where="tensor", fix=_FIX)
-    ways = dict(named(setup.model, options)) if options else divisible(setup.model)
+    ways = _once(named(setup.model, options)) if options else divisible(setup.model)
     if setup.ranks.many:
         setup.together, setup.tensor = int(size), ways  # pyright: ignore[reportArgumentType]
 
@@ -68,9 +69,17 @@ def named(model: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, W
             yield from found
 
 
+def _once(ways: Iterable[tuple[str, Way]]) -> dict[str, Way]:
+    found = dict[str, Way]()
+    for name, way in ways:
+        if found.setdefault(name, way) != way:
+            raise PlanError(f"{name} is named twice, to be divided in two ways", where="tensor", fix=_FIX)
+    return found
+
+
 def _linear(model: nn.Module, pattern: str) -> Iterator[str]:
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and fnmatchcase(name, pattern):
+        if is_linear(module) and fnmatchcase(name, pattern):
             yield name
 
 
@@ -87,7 +96,7 @@ def _rows(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
 def _heads(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
     path, _, attribute = pattern.rpartition(".")
     for name, module in model.named_modules():
-        if fnmatchcase(name, path) and isinstance(getattr(module, attribute, None), int):
+        if fnmatchcase(name, path) and is_number(getattr(module, attribute, None)):
             yield name, Heads(attribute)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hasten.parallel.grid import DATA
+from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def sharded(run: Run) -> Sharded | None:
 def replica(run: Run) -> Replica | None:
     """The loss over all ranks, where each holds the whole of what it holds and there are several."""
     ranks = run.grid.data
+    if run.sharded is None and not ranks.many and run.ranks.many and run.setup.replica != ReplicaOptions():
+        run.notices.append("communication: all processes hold one model together, so there are no replicas that talk")
     if run.sharded is not None or not ranks.many:
         return None
     return Replica(run.job.loss, run.model, ranks, run.setup.replica)

@@ -44,6 +44,7 @@ def state_of(run: Run) -> dict[str, Any]:
         "random": random_state(run.device),
         "generators": run.built.generators.states(),
         "low_rank": _low_rank(run),
+        "together": run.grid.model.size,
         "other_ranks": _of_other_ranks(run),
         "replaced": run.loader.ledger.state_dict(),
     }
@@ -62,21 +63,22 @@ def _low_rank(run: Run) -> dict[str, Any] | None:
 
 
 def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
-    """Drawing from where this rank was; where there was none of its number, from what it begins with."""
-    saved = [state, *state.get("other_ranks", ())]
-    if len(saved) != run.ranks.size:
+    """Drawing from where this rank was; where there was none of its number, from what it begins with. Those that hold
+    one model together draw alike, so each goes on from the first of them."""
+    saved, before = [state, *state.get("other_ranks", ())], state.get("together", 1)
+    data = run.grid.data
+    if len(saved) != before * data.size:
         told = f"the run was saved by {len(saved)} ranks and goes on with {run.ranks.size}"
         run.notices.append(f"{told}: what layers draw at random, as dropout does, is not what it would have been")
-    elif (
-        run.replica is not None and run.replica.low_rank is not None and (held := saved[run.ranks.rank].get("low_rank"))
-    ):
-        run.replica.low_rank.load_state_dict(held, run.device)
-    if run.ranks.rank >= len(saved):
+    if data.rank * before >= len(saved):
         return
-    own = saved[run.ranks.rank]
+    own = saved[data.rank * before]
     run.built.generators.go_on_from(own["generators"])
     run.notices += run.built.generators.told(own["generators"])
     set_random_state(own["random"], run.device)
+    if run.replica is not None and run.replica.low_rank is not None:
+        alike = (len(saved), before) == (run.ranks.size, run.grid.model.size)
+        run.notices += run.replica.low_rank.go_on(saved[run.ranks.rank].get("low_rank") if alike else None, run.device)
 
 
 def load_state(run: Run, state: Mapping[str, Any]) -> None:
@@ -115,16 +117,24 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
 
 def _optimizer_state(run: Run, optimizer: Optimizer) -> dict[str, Any]:
     """With a mark on what is of a parameter's own size, where this rank holds a share of that."""
-    saved = optimizer.state_dict()
-    if run.divided is None:
+    saved, divided = optimizer.state_dict(), run.divided
+    if divided is None:
         return saved
     names = _names(run)
+
+    def marked_value(name: str, parameter: Tensor, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dim() == 0 or name not in divided.splits:
+            return value
+        if value.shape != parameter.shape:
+            what = f"{type(optimizer).__name__} keeps a state of {name} of another shape than its own"
+            fix = "take an optimizer that moves each element by itself, or leave `tensor` out of the plan"
+            raise Misconfigured(f"{what}, which is divided", where="tensor", fix=fix)
+        return divided.mark(name, value)
+
     state = {
         number: {
-            key: run.divided.mark(names.get(id(parameter), ""), value)
-            if isinstance(value, Tensor) and value.shape == parameter.shape
-            else value
-            for key, value in saved["state"].get(number, {}).items()
+            key: marked_value(names.get(id(parameter), ""), parameter, value)
+            for key, value in saved["state"][number].items()
         }
         for parameter, number in _numbered(optimizer, saved)
         if number in saved["state"]
