@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.measure.held import held_bytes
 
-WORDS, LENGTH, BATCH = 64, 32, 16
+WORDS, LENGTH, BATCH, HEADS = 64, 32, 16, 4
 
 
 class Block(nn.Module):
@@ -54,12 +54,12 @@ class Language(nn.Module):
 
 
 def gpt(width: int, layers: int) -> nn.Module:
-    return Language(width, layers, lambda: Block(width, heads=4))
+    return Language(width, layers, lambda: Block(width, HEADS))
 
 
 def encoder(width: int, layers: int) -> nn.Module:
     """torch's own layers."""
-    return Language(width, layers, lambda: nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True))
+    return Language(width, layers, lambda: nn.TransformerEncoderLayer(width, HEADS, 4 * width, 0.0, batch_first=True))
 
 
 MODELS = {"gpt": gpt, "encoder": encoder}
@@ -71,11 +71,13 @@ def loss(model: nn.Module, batch: Any) -> Loss:
     return Loss(functional.cross_entropy(scores, following.flatten(), reduction="sum"), following.numel())
 
 
-def mesh_job(model: str = "gpt", width: int = 64, layers: int = 4, **changes: Any) -> hasten.Job:
+def mesh_job(
+    model: str | Callable[[], nn.Module] = "gpt", width: int = 64, layers: int = 4, **changes: Any
+) -> hasten.Job:
     generator = torch.Generator().manual_seed(7)
     words = torch.randint(0, WORDS, (4 * BATCH, LENGTH + 1), generator=generator)
     fields: dict[str, Any] = {
-        "model": lambda: MODELS[model](width, layers),
+        "model": (lambda: MODELS[model](width, layers)) if isinstance(model, str) else model,
         "loss": loss,
         "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
         "train": (words[:, :-1], words[:, 1:]),
@@ -86,14 +88,12 @@ def mesh_job(model: str = "gpt", width: int = 64, layers: int = 4, **changes: An
 
 
 class Watched:
-    """A loss function that notes what lives when a forward pass ends, and the most weights that were whole meanwhile."""
+    """A loss function that notes what lives when a forward pass ends, and the most that was held meanwhile."""
 
     def __init__(self) -> None:
-        self.saved_bytes, self.gathered_bytes, self.peak_bytes = 0, 0, 0
-        self._model: nn.Module | None = None
+        self.saved_bytes, self.peak_bytes = 0, 0
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
-        self._model = model
         kept = dict[int, torch.UntypedStorage]()
 
         def keep(tensor: Tensor) -> Tensor:
@@ -108,21 +108,24 @@ class Watched:
 
         with saved_tensors_hooks(keep, give_back):
             returned = loss(model, batch)
-        own = {each.untyped_storage()._cdata for each in _plain([*model.parameters(), *model.buffers()])}
+        # Parameters in parts are of torch's DTensor; while they are whole, plain ones take their place.
+        whole = [each for each in (*model.parameters(), *model.buffers()) if not hasattr(each, "to_local")]
+        own = {each.untyped_storage()._cdata for each in whole}
         self.saved_bytes = sum(storage.nbytes() for key, storage in kept.items() if key not in own)
         self._look()
         return returned
 
     def _look(self) -> None:
-        """Parameters in parts are of torch's DTensor; while they are whole, plain ones take their place."""
-        assert self._model is not None
-        self.gathered_bytes = max(self.gathered_bytes, sum(each.nbytes for each in _plain(self._model.parameters())))
         self.peak_bytes = max(self.peak_bytes, held_bytes(torch.device("cpu")))
 
 
 def held_by_a_rank(plans: Sequence[Mapping[str, Any]], of: Mapping[str, Any]) -> list[dict[str, int]]:
-    """Bytes in the second pass of the second step, when all is there at once, by each plan; and the most that the
-    process has asked for since before the run."""
+    """Bytes in the second pass of the second step, when all is there at once, by each plan."""
+    return [trained(choices, of) for choices in plans]
+
+
+def allocated_by_a_rank(plans: Sequence[Mapping[str, Any]], of: Mapping[str, Any]) -> list[dict[str, int]]:
+    """The same, and as `peak` the most that the process has asked for since before the run."""
     found = list[dict[str, int]]()
     for choices in plans:
         trained(choices, {**of, "width": 32, "layers": 2})  # all that is loaded and made once
@@ -145,10 +148,8 @@ def trained(choices: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, int]
         states = [
             value for optimizer in run.optimizers for state in optimizer.state.values() for value in state.values()
         ]
-        parts = any(hasattr(each, "to_local") for each in held)
         return {
             "weights": sum(_local(each).nbytes for each in held),
-            "gathered": watched.gathered_bytes if parts else 0,
             "gradients": gradients,
             "state": sum(_local(each).nbytes for each in states),
             "activations": watched.saved_bytes,
@@ -158,7 +159,3 @@ def trained(choices: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, int]
 
 def _local(tensor: Any) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _plain(tensors: Any) -> Iterator[Tensor]:
-    return (each for each in tensors if not hasattr(each, "to_local"))

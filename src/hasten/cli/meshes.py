@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hasten.cli.shared import JobName, PlanPath, app, ending_in_one_block, load, offer, read
+from hasten.cli.shared import JobName, PlanPath, app, command, ending_in_one_block, load, offer, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def plan_mesh(
     everything: Annotated[bool, typer.Option("--all", help="Every legal mesh, and why the others are none.")] = False,
     output: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TEXT,
 ) -> None:
-    """Estimate memory and communication of every mesh of devices: data × tensor × pipeline, replicas or parts.
+    """Estimate how a cluster could hold a job. What each device holds and sends, by each mesh of data × tensor × pipeline.
 
     Nothing is trained. The model is looked at as shapes, so it may be larger than this machine.
 
@@ -63,7 +63,7 @@ def plan_mesh(
     )
     planned = read(plan)
     from hasten.tune.mesh_needs import OF_A_MESH, needs_of
-    from hasten.tune.meshes import check_cluster, planned_meshes
+    from hasten.tune.meshes import check_cluster, most_devices, planned_meshes
 
     check_cluster(cluster)  # before the job is loaded
     with output_among_errors():
@@ -78,7 +78,11 @@ def plan_mesh(
         return
     _show(job, found, everything)
     _show_plan(found, plan, [each.technique for each in chosen if each.technique in OF_A_MESH])
-    offer(_next(job, plan, found))
+    if found.legal:
+        offer(_next(job, plan, found))
+    else:
+        fewer = ["--devices", str(most_devices(needs, cluster)), "--memory", memory, "--bandwidth", bandwidth]
+        offer(f"{command('plan-mesh', job, plan)} {shlex.join(fewer)}")
 
 
 def _show(job: str, found: Meshes, everything: bool) -> None:
@@ -90,9 +94,10 @@ def _show(job: str, found: Meshes, everything: bool) -> None:
 
     show(f"{job} on {found.cluster.devices:,} devices, estimated", job_lines(found))
     lay(mesh_rows(found, everything=everything))
-    if everything and found.illegal:
+    if found.illegal and (everything or not found.legal):
         lay(illegal_rows(found))
-    show("", cost_lines(found))
+    if lines := cost_lines(found):
+        show("", lines)
 
 
 def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
@@ -104,16 +109,15 @@ def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
         show("", [("note", f"what {plan} says of {', '.join(replaced)} plays no part: a mesh says it")])
     if found.choices:
         show("", [("plan", f"these entries, to be written into {plan or PLAN}:")])
-        _, entry, entries = plan_to_toml(
-            Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices))
-        ).partition("[[choice]]\n")
-        typer.echo("\n" + (entry + entries).rstrip())
+        whole = plan_to_toml(Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices)))
+        _, entry, entries = whole.partition("\n[[choice]]\n")
+        typer.echo((entry + entries).rstrip())
 
 
 def _next(job: str, plan: Path | None, found: Meshes) -> str:
+    cluster = found.cluster
     if found.writable is None:
         return "hasten explain activation_checkpointing"
-    cluster = found.cluster
     given = ["--plan", str(plan or PLAN)] if plan is not None or found.choices else []
     here = min(cluster.devices, cluster.per_machine)
     if cluster.devices == here:

@@ -105,8 +105,11 @@ class Mesh:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """Bytes on the device that holds most. buckets: copies of gradients from which replicas send them. gathered: weights
-    and gradients that are whole for a while, beside the parts."""
+    """Bytes on the device that holds most.
+
+    gathered: weights and gradients that are whole for a while, beside the parts. buckets: copies of gradients from
+    which replicas send them.
+    """
 
     weights: float
     gathered: float

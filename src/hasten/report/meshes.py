@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from hasten.facts.mesh import Amount, MeshCost, Meshes, ModelNeeds, Part, Sharding
+from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Part, Sharding
 from hasten.facts.sizes import byte_size
 from hasten.report.text import count, duration, percent, scaled, table
 
@@ -34,31 +34,35 @@ def job_lines(found: Meshes) -> list[tuple[str, str]]:
 def mesh_rows(found: Meshes, *, everything: bool) -> list[str]:
     """The table of legal meshes, best first."""
     if not found.legal:
-        return ["no mesh is legal (--all tells why)"]
+        return ["no mesh is legal"]
     shown = found.legal if everything else found.legal[:SHOWN]
-    header = ["data×tensor×pipe", "holds", "passes", "memory", "sends", "for", "bubble", "a step"]
+    header = ["data×tensor×pipe", "holds", "passes", "memory", "sends", "takes", "bubble", "a step"]
     lines = table(header, [_row(each) for each in shown])
     left = len(found.legal) - len(shown)
     return [*lines, *([f"and {left:,} more (--all)"] if left else [])]
 
 
 def illegal_rows(found: Meshes) -> list[str]:
-    """Meshes that only differ in what is held are one line."""
-    told = dict[tuple[int, int, int], str]()
+    """Meshes that only differ in what is held are one line, unless that is what makes them illegal."""
+    legal = {_of(each.mesh) for each in found.legal}
+    told = dict[str, str]()
     for each in found.illegal:
-        told.setdefault((each.mesh.data, each.mesh.tensor, each.mesh.pipeline), each.reason)
-    return ["not legal", "─────────", *(f"{_sizes(sizes)}: {reason}" for sizes, reason in told.items())]
+        sizes = _of(each.mesh)
+        told.setdefault(f"{sizes} {_HELD[each.mesh.shard]}" if sizes in legal else sizes, each.reason)
+    return ["not legal", "─────────", *(f"{mesh}: {reason}" for mesh, reason in told.items())]
 
 
 def cost_lines(found: Meshes) -> list[tuple[str, str]]:
     """What the numbers mean, and what makes up the best mesh that a plan can say."""
     lines = [
-        ("passes", "of so many samples, one after the other, on each device in each step"),
-        ("for", "what a device sends, at its full bandwidth and hidden behind nothing: an upper bound"),
+        ("passes", "times samples: of a device in a step, one after the other"),
+        ("takes", "sending, at full bandwidth and hidden behind nothing: an upper bound"),
         ("a step", "arithmetic and sending, one after the other, and the bubble"),
         ("left out", "what lives within a backward pass, buffers of the communication library, rounding up"),
     ]
     best = found.writable
+    if not found.legal:
+        return []
     if best is None:
         return [*lines, ("best", "no mesh that fits can be written as a plan")]
     if best is not found.legal[0]:
@@ -83,7 +87,7 @@ def as_json(found: Meshes) -> str:
 def _row(cost: MeshCost) -> list[str]:
     mesh = cost.mesh
     return [
-        _sizes((mesh.data, mesh.tensor, mesh.pipeline)),
+        _of(mesh),
         _HELD[mesh.shard],
         f"{cost.microbatches:,} × {cost.microbatch_size:,}",
         byte_size(round(cost.memory.total)),
@@ -98,8 +102,8 @@ def _short(seconds: float) -> str:
     return duration(seconds) if seconds < 59.95 else f"{seconds:,.0f} s"
 
 
-def _sizes(sizes: tuple[int, int, int]) -> str:
-    return "×".join(str(each) for each in sizes)
+def _of(mesh: Mesh) -> str:
+    return f"{mesh.data}×{mesh.tensor}×{mesh.pipeline}"
 
 
 def _held(needs: ModelNeeds) -> str:

@@ -116,19 +116,19 @@ def sent_of(mesh: Mesh, needs: ModelNeeds, samples: int, microbatches: int) -> d
     sent = dict[str, float]()
     others = (mesh.data - 1) / mesh.data
     if mesh.data > 1 and mesh.shard is Sharding.NONE:
-        sent["gradients, summed"] = 2 * others * gradients
+        sent["summed gradients"] = 2 * others * gradients
     elif mesh.data > 1:
         twice = weights - root if mesh.shard is Sharding.ZERO3 else 0.0  # again for the backward pass
-        sent["weights, gathered"] = others * (weights + twice) * microbatches
-        sent["gradients, scattered"] = others * gradients * microbatches
+        sent["gathered weights"] = others * (weights + twice) * microbatches
+        sent["scattered gradients"] = others * gradients * microbatches
     if mesh.tensor > 1:
         summed = sum(each.summed.total for each in parts)
-        sent["activations, summed"] = 2 * (mesh.tensor - 1) / mesh.tensor * summed * samples
+        sent["summed activations"] = 2 * (mesh.tensor - 1) / mesh.tensor * summed * samples
     if mesh.pipeline > 1:
         neighbours = min(mesh.pipeline - 1, 2)
-        sent["activations, passed on"] = neighbours * needs.border_bytes * samples
+        sent["passed activations"] = neighbours * needs.border_bytes * samples
         around = needs.around.gradients.over(mesh.tensor)
-        sent["gradients around, summed"] = 2 * (mesh.pipeline - 1) / mesh.pipeline * around
+        sent["summed gradients around the blocks"] = 2 * (mesh.pipeline - 1) / mesh.pipeline * around
     return sent
 
 

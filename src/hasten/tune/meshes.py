@@ -93,6 +93,15 @@ def best_writable(costs: Sequence[MeshCost]) -> MeshCost | None:
     return next((each for each in costs if each.fits and choices_of(each) is not None), None)
 
 
+def most_devices(needs: ModelNeeds, cluster: Cluster) -> int:
+    """The largest part of the cluster that has a legal mesh."""
+    return next(
+        devices
+        for devices in reversed(_divisors(cluster.devices))
+        if any(why_illegal(mesh, needs, cluster.per_machine) is None for mesh in meshes(devices))
+    )
+
+
 def check_cluster(cluster: Cluster) -> None:
     """Raises Misconfigured for what no cluster is."""
     if cluster.devices > cluster.per_machine and cluster.devices % cluster.per_machine:
