@@ -17,7 +17,7 @@ from hasten.facts.loss import Loss
 from hasten.facts.mesh import Mesh, Sharding
 from hasten.facts.plan import make_plan
 from hasten.tune import mesh_needs
-from hasten.tune.mesh_cost import memory_of
+from hasten.tune.mesh_cost import memory_of, sent_of
 from hasten.tune.mesh_needs import ON_SHAPES, needs_of
 from mesh_jobs import BATCH, HEADS, LENGTH, WORDS, allocated_by_a_rank, held_by_a_rank, loss, mesh_job
 from ranks import on_ranks
@@ -32,21 +32,25 @@ WAYS = (
 )
 
 
-def on_two_ranks(tmp_path, held: Callable[..., Any], of: dict[str, Any]):
+def on_two_ranks(tmp_path, held: Callable[..., Any], of: dict[str, Any], ways: Any = WAYS):
     """For each way to divide the job: what was predicted, and what each rank held in two passes a step."""
     needs = needs_of(mesh_job(**of))
-    passes = [BATCH // mesh.data // 2 for mesh, _ in WAYS]
-    plans = [choices | {"microbatch": size} for (_, choices), size in zip(WAYS, passes, strict=True)]
+    passes = [BATCH // mesh.data // 2 for mesh, _ in ways]
+    plans = [choices | {"microbatch": size} for (_, choices), size in zip(ways, passes, strict=True)]
     ranks = on_ranks(2, tmp_path, held, plans, of)
-    for number, ((mesh, _), size) in enumerate(zip(WAYS, passes, strict=True)):
+    for number, ((mesh, _), size) in enumerate(zip(ways, passes, strict=True)):
         yield mesh, memory_of(mesh, needs, size, 2), [rank[number] for rank in ranks]
 
 
-def test_two_ranks_hold_what_was_predicted_of_each_kind(tmp_path):
-    for mesh, predicted, ranks in on_two_ranks(tmp_path, held_by_a_rank, {"width": 64, "layers": 2}):
+def test_two_ranks_hold_and_sum_what_was_predicted(tmp_path):
+    of = {"width": 64, "layers": 2}
+    for mesh, predicted, ranks in on_two_ranks(tmp_path, held_by_a_rank, of, WAYS[2:]):
         for held in ranks:
             for kind in HELD:
                 assert asdict(predicted)[kind] == pytest.approx(held[kind], rel=0.05), (str(mesh), kind)
+            if mesh.tensor == 2:
+                sent = sent_of(mesh, needs_of(mesh_job(**of)), BATCH, 2)
+                assert sent == {"summed activations": pytest.approx(held["summed"], rel=0.05)}
 
 
 @pytest.mark.proof
