@@ -39,7 +39,7 @@ def plan_mesh(
     everything: Annotated[bool, typer.Option("--all", help="Every legal mesh, and why the others are none.")] = False,
     output: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TEXT,
 ) -> None:
-    """Estimate how a cluster could hold a job. What each device holds and sends, by each mesh of data × tensor × pipeline.
+    """Estimate how a cluster could hold a job. What devices hold and send, by each mesh of data × tensor × pipeline.
 
     Nothing is trained. The model is looked at as shapes, so it may be larger than this machine.
 
