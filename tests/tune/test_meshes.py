@@ -142,6 +142,14 @@ def test_parts_are_gathered_in_every_pass_and_twice_by_zero3():
     assert two.sent["scattered gradients"] == three.sent["scattered gradients"] == pytest.approx(3 / 4 * 850 * passes)
 
 
+def test_beside_parts_two_layers_of_weights_and_two_of_gradients_are_whole_for_a_while():
+    two, three = (cost(Mesh(data=4, tensor=2, pipeline=1, shard=each)) for each in (Sharding.ZERO2, Sharding.ZERO3))
+    layer, around = 20 + 80 / 2, 50
+    assert three.memory.gathered == 2 * around + 4 * layer
+    assert two.memory.gathered == (around + 8 * layer) + around + 2 * layer
+    assert two.memory.weights == three.memory.weights == (around + 8 * layer) / 4 + 5
+
+
 def test_tensor_ranks_sum_activations_and_nothing_else():
     found = cost(Mesh(data=1, tensor=2, pipeline=1))
     assert found.sent == {"summed activations": pytest.approx(2 * 1 / 2 * 8 * 4 * 64)}
