@@ -103,6 +103,10 @@ def test_commands_and_options_change_only_on_purpose():
         "explain": ["name"],
         "schedule": ["job", "--plan", "--png", "--range-test"],
         "profile": ["job", "--plan", "--microbatch"],
+        "plan-mesh": [
+            *("job", "--devices", "--memory", "--bandwidth", "--per-machine", "--microbatch", "--flops", "--plan"),
+            *("--all", "--format"),
+        ],
         "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
         "report": ["source", "--output", "-o"],
         "tune": ["job", "--output", "-o", "--allow", "--seconds", "--json"],

@@ -13,7 +13,7 @@ import typer
 
 from hasten.cli.shared import app, be_alone
 
-from hasten.cli import examining, tuning, proving, training, keeping, techniques, looking, packing, reporting  # isort: skip
+from hasten.cli import examining, tuning, proving, training, keeping, techniques, looking, meshes, packing, reporting  # isort: skip
 
 __all__ = [
     "app",
@@ -21,6 +21,7 @@ __all__ = [
     "keeping",
     "looking",
     "main",
+    "meshes",
     "packing",
     "proving",
     "reporting",

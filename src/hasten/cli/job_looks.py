@@ -46,7 +46,7 @@ def look_at_job(name: str, plan: Path | None) -> JobLook:
     from hasten.doctor.inspect import inspect_job
     from hasten.doctor.observe import observe_job
 
-    with _output_among_errors():
+    with output_among_errors():
         try:
             _tell("the model")
             model = inspect_job(load(name), planned, name=name)
@@ -57,7 +57,7 @@ def look_at_job(name: str, plan: Path | None) -> JobLook:
 
 
 @contextmanager
-def _output_among_errors() -> Iterator[None]:
+def output_among_errors() -> Iterator[None]:
     """Also that of C code and of other processes, which know descriptors alone."""
     with ExitStack() as restored:
         with suppress(OSError):  # whoever began this process may have closed one of them
