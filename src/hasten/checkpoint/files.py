@@ -41,7 +41,9 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
-            with open(temporary, "xb", opener=None if like is None else lambda *at: os.open(*at, 0o600)) as file:
+            with open(
+                temporary, "xb", opener=None if like is None else lambda at, how: os.open(at, how, 0o600)
+            ) as file:
                 file.write(data)
                 file.flush()
                 if like is not None:

@@ -69,6 +69,12 @@ TABLE = (
         reason="what an approximation left out is in the loss scale of its step",
     ),
     Illegal(
+        first="tensor",
+        second="precision",
+        second_values=("fp16",),
+        reason="each process would find a loss scale for its own share",
+    ),
+    Illegal(
         first="compile",
         second="tensor",
         reason="what is compiled knows nothing of other processes",
