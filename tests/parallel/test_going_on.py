@@ -9,6 +9,7 @@ from ranks import on_ranks
 from tensor_jobs import cut, gone_on, uncut
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
+STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})  # what these save: test_pipeline.py
 FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
 
 
@@ -35,6 +36,7 @@ def in_a_folder(path, name):
             for each in [
                 *((ALONE, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR, FOUR_PARTS, BOTH)),
                 *((each, ALONE) for each in (REPLICAS, PARTS, FOUR, FOUR_PARTS, BOTH)),
+                *((ALONE, STAGES), (PARTS, STAGES), (TOGETHER, FOUR_STAGES)),
                 (REPLICAS, TOGETHER),
                 (TOGETHER, PARTS),
                 (PARTS, BOTH),

@@ -55,6 +55,14 @@ class Wide(nn.Sequential):
         super().__init__(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
 
 
+class Deep(nn.Sequential):
+    """Two blocks that are repeated."""
+
+    def __init__(self) -> None:
+        blocks = [nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)) for _ in range(2)]
+        super().__init__(nn.Linear(6, 8), nn.Sequential(*blocks), nn.Linear(8, 3))
+
+
 class Images(nn.Module):
     """Two blocks of convolution, batch norm and activation, with the biases that the norms make useless."""
 
@@ -145,6 +153,7 @@ PLACES = {
     "images, read by workers": Place(laptop(), Images, IMAGES, workers=2, as_given=in_two_parts),
     "rows, on two processes": Place(laptop(), Rows, ROWS, ranks=Ranks(0, 2)),
     "rows through wide layers, on two processes": Place(laptop(), Wide, ROWS, ranks=Ranks(0, 2)),
+    "rows through repeated blocks, on two processes": Place(laptop(), Deep, ROWS, ranks=Ranks(0, 2)),
 }
 ASKS_THE_DEVICE = {"fused_optimizer"}  # tries its operation on the device itself: the record of a card is not enough
 

@@ -29,7 +29,7 @@ from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order import Order, SampledOrder, SampleOrder
 from hasten.data.reading import End, Request, StreamReader, Window, reader_of
 from hasten.data.sources import Source
-from hasten.data.split import Piece, pieces, share
+from hasten.data.split import Piece, equal_pieces, pieces, share
 from hasten.errors import DataFailed, HastenError, JobError, PlanError
 
 _Answers = Callable[[Iterable[Any]], Iterator[Any]]
@@ -55,6 +55,7 @@ class TrainLoader:
 
     batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
     microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
+    equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
     shuffle, drop_last: the job's; what a DataLoader had settled stands before `shuffle`, and beside `drop_last`.
     replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says.
     placement: where batches go, for data sets that can prepare for it.
@@ -69,6 +70,7 @@ class TrainLoader:
         *,
         batch_size: int | None,
         microbatch_size: int | None = None,
+        equal_parts: int | None = None,
         options: LoaderOptions,
         seed: int,
         shuffle: bool = True,
@@ -80,7 +82,7 @@ class TrainLoader:
     ) -> None:
         source = source.prepared(placement)
         self.batch_size = _batch_size_of(source, batch_size)
-        self._source, self.microbatch_size = source, microbatch_size
+        self._source, self.microbatch_size, self._equal_parts = source, microbatch_size, equal_parts
         self._rank, self._world_size = rank, world_size
         self._drop_last = drop_last or source.drop_last
         self.steps_per_epoch = self._count_steps()
@@ -170,12 +172,17 @@ class TrainLoader:
     def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """First position and this rank's pieces of every global batch of an epoch."""
         size, samples = self.batch_size, self._source.count or 0
-        whole = pieces(size, self.microbatch_size, self._rank, self._world_size)
+        whole = self._pieces(size)
         for step in range(start_step, samples // size):
             yield step * size, whole
         rest = samples % size
         if rest and not self._drop_last and start_step <= samples // size:
-            yield samples - rest, pieces(rest, self.microbatch_size, self._rank, self._world_size)
+            yield samples - rest, self._pieces(rest)
+
+    def _pieces(self, size: int) -> tuple[Piece, ...]:
+        if self._equal_parts is None:
+            return pieces(size, self.microbatch_size, self._rank, self._world_size)
+        return equal_pieces(size, self._equal_parts, self._rank, self._world_size)
 
     def _stream(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
         windows = answers(Window(number, step) for step in count(start_step))

@@ -28,6 +28,17 @@ def share(size: int, part: int, parts: int) -> tuple[int, int]:
     return size * part // parts, size * (part + 1) // parts
 
 
+def equal_pieces(size: int, parts: int, rank: int = 0, world_size: int = 1) -> tuple[Piece, ...]:
+    """One rank's microbatches of a global batch, all of one size: the fewest that are at least as many as asked for,
+    single samples where there are too few. A share without samples is one empty piece. Ranks may have other numbers of
+    them."""
+    start, stop = share(size, rank, world_size)
+    samples = stop - start
+    number = next((each for each in range(parts, samples) if samples % each == 0), max(samples, 1))
+    each = samples // number
+    return tuple(Piece(start + part * each, each, part == number - 1) for part in range(number))
+
+
 def pieces(size: int, microbatch_size: int | None, rank: int = 0, world_size: int = 1) -> tuple[Piece, ...]:
     """One rank's microbatches of a global batch of `size` samples, in order; at most `microbatch_size` samples each."""
     largest_share = -(-size // world_size)

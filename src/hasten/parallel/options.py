@@ -21,3 +21,27 @@ class ReplicaOptions:
     static_graph: bool = False
     rank: int = 1
     start: int = 1000
+
+
+Schedule = Literal["1f1b", "gpipe", "interleaved"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PipelineOptions:
+    """stages: ranks that hold one model, each a stage of it, or two that lie apart where the schedule is "interleaved".
+
+    microbatches: at least so many of equal size in an optimizer step. blocks: names of the layers between which the
+    model may be cut, in any order. before: those of them that begin a stage, but for the first stage; empty where their
+    measured seconds decide.
+    """
+
+    stages: int
+    schedule: Schedule
+    microbatches: int
+    blocks: tuple[str, ...]
+    before: tuple[str, ...] = ()
+
+    @property
+    def chunks(self) -> int:
+        """Parts that the model is cut into."""
+        return self.stages * (2 if self.schedule == "interleaved" else 1)

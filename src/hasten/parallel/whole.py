@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hasten.facts.ranks import Ranks
 from hasten.parallel.divided import Share
+from hasten.parallel.owners import Owned
 
 
 def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
@@ -18,8 +19,8 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
     twice stays one."""
     met = dict[tuple[Any, ...], tuple[DTensor, Tensor | None]]()
 
-    def gathered(tensor: DTensor | Share) -> Tensor | None:
-        if isinstance(tensor, Share):
+    def gathered(tensor: DTensor | Share | Owned) -> Tensor | None:
+        if isinstance(tensor, Share | Owned):
             own = tensor.tensor.full_tensor() if isinstance(tensor.tensor, DTensor) else tensor.tensor
             found = tensor.gathered(own.detach())
             return found.cpu() if ranks.leads or on_all else None
@@ -42,8 +43,8 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(found, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _changed(state: Any, change: Callable[[DTensor | Share], Any]) -> Any:
-    if isinstance(state, DTensor | Share):
+def _changed(state: Any, change: Callable[[DTensor | Share | Owned], Any]) -> Any:
+    if isinstance(state, DTensor | Share | Owned):
         return change(state)
     if isinstance(state, Mapping):
         return {key: _changed(each, change) for key, each in cast("Mapping[Any, Any]", state).items()}

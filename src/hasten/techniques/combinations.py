@@ -68,6 +68,36 @@ TABLE = (
         second_values=("fp16",),
         reason="what an approximation left out is in the loss scale of its step",
     ),
+    *(
+        Illegal(first=first, second="pipeline", reason="both say how many samples one forward and backward pass takes")
+        for first in ("accumulation", "microbatch")
+    ),
+    Illegal(
+        first="communication",
+        second="pipeline",
+        reason="the stages of several pipelines sum their gradients by themselves",
+    ),
+    Illegal(
+        first="compile",
+        second="pipeline",
+        reason="what is compiled cannot be left in the middle of its forward pass",
+    ),
+    Illegal(
+        first="pipeline",
+        second="precision",
+        second_values=("fp16",),
+        reason="each process would find another loss scale by the overflows of its own stage",
+    ),
+    Illegal(
+        first="pipeline",
+        second="shard",
+        reason="torch gathers parts for a whole forward pass, and a stage ends in the middle of one",
+    ),
+    Illegal(
+        first="pipeline",
+        second="tensor",
+        reason="both say which processes hold one model",
+    ),
     Illegal(
         first="tensor",
         second="precision",

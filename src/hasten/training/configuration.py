@@ -47,7 +47,7 @@ _FIELDS = (
 # Who reads the samples and how far ahead, which the order and each sample's random numbers do not depend on.
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
-_DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor"})
+_DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
 _CODE = frozenset({"loss", "schedule.functions", "model.attributes"})
 _OF_MODEL = frozenset({"shapes", "model"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})

@@ -31,6 +31,7 @@ from hasten.training.user_code import IN_AN_EVALUATION
 if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
     from torchmetrics import Metric
 
+    from hasten.parallel.pipeline import Pipeline
     from hasten.parallel.shard import Sharded
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
@@ -73,9 +74,10 @@ class Evaluator:
         autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
         sharded: Sharded | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
-        """sharded: the loss, where ranks hold the model in parts."""
-        self._sharded = sharded
+        """sharded: the loss, where ranks hold the model in parts. pipeline: where each holds a stage of it."""
+        self._sharded, self._pipeline = sharded, pipeline
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
         self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}
@@ -130,7 +132,8 @@ class Evaluator:
             try:
                 return self._evaluate(batches)
             except Exception as error:
-                if not is_out_of_memory(error) or self._sharded is not None:  # the others are in the same forward pass
+                # The others are in the same forward pass.
+                if not is_out_of_memory(error) or self._sharded is not None or self._pipeline is not None:
                     raise
                 if self.batch_size == 1:
                     raise OutOfMemory(
@@ -161,12 +164,12 @@ class Evaluator:
         seen = 0
         for batch, samples in batches(self.batch_size):
             try:
-                returned = checked(self._call_loss(self._loss, self._model, batch))
+                returned = self._returned(batch)
             except Exception as error:
                 share = "this rank's share of " if self._ranks.many else ""
                 error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
                 raise
-            if not samples:  # of a rank that has had its share
+            if not samples or returned is None:  # of a rank that has had its share, or computes no loss
                 continue
             seen += samples
             sums[0] += total_of(returned, samples)
@@ -175,7 +178,8 @@ class Evaluator:
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 sums[2] += returned.auxiliary * samples
             self._update_metrics(returned)
-        total, count, auxiliary, samples = sum_over_ranks(sums, self._ranks).tolist()
+        sums = sum_over_ranks(sums, self._ranks)
+        total, count, auxiliary, samples = (sums if self._pipeline is None else self._pipeline.from_last(sums)).tolist()
         if not count:
             raise DataFailed(
                 f"no item was counted in {samples:.0f} samples",
@@ -183,7 +187,19 @@ class Evaluator:
                 fix="give valid data whose loss has a count above 0",
             )
         results = {"loss": total / count + auxiliary / max(samples, 1)}
-        return results | {name: _number(name, metric.compute()) for name, metric in self._metrics.items()}
+        if self._pipeline is None:
+            return results | self._computed()
+        return results | self._pipeline.told_by_last(self._computed)
+
+    def _computed(self) -> dict[str, float]:
+        return {name: _number(name, metric.compute()) for name, metric in self._metrics.items()}
+
+    def _returned(self, batch: Any) -> Loss | Tensor | None:
+        """What the loss returned; None on a rank of another stage than the last."""
+        if self._pipeline is None:
+            return checked(self._call_loss(self._loss, self._model, batch))
+        found = self._pipeline.forward_only(batch)
+        return found if found is None else checked(found)
 
     def _update_metrics(self, returned: Loss | Tensor) -> None:
         if not self._metrics:

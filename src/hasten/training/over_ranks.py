@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
-from hasten.parallel.replicate import Replica
+from hasten.parallel.replicate import Replica, follow_the_leader
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
+    from hasten.parallel.owners import Owners
+    from hasten.parallel.pipeline import Pipeline
     from hasten.parallel.shard import Sharded
     from hasten.training.run import Run
 
@@ -47,24 +50,49 @@ def sharded(run: Run) -> Sharded | None:
     )
 
 
+def pipeline(run: Run) -> Pipeline | None:
+    """Keep a stage of the model, where the plan wants that and there are several ranks. Behind the optimizers."""
+    if run.setup.pipeline is None or run.grid.mesh is None:
+        return None
+    from hasten.training.staged import stages_of  # it takes a while to load
+
+    return stages_of(run)
+
+
+def parts_of(run: Run) -> Divided | Owners | None:
+    """Those of the model's parameters of which this rank holds a share, or nothing."""
+    return run.divided if run.pipeline is None else run.pipeline.owners
+
+
+def settle_buffers(run: Run) -> None:
+    """Let all ranks have those that are evaluated and saved: the leader's, or, of a stage's blocks, its own."""
+    with torch.no_grad():
+        if run.pipeline is None:
+            follow_the_leader(run.model.buffers(), run.ranks)
+        else:
+            follow_the_leader(run.model.buffers(), run.grid.data)
+            run.pipeline.owners.settle_buffers(run.model)
+
+
 def replica(run: Run) -> Replica | None:
     """The loss over all ranks, where each holds the whole of what it holds and there are several."""
     ranks = run.grid.data
     if run.sharded is None and not ranks.many and run.ranks.many and run.setup.replica != ReplicaOptions():
         run.notices.append("communication: all processes hold one model together, so there are no replicas that talk")
-    if run.sharded is not None or not ranks.many:
+    if run.sharded is not None or run.pipeline is not None or not ranks.many:
         return None
     return Replica(run.job.loss, run.model, ranks, run.setup.replica)
 
 
 def marked(run: Run, named: Mapping[str, Any]) -> dict[str, Any]:
     """Tensors by the names of the model's state, with a mark on those of which this rank holds a share."""
-    return dict(named) if run.divided is None else run.divided.marked(named)
+    parts = parts_of(run)
+    return dict(named) if parts is None else parts.marked(named)
 
 
 def whole_state(run: Run, state: Any, *, on_all: bool = False) -> Any:
     """A tree with every tensor whole, on the leader, or on all ranks; the tree itself where all are."""
-    if run.sharded is None and run.divided is None:
+    if run.sharded is None and parts_of(run) is None:
         return state
     from hasten.parallel.whole import whole
 

@@ -27,8 +27,9 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.divided import Share
 from hasten.parallel.grid import grid_of
-from hasten.parallel.replicate import follow_the_leader
+from hasten.parallel.owners import Owned
 from hasten.techniques.setup import ProcessOptions
+from hasten.training import over_ranks
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
@@ -38,7 +39,6 @@ from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
 from hasten.training.optimizers import build_optimizers, left_out
-from hasten.training.over_ranks import divided, marked, replica, sharded, whole_state
 from hasten.training.places import Places
 from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
@@ -78,7 +78,7 @@ class Run:
         self.notices += self.loader.notices
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
-        self.divided, self.sharded = divided(self), sharded(self)
+        self.divided, self.sharded = over_ranks.divided(self), over_ranks.sharded(self)
         masters = MasterWeights(self.model)
         if masters and self.ranks.many:
             raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
@@ -95,22 +95,10 @@ class Run:
             setup.schedule,
             planned_rate=setup.optimizer.learning_rate,
         )
-        self.replica = replica(self)
+        self.pipeline = over_ranks.pipeline(self)
+        self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
-        self._step = Step(
-            self.model,
-            job.loss,
-            self.optimizers,
-            setup.step,
-            masters=masters,
-            ranks=self.grid.data,
-            together=self.sharded or self.replica,
-            divided=self.divided,
-            reference=self._reference,
-            after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
-            after_update_reads_buffers=self.average is not None,
-            aftermath=OfARun(self),
-        )
+        self._step = self._new_step(masters)
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
         self.evaluator = evaluator_of(self)
@@ -128,6 +116,23 @@ class Run:
         if setup.step.scale_gradients:
             self.keep_window_starts()
         seed_everything(seed_of_rank(job.seed, self.grid.data.rank))
+
+    def _new_step(self, masters: MasterWeights) -> Step:
+        return Step(
+            self.model,
+            self.job.loss,
+            self.optimizers,
+            self.setup.step,
+            masters=masters,
+            ranks=self.grid.data,
+            together=self.sharded or self.replica,
+            divided=over_ranks.parts_of(self),
+            pipeline=self.pipeline,
+            reference=self._reference,
+            after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
+            after_update_reads_buffers=self.average is not None,
+            aftermath=OfARun(self),
+        )
 
     def _enter_process(self, options: ProcessOptions) -> list[str]:
         return self._open.enter_context(process_options(options))
@@ -178,7 +183,8 @@ class Run:
 
     def step(self, batch: Any) -> Tensor:
         """Forward and backward of the batch last handed out, and the update when it closes a step; the mean loss,
-        detached and on the device, so that looking at it is the caller's choice.
+        detached and on the device, so that looking at it is the caller's choice. Through stages of a pipeline it is
+        the window's, and NaN until that closes.
 
         Raises NonFinite for a step that is refused. The run is then as the step before left it; of random states and
         buffers that is true once keep_window_starts was called."""
@@ -207,8 +213,7 @@ class Run:
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
-        with torch.no_grad():  # running statistics are those that are saved, and that each step begins with
-            follow_the_leader(self.model.buffers(), self.ranks)
+        over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
         with self.averaged():
             with self.unmoved_loss():
                 evaluation = self.evaluator()
@@ -227,6 +232,8 @@ class Run:
     def _move_schedule_and_average(self) -> None:
         self.schedule.after_update()
         assert self.average is not None
+        if self.pipeline is not None:
+            over_ranks.settle_buffers(self)  # which it averages
         self.average.after_update()
 
     def averaged(self) -> AbstractContextManager[None]:
@@ -234,7 +241,7 @@ class Run:
         return nullcontext() if self.average is None else self.average.in_place()
 
     def _present_weights(self) -> dict[str, Tensor]:
-        weights = whole_state(self, marked(self, self.model.state_dict()), on_all=True)
+        weights = over_ranks.whole_state(self, over_ranks.marked(self, self.model.state_dict()), on_all=True)
         return kept_on_host(in_jobs_form(weights, self.setup))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -325,13 +332,13 @@ class Run:
         """Go on from a state of a run of the same job and plan. Raises Misconfigured for one that does not fit."""
         load_state(self, state)
 
-    def job_weights(self) -> Mapping[str, Tensor | Share]:
+    def job_weights(self) -> Mapping[str, Tensor | Share | Owned]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
         found = self._best
         if found is None:
             weights = self.model.state_dict() if self.average is None else self.average.named(self.model)
-            found = marked(self, in_jobs_form(weights, self.setup))
-        return {key: each for key, each in found.items() if isinstance(each, Tensor | Share)}
+            found = over_ranks.marked(self, in_jobs_form(weights, self.setup))
+        return {key: each for key, each in found.items() if isinstance(each, Tensor | Share | Owned)}
 
     def keep_window_starts(self) -> None:
         """From now on remember how each window began, so that the run can go back to it."""

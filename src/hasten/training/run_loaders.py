@@ -26,6 +26,7 @@ def train_loader(run: Run, microbatch_size: int | None, batch_size: int | None =
         built.train,
         batch_size=batch_size or built.batch_size,
         microbatch_size=microbatch_size,
+        equal_parts=parts_at_least(run),
         options=built.setup.loader,
         seed=job.seed,
         shuffle=job.shuffle,
@@ -35,6 +36,12 @@ def train_loader(run: Run, microbatch_size: int | None, batch_size: int | None =
         rank=run.grid.data.rank,
         world_size=run.grid.data.size,
     )
+
+
+def parts_at_least(run: Run) -> int | None:
+    """Microbatches that a pipeline asks for; None without one."""
+    options = run.setup.pipeline
+    return None if options is None or run.grid.mesh is None else options.microbatches
 
 
 def on_device(run: Run, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
@@ -105,4 +112,5 @@ def evaluator_of(run: Run) -> Evaluator | None:
         autocast=setup.step.autocast,
         ranks=run.grid.data,
         sharded=run.sharded,
+        pipeline=run.pipeline,
     )

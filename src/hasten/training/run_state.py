@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
-from hasten.training.over_ranks import marked, part_of
+from hasten.training.over_ranks import marked, part_of, parts_of, settle_buffers
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -26,7 +26,9 @@ _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes, which is th
 
 
 def state_of(run: Run) -> dict[str, Any]:
-    """Raises JobError for a scheduler that cannot give its state."""
+    """Raises JobError for a scheduler that cannot give its state. Ranks of a pipeline take it together."""
+    if run.pipeline is not None:
+        settle_buffers(run)
     return {
         "model": marked(run, run.model.state_dict()),
         "buffers": run.built.buffers.state_dict(run.model),
@@ -45,6 +47,7 @@ def state_of(run: Run) -> dict[str, Any]:
         "generators": run.built.generators.states(),
         "low_rank": _low_rank(run),
         "together": run.grid.model.size,
+        "stages": _stages(run),
         "other_ranks": _of_other_ranks(run),
         "replaced": run.loader.ledger.state_dict(),
     }
@@ -62,23 +65,35 @@ def _low_rank(run: Run) -> dict[str, Any] | None:
     return None if run.replica is None or run.replica.low_rank is None else run.replica.low_rank.state_dict()
 
 
+def _stages(run: Run) -> list[str] | None:
+    return None if run.pipeline is None else [*run.pipeline.parts.begins]
+
+
+def _cut(begins: Sequence[str] | None) -> str:
+    return "in no stages" if begins is None else f"in stages that begin with {', '.join(begins)}"
+
+
 def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
-    """Drawing from where this rank was; where there was none of its number, from what it begins with. Those that hold
-    one model together draw alike, so each goes on from the first of them."""
-    saved, before = [state, *state.get("other_ranks", ())], state.get("together", 1)
-    data = run.grid.data
-    if len(saved) != before * data.size:
+    """Drawing from where this rank was; where there was none of its number, from what it begins with. Those that begin
+    to hold one model together draw alike, so each goes on from the first of them."""
+    saved, together = [state, *state.get("other_ranks", ())], state.get("together", 1)
+    data, before, now = run.grid.data, state.get("stages"), _stages(run)
+    alike = (len(saved), together) == (run.ranks.size, run.grid.model.size)
+    if alike and before != now:
+        told = f"the run was saved {_cut(before)} and goes on {_cut(now)}"
+        run.notices.append(f"{told}: what layers draw at random is not what it would have been")
+    if len(saved) != together * data.size:
         told = f"the run was saved by {len(saved)} ranks and goes on with {run.ranks.size}"
         run.notices.append(f"{told}: what layers draw at random, as dropout does, is not what it would have been")
-    if data.rank * before >= len(saved):
+    number = run.ranks.rank if alike and before == now else data.rank * together
+    if number >= len(saved):
         return
-    own = saved[data.rank * before]
+    own = saved[number]
     run.built.generators.go_on_from(own["generators"])
     run.notices += run.built.generators.told(own["generators"])
     set_random_state(own["random"], run.device)
     if run.replica is not None and run.replica.low_rank is not None:
-        alike = (len(saved), before) == (run.ranks.size, run.grid.model.size)
-        run.notices += run.replica.low_rank.go_on(saved[run.ranks.rank].get("low_rank") if alike else None, run.device)
+        run.notices += run.replica.low_rank.go_on(own.get("low_rank") if alike else None, run.device)
 
 
 def load_state(run: Run, state: Mapping[str, Any]) -> None:
@@ -118,6 +133,10 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
 def _optimizer_state(run: Run, optimizer: Optimizer) -> dict[str, Any]:
     """With a mark on what is of a parameter's own size, where this rank holds a share of that."""
     saved, divided = optimizer.state_dict(), run.divided
+    if run.pipeline is not None:
+        named = _names(run)
+        names = {number: named.get(id(each), "") for each, number in _numbered(optimizer, saved)}
+        return saved | {"state": run.pipeline.owners.everywhere(saved["state"], names, run.device)}
     if divided is None:
         return saved
     names = _names(run)
@@ -148,13 +167,15 @@ def _names(run: Run) -> dict[int, str]:
 
 def _share(run: Run, name: str, saved: Tensor) -> Tensor:
     """What this rank holds of it, where layers are divided."""
-    return saved if run.divided is None or not isinstance(saved, Tensor) else run.divided.share(name, saved)
+    parts = parts_of(run)
+    return saved if parts is None or not isinstance(saved, Tensor) else parts.share(name, saved)
 
 
 def _marked_in_order(run: Run, tensors: Sequence[Tensor]) -> list[Any]:
     """Of each of the model's parameters."""
     names = [name for name, _ in run.model.named_parameters()]
-    return [*tensors] if run.divided is None else list(map(run.divided.mark, names, tensors))
+    parts = parts_of(run)
+    return [*tensors] if parts is None else list(map(parts.mark, names, tensors))
 
 
 def _shares_in_order(run: Run, saved: Sequence[Tensor]) -> list[Tensor]:
@@ -188,6 +209,7 @@ def _in_parts(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> dict[int
     return {
         number: {key: held(value, parameters[number]) for key, value in values.items()}
         for number, values in saved["state"].items()
+        if run.pipeline is None or run.pipeline.owners.has(names.get(id(parameters[number]), ""))
     }
 
 

@@ -42,7 +42,9 @@ def halve_microbatches(run: Run, error: Exception) -> str:
             fix="take that upon you with a plan: hasten explain microbatch",
         ) from error
     if run.ranks.many:
-        raise OutOfMemory(what, where=where, fix="make the microbatch smaller: hasten explain microbatch") from error
+        technique = "microbatch" if run.pipeline is None else "pipeline"
+        fix = f"make microbatches smaller: hasten explain {technique}"
+        raise OutOfMemory(what, where=where, fix=fix) from error
     smaller = (size + 1) // 2
     run.read_in_microbatches_of(smaller)
     if run.device.type == "cuda":

@@ -40,6 +40,8 @@ from hasten.training.window_sums import WindowSums, weighed
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
+    from hasten.parallel.owners import Owners
+    from hasten.parallel.pipeline import Pipeline
     from hasten.parallel.shard import Sharded
 
 
@@ -56,7 +58,8 @@ class Step:
         masters: MasterWeights | None = None,
         ranks: Ranks = ALONE,
         together: Replica | Sharded | None = None,
-        divided: Divided | None = None,
+        divided: Divided | Owners | None = None,
+        pipeline: Pipeline | None = None,
         reference: float = 1.0,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
@@ -65,7 +68,8 @@ class Step:
         """
         optimizers: together they hold every parameter that is trained; they move all together or not at all.
         together: the loss over all ranks, where it is there already; else every rank holds a replica.
-        divided: those of the parameters of which this rank holds a share.
+        divided: those of the parameters of which this rank holds a share, or nothing.
+        pipeline: of which this rank holds a stage; its loss is then that of the job.
         reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
             range; the result depends on it by rounding alone. Change it between two windows.
         after_update: called once for each update that was applied, before the next one.
@@ -75,9 +79,9 @@ class Step:
         """
         options = options or StepOptions()
         self.model, self.optimizers = model, list(optimizers)
-        self._replica = (together or Replica(loss, model)) if ranks.many else None
+        self._replica = (together or Replica(loss, model)) if ranks.many and pipeline is None else None
         self._loss, self._options, self._ranks, self.reference = self._replica or loss, options, ranks, reference
-        self._alone, self._divided = not ranks.many, divided
+        self._alone, self._divided, self._pipeline = not ranks.many, divided, pipeline
         self._masters = MasterWeights(model) if masters is None else masters
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
@@ -119,6 +123,8 @@ class Step:
             self.skips.settle()
         self._closed = last
         try:
+            if self._pipeline is not None:
+                return self._through_stages(self._pipeline, batch, samples, last)
             if last and samples and self._alone and self._sums is None:
                 return self._differentiate_mean(batch, samples)
             with nullcontext() if last or self._replica is None else self._replica.without_sync():
@@ -126,6 +132,15 @@ class Step:
         except BaseException:
             self.abandon_window()
             raise
+
+    def _through_stages(self, pipeline: Pipeline, batch: Any, samples: int, last: bool) -> Tensor:
+        """The window's mean loss; NaN until its last microbatch is in, as none is computed before."""
+        pipeline.add(batch, samples)
+        if not last:
+            return torch.full((), torch.nan, device=self._device)
+        self._sums = WindowSums()
+        self._sums.add(*pipeline.run(lambda total: self._scaled(total / self.reference)))
+        return self._sums.mean
 
     def _first_forward(self, batch: Any) -> Loss | Tensor:
         forward = partial(calling(self._device, self._options.autocast), self._loss, self.model)
@@ -179,10 +194,10 @@ class Step:
             if self._scaler is not None:
                 self._unscale(self._scaler)
             gradients = gradient.present(self._parameters)
-            if not gradients:
+            if not gradients and self._pipeline is None:  # the blocks of a stage may be frozen
                 raise JobError("loss", "reaches no parameter of the model", "compute it from the model it is given")
             if self.unreached is None:
-                self.unreached = [name for name, each in self._named() if each.requires_grad and each.grad is None]
+                self.unreached = self._found_unreached()
             self._move(gradients, self._overflow(gradients) if self._norm_tells else self._non_finite(gradients))
             if self._scaler is not None:
                 self._scaler.update()
@@ -282,6 +297,10 @@ class Step:
         found = non_finite_weights((name, each) for name, each in self._named() if name in self._expected_finite)
         return found[0] if found else None
 
+    def _found_unreached(self) -> list[str]:
+        found = [name for name, each in self._named() if each.requires_grad and each.grad is None]
+        return found if self._pipeline is None else self._pipeline.unreached(found)
+
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         return zip(self._names, self._parameters, strict=True)
 
@@ -289,6 +308,8 @@ class Step:
         """Forget gradients and sums: the next microbatch is the first of a window."""
         for parameter in self._parameters:
             parameter.grad = None
+        if self._pipeline is not None:
+            self._pipeline.forget()
         self._closed = False  # the last microbatch is not in
         self._only: tuple[Tensor, Count] | None = None  # mean and count of a window's one microbatch
         self._sums: WindowSums | None = None  # of a window of several, from its first on

@@ -83,6 +83,7 @@ REACH: Mapping[str, Reach] = {
     # are copies of the training process, that must copy what it writes to: what is updated.
     "persistent_workers": Reach(always=frozenset({Part.DATA_WAIT, Part.OPTIMIZER, Part.TURN})),
     "pin_memory": _READING,
+    "pipeline": Reach(always=NOTHING, memory_full=STEP),
     # tf32 is a setting of the process, for products in an optimizer or a device transform as well.
     "precision": Reach(always=COMPUTING | {Part.OPTIMIZER, Part.TRANSFER}),
     "prefetch": Reach(always=LOADING),  # workers do the same work, only sooner or later

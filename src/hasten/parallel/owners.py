@@ -1,0 +1,126 @@
+"""Parameters of which one rank of a group has the whole, and the others nothing but the name.
+
+What belongs to no stage of a pipeline alone, an embedding or a head, all of its ranks hold. So each gradient of those
+is known everywhere, and counts once; each other one is known to its owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hasten.facts.ranks import Ranks
+from hasten.parallel.replicate import gather_over_ranks
+
+
+class Owned(NamedTuple):
+    """A tensor in a state that one rank has, and all ranks of its group are given together.
+
+    tensor: on its owner the tensor; elsewhere any of that device. owner: its number in the group.
+    """
+
+    tensor: Tensor
+    owner: int
+    shape: torch.Size
+    dtype: torch.dtype
+    ranks: Ranks
+
+    def gathered(self, tensor: Tensor) -> Tensor:
+        """tensor: what this rank has of it."""
+        mine = self.owner == self.ranks.rank
+        found = tensor.contiguous() if mine else tensor.new_empty(self.shape, dtype=self.dtype)
+        dist.broadcast(found, group=self.ranks.group, group_src=self.owner)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """owners: of parameters, by their names in the model's state: which of the ranks has them; all have what is not
+    named. shapes: of these when they are whole. buffers: which rank moves them; the last one those that are not named.
+    """
+
+    owners: Mapping[str, int]
+    shapes: Mapping[str, torch.Size]
+    buffers: Mapping[str, int]
+    ranks: Ranks
+
+    def has(self, name: str) -> bool:
+        return self.owners.get(name, self.ranks.rank) == self.ranks.rank
+
+    def free_others(self, model: nn.Module) -> None:
+        """Give the memory of what other ranks have back. Parameters stay themselves, for optimizers number them; their
+        first dimension becomes 0."""
+        for name, parameter in model.named_parameters():
+            if not self.has(name) and parameter.dim():
+                parameter.data = parameter.data.new_empty((0, *parameter.shape[1:]))
+
+    def marked(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The same, by the same names, with a mark in the place of each tensor that one rank has."""
+        return {name: self.mark(name, each) for name, each in named.items()}
+
+    def mark(self, name: str, tensor: Any) -> Any:
+        if name not in self.owners or not isinstance(tensor, Tensor):
+            return tensor
+        return Owned(tensor, self.owners[name], self.shapes[name], tensor.dtype, self.ranks)
+
+    def share(self, name: str, whole: Tensor) -> Tensor:
+        """What this rank has of a tensor that was saved whole."""
+        return whole if self.has(name) or not whole.dim() else whole.new_empty((0, *whole.shape[1:]))
+
+    def everywhere(
+        self, states: Mapping[int, Mapping[str, Any]], names: Mapping[int, str], device: torch.device
+    ) -> dict[int, dict[str, Any]]:
+        """An optimizer's state of all parameters, by number, with a mark on what one rank has; this one has `states`.
+        names: of the numbered. All ranks of the group call it alike."""
+        mine = {number for number in states if self.has(names.get(number, ""))}
+        owned = {number for number in mine if names.get(number, "") in self.owners}
+        told = {
+            number: {
+                key: (each.shape, each.dtype) if isinstance(each, Tensor) else each
+                for key, each in states[number].items()
+            }
+            for number in owned
+        }
+        found = {number: dict(states[number]) for number in mine - owned}
+        nothing = torch.empty(0, device=device)
+        for rank, theirs in enumerate(gather_over_ranks([told], self.ranks, device)):
+            for number, kinds in theirs.items():
+                own = states[number] if rank == self.ranks.rank else {}
+                found[number] = {
+                    key: Owned(own.get(key, nothing).to(device), rank, kind[0], kind[1], self.ranks)
+                    if _is_kind(kind)
+                    else kind
+                    for key, kind in kinds.items()
+                }
+        return dict(sorted(found.items()))
+
+    def settle_buffers(self, model: nn.Module) -> None:
+        """Give each buffer the values that it has on the rank that moves it, on all of them, in place."""
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                values = buffer.contiguous()
+                dist.broadcast(values, group=self.ranks.group, group_src=self.buffers.get(name, self.ranks.size - 1))
+                buffer.copy_(values)
+
+    def norm(self, gradients: Mapping[str, Tensor], norm_of: Any, kind: float) -> Tensor:
+        """Of all gradients of the whole model, each counted once. norm_of: (gradients) -> the norm of some."""
+        own = norm_of([each for name, each in gradients.items() if name in self.owners]).double()
+        shared = norm_of([each for name, each in gradients.items() if name not in self.owners]).double()
+        device = next((each.device for each in gradients.values()), own.device)
+        theirs = [torch.empty_like(own, device=device) for _ in range(self.ranks.size)]
+        dist.all_gather(theirs, own.to(device), group=self.ranks.group)
+        return torch.linalg.vector_norm(torch.stack([shared.to(device), *theirs]), kind)
+
+    def anywhere(self, found: Tensor) -> Tensor:
+        """The largest of what each rank has found."""
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
+        return found
+
+
+def _is_kind(kind: Any) -> bool:
+    return isinstance(kind, tuple) and len(kind) == 2 and isinstance(kind[0], torch.Size)

@@ -1,0 +1,70 @@
+"""A model whose forward pass computes some of its blocks, and passes over the others.
+
+The loss and the model are the user's own Python, and what lies between them and the blocks is not known: positions,
+masks, norms, a head. So every stage calls all of it. Blocks before a stage's own give back what they are given; its
+first one is given what came from the stage before; and where the first block behind its own is called, a private
+exception carries out of the loss what that was given.
+
+Source: the stages of GPipe, Huang et al. 2019, arXiv:1811.06965.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from hasten.errors import JobError
+
+
+class _Reached(BaseException):  # no Exception, as a user's code may catch those
+    def __init__(self, given: Tensor) -> None:
+        self.given = given
+
+
+class Passing:
+    """blocks: of the model, in the order of their calls; each is called once, with a tensor in first. It wraps their
+    forward methods in place."""
+
+    def __init__(self, blocks: Sequence[nn.Module]) -> None:
+        self._span, self._received, self._begun = range(0), None, False
+        self._last = len(blocks)
+        for number, block in enumerate(blocks):
+            block.forward = partial(self._forward, number, block.forward)
+
+    def through(self, span: range, received: Tensor | None, call: Callable[[], Any]) -> Any:
+        """Call the loss on the blocks of the span alone. What the block behind it is given; what the call returned,
+        where there is none.
+
+        received: what the first of them is given in place of its first argument; None leaves that as it is.
+        """
+        self._span, self._received, self._begun = span, received, False
+        try:
+            found = call()
+        except _Reached as reached:
+            return reached.given
+        finally:
+            self._span, self._received = range(0), None
+        if span.stop < self._last or not self._begun:
+            raise JobError("loss", "did not call every block of its model", "leave `pipeline` out of the plan")
+        return found
+
+    def _forward(self, number: int, forward: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+        span = self._span
+        if not span:
+            raise JobError(
+                "model",
+                "is called outside of its loss, and this process has a part of it",
+                "leave `pipeline` out of the plan",
+            )
+        if number < span.start:
+            return given[0]
+        if number == span.stop:
+            raise _Reached(given[0])
+        if number == span.start:
+            self._begun = True
+            if self._received is not None:
+                given = (self._received, *given[1:])
+        return forward(*given, **named)

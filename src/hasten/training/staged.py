@@ -1,0 +1,285 @@
+"""A run's model cut into the stages of a pipeline: looked at, cut, and proven to be the same model.
+
+Before anything is trained, every process computes the loss of one microbatch whole. That says in which order the blocks
+are called and how long each takes. Then each keeps its own blocks and computes its stage alone, from what its first
+block was given in the whole: what it hands on has to be what the next block was given, and the last one's loss the
+loss. So a model that is more than a row of blocks, where a later block reads what an earlier one left somewhere, is
+refused, and not trained wrongly.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hasten.data.randomness import undisturbed
+from hasten.errors import JobError, Misconfigured, PlanError
+from hasten.facts.loss import Loss
+from hasten.parallel.cuts import least_largest
+from hasten.parallel.owners import Owners
+from hasten.parallel.passing import Passing
+from hasten.parallel.pipeline import Parts, Pipeline, spans_of
+from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
+from hasten.techniques._restore import same_state
+from hasten.training.build import seed_everything
+from hasten.training.losses import Count, calling, checked
+from hasten.training.window_sums import weighed
+
+if TYPE_CHECKING:
+    from hasten.training.run import Run
+
+_FIX = "leave `pipeline` out of the plan, or let the model call its blocks one behind the other"
+
+
+def stages_of(run: Run) -> Pipeline:
+    """Keep this rank's stages of the model, in place: behind the optimizers, which number all parameters.
+
+    Raises Misconfigured for a model that is no row of blocks, on all ranks.
+    """
+    options, model, ranks = run.setup.pipeline, run.model, run.grid.model
+    assert options is not None
+    _check_job(run)
+    with torch.no_grad():  # a model need not be the same on each rank by itself
+        follow_the_leader([*model.parameters(), *model.buffers()], run.grid.all)
+    look = _Look(run)
+    names = look.whole(options.blocks)
+    seconds = gather_over_ranks([look.seconds], run.grid.all, run.device)[0]  # which differ from one rank to the other
+    costs = _by_kind(seconds, [model.get_submodule(name) for name in names])
+    before = [names.index(name) for name in options.before] or [*least_largest(costs, options.chunks)]
+    if sorted({0, *before}) != [0, *before]:
+        raise PlanError(
+            f"before names {', '.join(options.before)}, which are not called in this order, behind another block",
+            where="pipeline",
+            fix=f"the order is {', '.join(names)}",
+        )
+    passing, begins = Passing([model.get_submodule(name) for name in names]), [names[each] for each in before]
+    parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
+    owner = {names[number]: parts.owner(stage) for stage, span in enumerate(parts.spans) for number in span}
+    owners = _owners(model, owner, parts)
+    owners.free_others(model)
+    for optimizer in run.optimizers:
+        for each in _others(model, owners):
+            optimizer.state.pop(each, None)
+    pipeline = Pipeline(
+        model,
+        parts,
+        owners,
+        run.grid.data,
+        run.device,
+        runs_through=options.schedule == "gpipe",
+        call=look.call,
+        weighed=_weighed,
+        untouched=look.untouched,
+    )
+    look.check_stages(pipeline)
+    run.notices.append(
+        f"pipeline: {len(names)} blocks in {options.chunks} stages, cut before {', '.join(parts.begins)}"
+    )
+    return pipeline
+
+
+class _Look:
+    """At one microbatch of the run, in training mode. No trace is left."""
+
+    def __init__(self, run: Run) -> None:
+        held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
+        self._run, self._names = held, list[str]()
+        self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.job.loss, run.model)
+        self._batch: Any = run._placed(run.loader.first_batch(), run.built.train)
+        self._given = dict[str, Tensor]()
+        self._returned: Loss | Tensor | None = None
+        self.seconds = list[float]()  # of each block, with what follows it up to the next; of what follows the last
+
+    def whole(self, blocks: Sequence[str]) -> list[str]:
+        """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
+        calls, begun = list[str](), dict[str, float]()
+        outputs, last, end = dict[str, Any](), 0.0, 0.0
+
+        def enter(name: str, given: tuple[Any, ...]) -> None:
+            calls.append(name)
+            if given and isinstance(given[0], Tensor):
+                self._given[name] = given[0].clone()  # a block may write to what it is given
+            begun[name] = self._now()
+
+        def leave(name: str, given: Any) -> None:
+            nonlocal last
+            outputs[name], last = type(given), self._now()
+
+        for _ in range(2):  # the first one warms up, and is not timed
+            calls.clear()
+            with self.untouched(), torch.no_grad(), self._watched(blocks, enter, leave):
+                self._returned = checked(self.call(self._batch))
+                end = self._now()
+        _check_row(blocks, Counter(calls), self._given, outputs)
+        if isinstance(self._returned, Loss) and self._returned.auxiliary is not None:
+            raise _auxiliary()
+        starts = [*(begun[name] for name in calls), last, end]
+        self._names, self.seconds = calls, [stop - start for start, stop in pairwise(starts)]
+        return calls
+
+    def check_stages(self, pipeline: Pipeline) -> None:
+        """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
+        own = [reason for stage in pipeline.parts.own if (reason := self._differs(pipeline, stage))]
+        reasons = gather_over_ranks(own, self._run.grid.all, self._run.device)
+        if reasons:
+            raise _refused(reasons[0])
+        self._given.clear()
+        self._batch = None
+
+    def _differs(self, pipeline: Pipeline, stage: int) -> str:
+        """Why; empty where it does not."""
+        names, span = self._names, pipeline.parts.spans[stage]
+        received = self._given[names[span.start]].clone() if stage else None
+        try:
+            with self.untouched(), torch.no_grad(), self._watched(names, lambda *_: None, lambda *_: None):
+                found = pipeline.compute(stage, received, self._batch)
+        except Exception as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            return f"stage {stage + 1} cannot be computed alone: {told}"
+        if span.stop < len(names):
+            wanted, what = self._given[names[span.stop]], f"what {names[span.stop]} is given"
+            return "" if _alike(found, wanted) else f"{what} does not follow from what {names[span.start]} is given"
+        assert self._returned is not None
+        pairs = zip(_numbers(found), _numbers(self._returned), strict=True)
+        what = f"the loss does not follow from what {names[span.start]} is given"
+        return "" if all(_alike(*pair) for pair in pairs) else what
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        run = self._run
+        drawn, kept = run.built.generators.states(), [(each, dict(vars(each))) for each in run.model.modules()]
+        try:
+            with undisturbed(run.device), same_state(run.model):
+                yield
+        finally:
+            run.built.generators.go_on_from(drawn)
+            for module, attributes in kept:
+                vars(module).clear()
+                vars(module).update(attributes)
+
+    @contextmanager
+    def _watched(
+        self,
+        blocks: Sequence[str],
+        enter: Callable[[str, tuple[Any, ...]], None],
+        leave: Callable[[str, Any], None],
+    ) -> Iterator[None]:
+        """Call these around each block's forward, which draws the same whatever was drawn before."""
+        generators = self._run.built.generators
+        drawn = generators.states()
+
+        def before(name: str, block: nn.Module, given: Any) -> None:
+            seed_everything(0)
+            generators.go_on_from(drawn)
+            enter(name, given)
+
+        def after(name: str, block: nn.Module, given: Any, gives: Any) -> None:
+            leave(name, gives)
+
+        seed_everything(0)
+        hooks = list[Any]()
+        try:
+            for name in blocks:
+                block = self._run.model.get_submodule(name)
+                hooks.append(block.register_forward_pre_hook(partial(before, name)))
+                hooks.append(block.register_forward_hook(partial(after, name)))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _now(self) -> float:
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)  # queued kernels would be billed to the next block
+        return time.perf_counter()
+
+
+def _check_job(run: Run) -> None:
+    if run.built.train.iterable:
+        raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", _FIX)
+    for module in run.built.loss_parameters.modules:
+        holds = bool(module._parameters or module._buffers)
+        if holds and not type(module).__module__.startswith("torch.nn.modules.loss"):
+            what = f"holds {type(module).__name__}, which the last stage alone would move"
+            raise JobError("loss", what, "leave `pipeline` out of the plan, or hold it in the model")
+
+
+def _check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tensor], outputs: dict[str, type]) -> None:
+    for name in blocks:
+        if calls[name] != 1:
+            raise _refused(f"{name} is called {calls[name]} times in a forward pass")
+        if name not in given or not given[name].is_floating_point():
+            raise _refused(f"{name} is not called with a tensor of floating-point numbers in first")
+        if not issubclass(outputs[name], Tensor):
+            raise _refused(f"{name} returns {outputs[name].__name__}, and not one tensor")
+
+
+def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[float]:
+    """Of each block the mean of those like it, so that one model is cut alike whenever it is measured; the last one's
+    with what follows it."""
+    kinds = [(type(each), tuple(parameter.shape for parameter in each.parameters())) for each in blocks]
+    costs = [mean([each for each, other in zip(seconds, kinds, strict=False) if other == kind]) for kind in kinds]
+    return [*costs[:-1], costs[-1] + seconds[-1]]
+
+
+def _owners(model: nn.Module, owner: dict[str, int], parts: Parts) -> Owners:
+    """owner: of blocks, by name. Raises Misconfigured for a parameter of a block that lies elsewhere too."""
+    places = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
+    owners, shapes = dict[str, int](), dict[str, torch.Size]()
+    buffers = dict[str, int]()
+    for block, rank in owner.items():
+        module = model.get_submodule(block)
+        within = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
+        for name, each in module.named_parameters():
+            if places[id(each)] != within[id(each)]:
+                raise _refused(f"{block}.{name} is a parameter of another part of the model as well")
+            owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = rank, each.shape
+        buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
+    return Owners(owners, shapes, buffers, parts.ranks)
+
+
+def _others(model: nn.Module, owners: Owners) -> list[nn.Parameter]:
+    return [each for name, each in model.named_parameters() if not owners.has(name)]
+
+
+def _weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
+    if isinstance(returned, Loss) and returned.auxiliary is not None:
+        raise _auxiliary()
+    return weighed(returned, samples)
+
+
+def _numbers(returned: Loss | Tensor) -> list[Tensor]:
+    if isinstance(returned, Tensor):
+        return [returned]
+    return [returned.total, torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)]
+
+
+def _alike(found: Any, wanted: Tensor) -> bool:
+    """Up to what an accelerator's sums differ by from one time to the next."""
+    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    most = max(1e-5, 4 * torch.finfo(wanted.dtype).eps)
+    size = wanted.abs().nan_to_num(0.0, 0.0).max().item() if wanted.numel() else 0.0
+    return torch.allclose(found, wanted, rtol=most, atol=most * size, equal_nan=True)
+
+
+def _auxiliary() -> JobError:
+    return JobError(
+        "loss",
+        "has an auxiliary term, which is divided by another number than the total",
+        "leave `pipeline` out of the plan, or add the term to the total",
+    )
+
+
+def _refused(what: str) -> Misconfigured:
+    return Misconfigured(what, where="pipeline", fix=_FIX)

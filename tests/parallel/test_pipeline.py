@@ -1,0 +1,228 @@
+"""Ranks that hold a model one behind the other train, clip, average, evaluate and go on as one process does."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.data.split import equal_pieces, share
+from hasten.entry import prepare
+from hasten.facts.plan import make_plan
+from hasten.parallel.cuts import least_largest
+from pipeline_jobs import (
+    cut_and_gone_on,
+    job_of,
+    refused,
+    skipped_alike,
+    trained,
+    trained_by_the_largest,
+    trained_in_dozens,
+    trained_with_average,
+)
+from ranks import on_ranks
+
+
+def stages(number=2, **options):
+    return {"pipeline": (number, options)}
+
+
+def check_alike(found, wanted):
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
+    assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-6)
+    assert found["results"] == pytest.approx(wanted["results"], rel=1e-9)
+    assert found["unreached"] == wanted["unreached"]
+    check_weights(found["weights"], wanted["weights"])
+
+
+def check_weights(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return trained({})
+
+
+@pytest.mark.trap(24)
+@pytest.mark.trap(25)
+@pytest.mark.trap(27)
+@pytest.mark.parametrize(
+    ("ranks", "choices"),
+    [
+        (2, stages()),
+        (2, stages(schedule="gpipe", microbatches=3, before=["blocks.1"])),
+        (2, stages(schedule="interleaved")),
+        *(
+            pytest.param(ranks, choices, marks=pytest.mark.proof)
+            for ranks, choices in [
+                (2, stages(schedule="1f1b", microbatches=1)),
+                (2, stages(schedule="interleaved", microbatches=8)),
+                (4, stages(4)),
+                (4, stages(4, schedule="gpipe")),
+                (4, stages()),
+                (4, stages(schedule="interleaved")),
+                (2, stages() | {"activation_checkpointing": "blocks"}),
+                (2, stages() | {"evaluation_batch": 3}),
+                (2, stages() | {"fused_optimizer": "fused"}),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_stages_train_what_one_process_does(ranks, choices, alone, tmp_path):
+    for found in on_ranks(ranks, tmp_path, trained, choices):
+        check_alike(found, alone)
+        assert found["held"] < 0.75 * sum(weight.numel() for weight in alone["weights"].values())
+
+
+@pytest.mark.trap(4)
+@pytest.mark.trap(27)
+def test_a_mean_is_that_of_the_whole_batch(tmp_path):
+    wanted = trained({}, kind="mean")
+    for found in on_ranks(2, tmp_path, trained, stages(), "GPT", "mean"):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(27)
+@pytest.mark.trap(30)
+@pytest.mark.trap(32)
+@pytest.mark.parametrize(
+    "options", [{"before": ["blocks.1"]}, pytest.param({"schedule": "interleaved"}, marks=pytest.mark.proof)], ids=str
+)
+def test_batch_norm_and_what_is_trained_between_blocks_are_those_of_one_process(options, tmp_path):
+    whole = {"drop_last": True, "batch_size": 8}
+    wanted = trained_with_average({"microbatch": 2}, "Mixed", whole)
+    for found in on_ranks(2, tmp_path, trained_with_average, stages(microbatches=4, **options), "Mixed", whole):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(28)
+def test_a_stage_of_which_nothing_is_trained_stands_and_hands_on(tmp_path):
+    wanted = trained({}, "Frozen")
+    for found in on_ranks(2, tmp_path, trained, stages(before=["blocks.2"]), "Frozen"):
+        check_alike(found, wanted)
+
+
+@pytest.mark.proof
+@pytest.mark.trap(22)
+def test_a_pipeline_without_a_share_of_the_last_window_takes_part(tmp_path):
+    """Of 37 samples, the last window has one, and there are two pipelines."""
+    wanted = trained({}, batch_size=12)
+    for found in on_ranks(4, tmp_path, trained_in_dozens, stages()):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(24)
+@pytest.mark.parametrize("way", [trained_with_average, trained_by_the_largest])
+def test_averages_and_other_norms_are_those_of_one_process(way, tmp_path):
+    wanted = way({})
+    for found in on_ranks(2, tmp_path, way, stages()):
+        check_alike(found, wanted)
+
+
+@pytest.mark.trap(36)
+@pytest.mark.trap(38)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (stages(), {}),
+        ({}, stages(before=["blocks.1"])),
+        *(
+            pytest.param(*each, marks=pytest.mark.proof)
+            for each in [
+                (stages(before=["blocks.1"]), stages(before=["blocks.3"])),
+                (stages(schedule="interleaved"), stages(schedule="gpipe")),
+                (stages(), {"tensor": 2}),
+                ({"shard": "zero3"}, stages()),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_a_run_goes_on_in_stages_or_whole(before, after, tmp_path):
+    wanted = trained_with_average({})["weights"]
+    for found in on_ranks(2, tmp_path, cut_and_gone_on, before, after):
+        check_weights(found, wanted)
+
+
+@pytest.mark.proof
+@pytest.mark.trap(38)
+@pytest.mark.parametrize(("before", "after"), [(stages(4), stages(2)), (stages(2), stages(4))], ids=str)
+def test_a_run_goes_on_in_more_stages_or_fewer(before, after, tmp_path):
+    wanted = trained_with_average({})["weights"]
+    for found in on_ranks(4, tmp_path, cut_and_gone_on, before, after):
+        check_weights(found, wanted)
+
+
+@pytest.mark.trap(9)
+@pytest.mark.trap(23)
+def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
+    for told in on_ranks(2, tmp_path, skipped_alike):
+        assert told == ["NonFinite", True]
+
+
+@pytest.mark.parametrize(
+    ("choices", "model", "kind", "reason"),
+    [
+        (stages(), "Twice", "loss", "blocks.0 is called 2 times"),
+        (stages(), "Halves", "loss", "blocks.0 returns tuple, and not one tensor"),
+        (stages(), "Tied", "loss", "blocks.0.mix.weight is a parameter of another part of the model as well"),
+        (stages(before=["blocks.2"]), "Remembering", "loss", "the loss does not follow from what blocks.2 is given"),
+        (stages(before=["blocks.2"]), "GPT", "penalized", "the loss does not follow from what blocks.2 is given"),
+        (stages(), "GPT", "with_auxiliary", "has an auxiliary term"),
+        (stages(before=["blocks.9"]), "GPT", "loss", "names 'blocks.9', which is no block"),
+        (stages(before=["blocks.0"]), "GPT", "loss", "before names blocks.0, which are not called in this order"),
+        (stages(before=["blocks.1", "blocks.2"]), "GPT", "loss", "2 stages begin with one less"),
+        (stages(5), "GPT", "loss", "repeats 4 blocks, and the plan asks for 5 stages"),
+        (stages() | {"shard": "zero2"}, "GPT", "loss", "a stage ends in the middle"),
+        (stages() | {"tensor": 2}, "GPT", "loss", "both say which processes hold one model"),
+        (stages() | {"microbatch": 2}, "GPT", "loss", "both say how many samples"),
+        (stages() | {"precision": "fp16"}, "GPT", "loss", "another loss scale"),
+        (stages() | {"compile": "default"}, "GPT", "loss", "in the middle of its forward pass"),
+    ],
+    ids=str,
+)
+def test_what_is_no_row_of_blocks_is_refused_with_the_reason(choices, model, kind, reason, tmp_path):
+    for told in on_ranks(2, tmp_path, refused, choices, model, kind):
+        assert reason in told
+
+
+def test_one_process_holds_the_whole_model_and_says_so():
+    with prepare(job_of(), make_plan(pipeline=2)) as run:
+        assert run.pipeline is None
+        assert any("one process has nobody to hand on to" in notice for notice in run.notices)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=7), st.integers(1, 7))
+def test_the_slowest_stage_is_as_quick_as_any_cut_allows(costs, parts):
+    if parts > len(costs):
+        with pytest.raises(ValueError, match="cannot be cut"):
+            least_largest(costs, parts)
+        return
+
+    def largest(cuts):
+        ends = [0, *cuts, len(costs)]
+        return max(sum(costs[start:stop]) for start, stop in pairwise(ends))
+
+    every = list(combinations(range(1, len(costs)), parts - 1))
+    found = least_largest(costs, parts)
+    assert found in every
+    assert largest(found) == min(map(largest, every))
+
+
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 4))
+def test_equal_pieces_are_of_one_size_and_leave_nothing_out(size, parts, ranks):
+    for rank in range(ranks):
+        found = equal_pieces(size, parts, rank, ranks)
+        start, stop = share(size, rank, ranks)
+        assert [piece.last for piece in found] == [False] * (len(found) - 1) + [True]
+        assert len({piece.samples for piece in found}) == 1
+        assert [piece.start for piece in found[1:]] == [piece.stop for piece in found[:-1]]
+        assert (found[0].start, found[-1].stop) == (start, stop)
+        assert len(found) >= min(parts, stop - start)
