@@ -66,7 +66,7 @@ def cost_lines(found: Meshes) -> list[tuple[str, str]]:
     if best is None:
         return [*lines, ("best", "no mesh that fits can be written as a plan")]
     if best is not found.legal[0]:
-        lines.append(("first", f"{found.legal[0].mesh}: no plan can say it yet"))
+        lines.append(("first", f"{found.legal[0].mesh}, whose plan is written by hand: hasten explain pipeline"))
     lines.append(("best", str(best.mesh)))
     lines.append(("memory", _listed(asdict(best.memory))))
     lines.append(("sends", _listed(best.sent) or "nothing"))

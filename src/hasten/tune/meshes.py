@@ -81,7 +81,8 @@ def ranked(costs: Iterable[MeshCost]) -> list[MeshCost]:
 
 
 def choices_of(cost: MeshCost) -> tuple[Choice, ...] | None:
-    """The entries of a plan that make a run such a mesh; None where a plan cannot say it yet."""
+    """The entries of a plan that make a run such a mesh; None for stages of a pipeline, whose plan is
+    written by hand: the estimate would put them before a simpler mesh by a hair."""
     if cost.mesh.pipeline > 1:
         return None
     passes = [_choice("microbatch", cost.microbatch_size)] if cost.microbatches > 1 else []
@@ -89,7 +90,7 @@ def choices_of(cost: MeshCost) -> tuple[Choice, ...] | None:
 
 
 def best_writable(costs: Sequence[MeshCost]) -> MeshCost | None:
-    """The first that fits and that a plan can say."""
+    """The first that fits and whose plan can be shown."""
     return next((each for each in costs if each.fits and choices_of(each) is not None), None)
 
 
