@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+from typing import Any
 
+import pytest
+
+from hasten.measure import stacks
 from hasten.measure.stacks import callers, stack_of
 
 
@@ -37,3 +42,52 @@ def test_a_frame_comes_before_those_that_it_was_called_from():
     assert found[0] is frame
     assert found[1] is frame.f_back
     assert found[-1].f_back is None
+
+
+class Garbage:
+    """Refers to itself, and says when it is collected."""
+
+    def __init__(self, collected: list[str]) -> None:
+        self.itself, self.collected = self, collected
+
+    def __del__(self) -> None:
+        self.collected.append("collected")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_nothing_is_collected_while_frames_are_followed_and_the_collector_stays_as_it_was(enabled, monkeypatch):
+    """What is collected may run Python, which lets the thread move on, and what it has left is followed then."""
+    entered, over, collected = threading.Event(), threading.Event(), list[str]()
+
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+        else:
+            entered.set()
+            over.wait()
+
+    outwards, usual, meanwhile = stacks._outwards, gc.get_threshold(), list[str]()
+
+    def collecting(innermost: Any) -> Any:
+        gc.set_threshold(1, 1, 1)  # at every allocation
+        yield from outwards(innermost)
+        meanwhile.extend(collected)
+        gc.set_threshold(*usual)
+
+    thread = threading.Thread(target=deep, args=(50,))
+    thread.start()
+    entered.wait()
+    ident, was_enabled = thread.ident, gc.isenabled()
+    assert ident is not None
+    monkeypatch.setattr(stacks, "_outwards", collecting)
+    gc.collect()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        Garbage(collected)
+        assert len(stack_of(ident)) > 50
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+        over.set()
+        thread.join()
+    assert meanwhile == []

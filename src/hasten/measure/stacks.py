@@ -12,6 +12,7 @@ kernel behind it, so the interval is short while samples are taken.
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import threading
@@ -65,10 +66,17 @@ class Stacks:
 def stack_of(thread: int) -> list[FrameType]:
     """Its frames, the innermost first, all of one instant; none of a thread that has ended.
 
-    Nothing here is Python between two frames, so the thread cannot move on meanwhile. Where it can, CPython 3.11 was
-    seen to follow a frame that had ended into what lay in its memory since.
+    The thread must not move on meanwhile: CPython 3.11 then follows a frame that has ended into what lies in its memory
+    by now, and writes there. So nothing here is Python between two frames, and nothing is collected, as a finalizer
+    may be Python, or give the interpreter's lock away.
     """
-    return [*_outwards(map(dict.get, map(call, (sys._current_frames,)), (thread,)))]
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return [*_outwards(map(dict.get, map(call, (sys._current_frames,)), (thread,)))]
+    finally:
+        if collects:
+            gc.enable()
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:
