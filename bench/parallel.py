@@ -25,7 +25,7 @@ ARMS = Path(__file__).resolve().with_name("parallel_arms.py")
 # Fixed before the first run.
 MOST_TIMES_BY_HAND = 1.02
 
-FULL = Protocol(starts=12, rounds=3, steps=50, warmup_steps=20, threads=2)
+FULL = Protocol(starts=12, rounds=1, steps=50, warmup_steps=20, threads=2)
 QUICK = Protocol(rounds=12, steps=50, warmup_steps=5, threads=2)
 
 
