@@ -61,10 +61,12 @@ def joined() -> Iterator[None]:
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
-    here, patience = launched().all, timedelta(seconds=wait_seconds())
+    here, seconds = launched().all, wait_seconds()
     meeting = f"hasten/{next(_MEETINGS)}"  # what an earlier one left would be read as this one's
-    store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here)}", _store())
-    dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.size, timeout=patience)
+    store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
+    dist.init_process_group(
+        backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
+    )
     try:
         yield
     finally:

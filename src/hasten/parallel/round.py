@@ -12,18 +12,20 @@ import time
 import uuid
 from typing import Any
 
+from hasten.errors import Hang
 from hasten.facts.ranks import Ranks
 
 _LOOK_SECONDS = 0.02
 
 
-def round_of(store: Any, ranks: Ranks) -> str:
-    """All ranks call it together. Waits for them as long as the store is patient: raises what that raises then."""
-    own = uuid.uuid4().hex
-    return _named(store, ranks) if ranks.leads else _joined(store, ranks, own)
+def round_of(store: Any, ranks: Ranks, most_seconds: float) -> str:
+    """All ranks call it together. Raises Hang where one of them has not come after so many seconds, and what the store
+    raises where its own patience is shorter."""
+    until = time.monotonic() + most_seconds
+    return _named(store, ranks, until) if ranks.leads else _joined(store, ranks, until)
 
 
-def _named(store: Any, ranks: Ranks) -> str:
+def _named(store: Any, ranks: Ranks, until: float) -> str:
     others = [f"here/{rank}" for rank in range(1, ranks.size)]
     name, seen = "", list[bytes]()
     while True:
@@ -34,10 +36,11 @@ def _named(store: Any, ranks: Ranks) -> str:
         if store.add(f"agreed/{name}", 0) == len(others):
             store.set(f"begun/{name}", "")
             return name
-        time.sleep(_LOOK_SECONDS)
+        _pause(until)
 
 
-def _joined(store: Any, ranks: Ranks, own: str) -> str:
+def _joined(store: Any, ranks: Ranks, until: float) -> str:
+    own = uuid.uuid4().hex
     store.set(f"here/{ranks.rank}", own)
     agreed = ""
     while True:
@@ -48,4 +51,11 @@ def _joined(store: Any, ranks: Ranks, own: str) -> str:
             store.add(f"agreed/{name}", 1)
         if mine and store.check([f"begun/{name}"]):
             return name
-        time.sleep(_LOOK_SECONDS)
+        _pause(until)
+
+
+def _pause(until: float) -> None:
+    if time.monotonic() > until:
+        what = "the processes of this run have not all come to where they meet"
+        raise Hang(what, fix="see what the others say, and whether all were started")
+    time.sleep(_LOOK_SECONDS)
