@@ -1,6 +1,6 @@
 """What hasten costs a step on two processes, beyond torch's own parts put together by hand; and one process beside two.
 
-    python -m bench.parallel            # half an hour; nothing else may run meanwhile; writes records
+    python -m bench.parallel            # three quarters of an hour; nothing else may run meanwhile; writes records
     python -m bench.parallel --quick    # minutes; shows that it works, and judges nothing
 
 Every process computes with one thread. The batch of two processes is twice as large as that of one, so where two had
@@ -58,6 +58,18 @@ QUESTIONS = (
         what="shard",
         claim="A small transformer on two processes, each with a half of it: torch's fully_shard, and hasten",
         arms=(_arm("torch by hand", "torch_by_hand", way="shard"), _arm("hasten", "hasten_train", way="shard")),
+        judged=("hasten",),
+    ),
+    Question(
+        what="tensor",
+        claim="A small transformer whose wide layers two processes hold together: torch's parallelize_module, hasten",
+        arms=(_arm("torch by hand", "torch_by_hand", way="tensor"), _arm("hasten", "hasten_train", way="tensor")),
+        judged=("hasten",),
+    ),
+    Question(
+        what="pipeline",
+        claim="A small transformer in two stages, one a process, four microbatches: torch's Schedule1F1B, and hasten",
+        arms=(_arm("torch by hand", "torch_by_hand", way="pipeline"), _arm("hasten", "hasten_train", way="pipeline")),
         judged=("hasten",),
     ),
     Question(

@@ -23,7 +23,7 @@ from hasten.parallel.divided import Split
 from hasten.parallel.join import from_the_leader
 from hasten.training.over_ranks import whole_state
 
-WORDS, WIDTH, HEADS, LENGTH = 19, 16, 4, 6
+WORDS, WIDTH, HEADS, LENGTH = 20, 16, 4, 6
 
 
 class Block(nn.Module):
@@ -74,7 +74,34 @@ class Encoder(nn.Module):
         return self.head(self.layers(self.words(words), mask=causal, is_causal=True))
 
 
-MODELS = {"gpt": GPT, "encoder": Encoder, "dropping": partial(GPT, dropout=0.5)}
+class PaddingAware(Encoder):
+    """Whose first word is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+
+
+class LengthFirst(Encoder):
+    """As torch's own layers are by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.layers(self.words(words).transpose(0, 1)).transpose(0, 1))
+
+
+MODELS: dict[str, Any] = {
+    "gpt": GPT,
+    "encoder": Encoder,
+    "length first": LengthFirst,
+    "dropping": partial(GPT, dropout=0.5),
+    "padding": PaddingAware,
+    "mixing": lambda: MixingGPT(),
+}
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -200,9 +227,32 @@ class Tripled(nn.Linear):
         return 3 * super().forward(input)
 
 
-def refused(choices: Mapping[str, Any]) -> str:
+def smoothed(model: nn.Module, batch: Any) -> Tensor:
+    words, following = batch
+    return functional.cross_entropy(model(words).transpose(1, 2), following, label_smoothing=0.1)
+
+
+def squared(model: nn.Module, batch: Any) -> Tensor:
+    """Of which torch computes the value of scores in shares, and another gradient."""
+    return model(batch[0]).log_softmax(-1).square().mean()
+
+
+class Mixing(Block):
+    """Which lets its words see each other outside of what is divided."""
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return super().forward(stream + stream.mean(1, keepdim=True))
+
+
+class MixingGPT(GPT):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Mixing(), Mixing())
+
+
+def refused(choices: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> str:
     try:
-        with prepare(word_job(), make_plan(**choices)):
+        with prepare(word_job(**(changes or {})), make_plan(**choices)):
             return ""
     except HastenError as error:
         return str(error)

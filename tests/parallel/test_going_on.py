@@ -10,6 +10,7 @@ from tensor_jobs import cut, gone_on, uncut
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})  # what these save: test_pipeline.py
+SHARES = (2, {"tensor": (2, {"vocabulary": ["words", "head"], "sequence": True})})
 FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
 
 
@@ -42,6 +43,8 @@ def in_a_folder(path, name):
                 (PARTS, BOTH),
                 (BOTH, REPLICAS),
                 (FOUR_PARTS, TOGETHER),
+                (SHARES, PARTS),
+                (FOUR, SHARES),
             ]
         ),
     ],

@@ -7,7 +7,7 @@ whole of a tensor asks here: a norm over all of them, and a state that is saved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,10 +53,14 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """splits: of the model's parameters that are divided, by their names in its state. ranks: that hold one model."""
+    """splits: of the model's parameters that are divided, by their names in its state. ranks: that hold one model.
+
+    partial: parameters that each rank has whole, and whose gradient it knows for its part of a sequence alone.
+    """
 
     splits: Mapping[str, Split]
     ranks: Ranks
+    partial: frozenset[str] = frozenset()
 
     def marked(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """The same, by the same names, with a Share in the place of each tensor that is one."""
@@ -70,6 +74,16 @@ class Divided:
         """What this rank holds of a tensor that was saved whole; the tensor itself where it holds all."""
         split = self.splits.get(name)
         return whole if split is None else split.share(whole, self.ranks)
+
+    def complete(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
+        """Sum those up, in place, that are known in part; once behind all microbatches of a step."""
+        found = [_local(each) for name, each in gradients if name in self.partial]
+        for kind in {each.dtype for each in found}:
+            alike = [each for each in found if each.dtype == kind]
+            joined = torch.cat([each.flatten() for each in alike])
+            dist.all_reduce(joined, group=self.ranks.group)
+            for each, summed in zip(alike, joined.split([each.numel() for each in alike]), strict=True):
+                each.copy_(summed.view_as(each))
 
     def norm(
         self, gradients: Mapping[str, Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor], kind: float
@@ -89,3 +103,8 @@ class Divided:
         """The largest of what each rank has found."""
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
         return found
+
+
+def _local(gradient: Any) -> Tensor:
+    """What this rank has of it, where that is in parts too."""
+    return gradient.to_local() if hasattr(gradient, "to_local") else gradient

@@ -1,9 +1,12 @@
-"""How replicas talk to each other about their gradients."""
+"""What a plan says of how several ranks train one model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from hasten.parallel.ways import Way
 
 Compression = Literal["bf16", "powersgd"]
 
@@ -45,3 +48,12 @@ class PipelineOptions:
     def chunks(self) -> int:
         """Parts that the model is cut into."""
         return self.stages * (2 if self.schedule == "interleaved" else 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorOptions:
+    """ways: of layers that ranks hold together, by name. sequence: names of blocks in the order of their calls, between
+    whose layers each rank has a part of a sequence; empty where each has it whole."""
+
+    ways: Mapping[str, Way]
+    sequence: tuple[str, ...] = ()

@@ -107,6 +107,9 @@ class Owners:
                 dist.broadcast(values, group=self.ranks.group, group_src=self.buffers.get(name, self.ranks.size - 1))
                 buffer.copy_(values)
 
+    def complete(self, gradients: object) -> None:
+        """Nothing: the pipeline has summed what several stages know."""
+
     def norm(self, gradients: Mapping[str, Tensor], norm_of: Any, kind: float) -> Tensor:
         """Of all gradients of the whole model, each counted once. norm_of: (gradients) -> the norm of some."""
         own = norm_of([each for name, each in gradients.items() if name in self.owners]).double()

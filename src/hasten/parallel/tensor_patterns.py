@@ -13,27 +13,7 @@ from typing import Any
 
 from torch import nn
 
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A linear layer by its outputs. parts: that are divided each by itself, as queries, keys and values."""
-
-    parts: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A linear layer by its inputs, of which each rank has a share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """A whole number of heads that a module keeps, of which each rank computes a share; a MultiheadAttention whole."""
-
-    attribute: str = "num_heads"
-
-
-Way = Columns | Rows | Heads
+from hasten.parallel.ways import Columns, Heads, Rows, Way, below
 
 _BETWEEN = (  # of two linear layers: what works on each element by itself
     *(nn.ReLU, nn.GELU, nn.SiLU, nn.Mish, nn.ELU, nn.LeakyReLU, nn.Tanh, nn.Sigmoid, nn.Hardswish, nn.Softplus),
@@ -102,7 +82,7 @@ def divisible(model: nn.Module) -> dict[str, Way]:
     found = dict[str, Way]()
     for name, module in model.named_modules():
         for path, way in _ways_of(module):
-            found.setdefault(".".join(filter(None, (name, path))), way)
+            found.setdefault(below(name, path) if path else name, way)
     return found
 
 

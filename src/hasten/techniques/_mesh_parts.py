@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from hasten.parallel.shard import blocks_of
-from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way, divisible
+from hasten.parallel.tensor_patterns import divisible
+from hasten.parallel.ways import Columns, Rows, Way, below, size_to_divide, splits_of
 from hasten.techniques._segments import repeated_blocks
 
 
@@ -37,7 +37,7 @@ def parts_of(model: nn.Module) -> ModelParts:
         divided=frozenset(divided_parameters(model, ways)),
         opens=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Columns))]),
         closes=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Rows))]),
-        sizes=tuple(sizes_to_divide(model, ways)),
+        sizes=tuple(size_to_divide(name, model.get_submodule(name), way) for name, way in ways.items()),
         units=tuple(names[id(block)] for block in blocks_of(model)),
     )
 
@@ -50,23 +50,4 @@ def is_in(name: str, module: str) -> bool:
 def divided_parameters(model: nn.Module, ways: Mapping[str, Way]) -> Iterator[str]:
     """Names of those that `divide` (parallel/tensor.py) holds in shares."""
     for name, way in ways.items():
-        module = model.get_submodule(name)
-        held: tuple[str, ...] = ()
-        if isinstance(way, Columns):
-            held = "weight", "bias"
-        elif isinstance(way, Rows):
-            held = ("weight",)
-        elif isinstance(module, nn.MultiheadAttention):
-            held = "in_proj_weight", "in_proj_bias", "out_proj.weight"
-        yield from (f"{name}.{each}" if name else each for each in held)
-
-
-def sizes_to_divide(model: nn.Module, ways: Mapping[str, Way]) -> Iterator[tuple[str, int]]:
-    for name, way in ways.items():
-        module: Any = model.get_submodule(name)
-        if isinstance(way, Columns):
-            yield f"{name}.out_features", module.out_features // way.parts
-        elif isinstance(way, Rows):
-            yield f"{name}.in_features", module.in_features
-        elif isinstance(way, Heads):
-            yield f"{name}.{way.attribute}".lstrip("."), getattr(module, way.attribute)
+        yield from (below(name, own) for own in splits_of(model.get_submodule(name), way))

@@ -18,8 +18,7 @@ from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.options import PipelineOptions, ReplicaOptions
-from hasten.parallel.tensor_patterns import Way
+from hasten.parallel.options import PipelineOptions, ReplicaOptions, TensorOptions
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -113,7 +112,7 @@ class Setup:
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
     together: int = 1  # neighbouring ranks that hold one model
-    tensor: Mapping[str, Way] | None = None  # layers, by name, that these divide
+    tensor: TensorOptions | None = None  # layers that these divide
     pipeline: PipelineOptions | None = None  # the stages that these are
     replica: ReplicaOptions = ReplicaOptions()  # noqa: RUF009 frozen
     shard: ShardOptions | None = None  # None: each rank, or each that are together, hold the whole model

@@ -5,6 +5,8 @@ attention whose one matrix makes queries, keys and values, and two linear layers
 between them, the first of which widens. Or those that are named: `columns = ["blocks.*.wide"]`, with the layers that
 follow them in `rows = ["blocks.*.narrow"]`; `"blocks.*.qkv:3"` for three matrices behind each other in one; and
 `heads = ["blocks.*.heads"]` for a number of heads that a module keeps. These processes read the same samples.
+`vocabulary = ["words", "head"]` divides an embedding, and a head whose scores a cross-entropy takes in shares. With
+`sequence = true` each process computes its part of a sequence between the divided layers of the model's blocks.
 
 Why it is faster: each process computes a part of every product. And it makes room: a layer, its gradients and its
 optimizer's state take so many times less on each.
@@ -19,8 +21,7 @@ an optimizer that looks at a whole matrix, would see shares: the first is refuse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -28,11 +29,19 @@ from torch import nn
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.parallel.tensor_patterns import Columns, Heads, Rows, Way, divisible, is_linear, is_number
+from hasten.parallel.options import TensorOptions
+from hasten.parallel.tensor_patterns import divisible
+from hasten.parallel.ways import Way
+from hasten.techniques._segments import repeated_blocks
+from hasten.techniques._tensor_names import LAYERS, VOCABULARY, matching, named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
-_FIX = 'write the number of processes, 2 or more; as options columns, rows and heads, each a list such as ["*.wide"]'
+_SEQUENCE = "sequence"
+_FIX = (
+    "write the number of processes, 2 or more; as options columns, rows, heads, vocabulary and sequence, each a list "
+    'such as ["*.wide"]; or sequence = true'
+)
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
@@ -51,22 +60,30 @@ def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
 
 def apply(setup: Setup, choice: Choice) -> None:
     size, options = choice.value, dict(choice.options)
-    known = isinstance(size, int) and not isinstance(size, bool) and size > 1 and options.keys() <= _NAMED.keys()
-    if not known or not all(isinstance(each, list) and each for each in options.values()):
+    known = isinstance(size, int) and not isinstance(size, bool) and size > 1
+    if not known or not all(_makes_sense(*each) for each in options.items()):
         raise PlanError(f"the plan asks for {choice}", where="tensor", fix=_FIX)
-    ways = _once(named(setup.model, options)) if options else divisible(setup.model)
+    found = options_of(setup.model, options)
     if setup.ranks.many:
-        setup.together, setup.tensor = int(size), ways  # pyright: ignore[reportArgumentType]
+        setup.together, setup.tensor = int(size), found  # pyright: ignore[reportArgumentType]
 
 
-def named(model: nn.Module, options: Mapping[str, Any]) -> Iterator[tuple[str, Way]]:
-    """Layers that a plan names, and how they are divided. Raises PlanError for a name that is none of the model's."""
-    for option, patterns in options.items():
-        for pattern in map(str, patterns):
-            found = [*_NAMED[option](model, pattern)]
-            if not found:
-                raise PlanError(f"{option} names {pattern!r}, which nothing in the model is", where="tensor", fix=_FIX)
-            yield from found
+def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:
+    """What a plan's options mean for a model. Raises PlanError for a name that is none of the model's."""
+    ways = _once(named(model, {name: each for name, each in options.items() if name != _SEQUENCE}))
+    if not options.keys() & LAYERS.keys():
+        ways |= {name: way for name, way in divisible(model).items() if name not in ways}
+    sequence = options.get(_SEQUENCE, False)
+    blocks = repeated_blocks(model) if sequence is True else matching(model, sequence or ())
+    if sequence and not blocks:
+        raise PlanError("the model repeats no blocks", where="tensor", fix=f"{_SEQUENCE} = a list of names")
+    return TensorOptions(ways=ways, sequence=tuple(blocks))
+
+
+def _makes_sense(option: str, value: Any) -> bool:
+    if option == _SEQUENCE and isinstance(value, bool):
+        return True
+    return option in (*LAYERS, VOCABULARY, _SEQUENCE) and isinstance(value, list) and bool(value)
 
 
 def _once(ways: Iterable[tuple[str, Way]]) -> dict[str, Way]:
@@ -77,36 +94,11 @@ def _once(ways: Iterable[tuple[str, Way]]) -> dict[str, Way]:
     return found
 
 
-def _linear(model: nn.Module, pattern: str) -> Iterator[str]:
-    for name, module in model.named_modules():
-        if is_linear(module) and fnmatchcase(name, pattern):
-            yield name
-
-
-def _columns(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
-    path, _, parts = pattern.partition(":")
-    way = Columns(int(parts) if parts.isdecimal() and int(parts) else 1)
-    yield from ((name, way) for name in _linear(model, path))
-
-
-def _rows(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
-    yield from ((name, Rows()) for name in _linear(model, pattern))
-
-
-def _heads(model: nn.Module, pattern: str) -> Iterator[tuple[str, Way]]:
-    path, _, attribute = pattern.rpartition(".")
-    for name, module in model.named_modules():
-        if fnmatchcase(name, path) and is_number(getattr(module, attribute, None)):
-            yield name, Heads(attribute)
-
-
-_NAMED = {"columns": _columns, "rows": _rows, "heads": _heads}
-
 TECHNIQUE = Technique(
     name="tensor",
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
-    values="a whole number, 2 or more; columns, rows and heads = lists of names",
+    values="a whole number, 2 or more; columns, rows, heads, vocabulary and sequence = lists of names",
     costs=("processes wait for each other in every layer that they divide", "gathers shares for a checkpoint"),
     source="https://arxiv.org/abs/1909.08053",
     applies=applies,

@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
     from torchmetrics import Metric
 
     from hasten.parallel.pipeline import Pipeline
-    from hasten.parallel.shard import Sharded
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""
@@ -73,11 +72,12 @@ class Evaluator:
         device: torch.device,
         autocast: torch.dtype | None = None,
         ranks: Ranks = ALONE,
-        sharded: Sharded | None = None,
+        together: bool = False,
         pipeline: Pipeline | None = None,
     ) -> None:
-        """sharded: the loss, where ranks hold the model in parts. pipeline: where each holds a stage of it."""
-        self._sharded, self._pipeline = sharded, pipeline
+        """together: whether ranks wait for each other in a forward pass. pipeline: where each holds a stage of it."""
+        self._together, self._pipeline = together, pipeline
+        self._forward_only = getattr(loss, "forward_only", torch.inference_mode)
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
         self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}
@@ -133,7 +133,7 @@ class Evaluator:
                 return self._evaluate(batches)
             except Exception as error:
                 # The others are in the same forward pass.
-                if not is_out_of_memory(error) or self._sharded is not None or self._pipeline is not None:
+                if not is_out_of_memory(error) or self._together:
                     raise
                 if self.batch_size == 1:
                     raise OutOfMemory(
@@ -151,7 +151,7 @@ class Evaluator:
             # An optimizer and averages hold the model's own parameters: each stays itself.
             own: dict[Tensor, bool] = {each: each.is_inference() for each in self._model.parameters()}
             try:
-                with torch.inference_mode() if self._sharded is None else self._sharded.forward_only():
+                with self._forward_only():
                     return self._results(batches)
             finally:
                 release_inference_tensors(self._model.modules(), own)

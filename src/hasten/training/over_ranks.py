@@ -11,6 +11,8 @@ from torch import Tensor
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
+from hasten.parallel.ways import Scores
+from hasten.training.losses import LossFunction
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
@@ -23,13 +25,24 @@ if TYPE_CHECKING:
 def divided(run: Run) -> Divided | None:
     """Let ranks hold layers together, where the plan wants that and there are several. Before anything else holds the
     model's parameters."""
-    ways = run.setup.tensor
-    if ways is None or run.grid.mesh is None:
+    options = run.setup.tensor
+    if options is None or run.grid.mesh is None:
         return None
     from hasten.parallel.tensor import divide  # few runs need it
     from hasten.training.same_when_divided import checked_on_a_batch
 
-    return checked_on_a_batch(run, lambda: divide(run.model, ways.items(), run.grid.model, run.grid.all))
+    return checked_on_a_batch(run, options, lambda: divide(run.model, options, run.grid))
+
+
+def loss_of(run: Run) -> LossFunction:
+    """The job's, where ranks hold layers as the plan wants it."""
+    options = run.setup.tensor
+    if options is None or run.grid.mesh is None or not any(isinstance(way, Scores) for way in options.ways.values()):
+        return run.job.loss
+    from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
+
+    run._open.enter_context(computing_on_shares())
+    return LossOfShares(run.job.loss)
 
 
 def sharded(run: Run) -> Sharded | None:
@@ -41,7 +54,7 @@ def sharded(run: Run) -> Sharded | None:
     from hasten.parallel.shard import Sharded  # it takes a second to load
 
     return Sharded(
-        run.job.loss,
+        run.loss,
         run.model,
         ranks,
         run.device,
@@ -81,7 +94,7 @@ def replica(run: Run) -> Replica | None:
         run.notices.append("communication: all processes hold one model together, so there are no replicas that talk")
     if run.sharded is not None or run.pipeline is not None or not ranks.many:
         return None
-    return Replica(run.job.loss, run.model, ranks, run.setup.replica)
+    return Replica(run.loss, run.model, ranks, run.setup.replica)
 
 
 def marked(run: Run, named: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class Run:
         self.notices += self.loader.notices
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
+        self.loss = over_ranks.loss_of(self)
         self.divided, self.sharded = over_ranks.divided(self), over_ranks.sharded(self)
         masters = MasterWeights(self.model)
         if masters and self.ranks.many:
@@ -120,7 +121,7 @@ class Run:
     def _new_step(self, masters: MasterWeights) -> Step:
         return Step(
             self.model,
-            self.job.loss,
+            self.loss,
             self.optimizers,
             self.setup.step,
             masters=masters,

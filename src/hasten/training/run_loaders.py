@@ -104,13 +104,13 @@ def evaluator_of(run: Run) -> Evaluator | None:
         first.check_before_start(run.loader if run.job.evaluate_every is not None else None)
     return Evaluator(
         run.model,
-        run.sharded or run.job.loss,
+        run.sharded or run.loss,
         run.job.metrics,
         batches,
         batch_size,
         device=run.device,
         autocast=setup.step.autocast,
         ranks=run.grid.data,
-        sharded=run.sharded,
+        together=run.sharded is not None or run.grid.model.many,
         pipeline=run.pipeline,
     )

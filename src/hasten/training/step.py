@@ -128,7 +128,7 @@ class Step:
             if last and samples and self._alone and self._sums is None:
                 return self._differentiate_mean(batch, samples)
             with nullcontext() if last or self._replica is None else self._replica.without_sync():
-                return self._differentiate_total(batch, samples)
+                return self._differentiate_total(batch, samples, last)
         except BaseException:
             self.abandon_window()
             raise
@@ -156,12 +156,14 @@ class Step:
         self._only = mean, count
         return mean
 
-    def _differentiate_total(self, batch: Any, samples: int) -> Tensor:
+    def _differentiate_total(self, batch: Any, samples: int, last: bool) -> Tensor:
         returned = self._forward(batch)
         sums = self._sums or WindowSums()
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             self._differentiate_auxiliary(returned.auxiliary, samples, sums)
+        if last:
+            sums.announce(count, self._ranks, self._device)
         backward(self._scaled(total / self.reference))
         sums.add(total, count, samples)
         self._sums = sums
@@ -191,6 +193,8 @@ class Step:
                 self.skips.settle()
             if self._sums is not None:  # a window of one is a mean already
                 self._sums.divide_gradients(self._parameters, self.reference, self._ranks, self._device)
+            if self._divided is not None:
+                self._divided.complete(self._named_gradients())
             if self._scaler is not None:
                 self._unscale(self._scaler)
             gradients = gradient.present(self._parameters)
@@ -236,7 +240,7 @@ class Step:
         if self._divided is None:
             self.gradient_norm = gradient.norm(gradients, kind)
         else:
-            named = {name: each.grad for name, each in self._named() if each.grad is not None}
+            named = dict(self._named_gradients())
             self.gradient_norm = self._divided.norm(named, lambda some: gradient.norm(some, kind), kind)
         return (~self.gradient_norm.isfinite()).float()
 
@@ -303,6 +307,9 @@ class Step:
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         return zip(self._names, self._parameters, strict=True)
+
+    def _named_gradients(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, each.grad) for name, each in self._named() if each.grad is not None)
 
     def abandon_window(self) -> None:
         """Forget gradients and sums: the next microbatch is the first of a window."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from hasten.facts.loss import Loss
@@ -29,6 +30,12 @@ class WindowSums:
         self._auxiliary_total: Tensor | float = 0.0
         self._auxiliary_gradients: dict[Tensor, Tensor] = {}
         self._has_auxiliary = False
+        self._everywhere: tuple[Tensor, dist.Work | None] | None = None  # the count over all ranks, on its way
+
+    def announce(self, last: Count, ranks: Ranks, device: torch.device) -> None:
+        """Let the ranks add up their counts while the window's last backward pass runs. last: of its microbatch, which
+        add() has not seen yet. All ranks call it, or none."""
+        self._everywhere = self._begin_sum(self.count + last, ranks, device)
 
     def add(self, total: Tensor, count: Count, samples: int) -> None:
         """Count one microbatch, once its backward pass is done; see weighed()."""
@@ -59,12 +66,17 @@ class WindowSums:
         self, parameters: Sequence[Tensor], reference: float, ranks: Ranks, device: torch.device
     ) -> None:
         """Make the gradients of total / reference those of the global batch's mean, the auxiliary term included."""
-        count = torch.as_tensor(self.count, dtype=torch.float64, device=device)
-        count = sum_over_ranks(count, ranks)
+        count, work = self._everywhere or self._begin_sum(self.count, ranks, device)
+        if work is not None:
+            work.wait()
         # The replica divides by the number of ranks; the only true denominator is the global count.
         multiply(present(parameters), reference * ranks.size / (count + (count == 0)))
         if self._has_auxiliary:
             self._add_auxiliary(parameters, ranks, device)
+
+    def _begin_sum(self, count: Count, ranks: Ranks, device: torch.device) -> tuple[Tensor, dist.Work | None]:
+        total = torch.as_tensor(count, dtype=torch.float64, device=device).clone()
+        return total, dist.all_reduce(total, group=ranks.group, async_op=True) if ranks.many else None
 
     def _add_auxiliary(self, parameters: Sequence[Tensor], ranks: Ranks, device: torch.device) -> None:
         samples = sum_over_ranks(torch.tensor(float(self.samples), dtype=torch.float64, device=device), ranks)
