@@ -36,7 +36,7 @@ from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
-from hasten.parallel.replicate import gather_over_ranks, mean_over_ranks
+from hasten.parallel.replicate import gather_over_ranks
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
@@ -276,19 +276,13 @@ class Pipeline:
 
     def _reduced(self) -> tuple[Tensor, Tensor]:
         """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
-        ranks, shared = self.parts.ranks, self._shared
-        # Which have one is known to none before: zeros in their place would let weight decay move what nothing uses.
-        told = torch.cat([self._sums, _reached(shared, self._device)])
-        dist.all_reduce(told, group=ranks.group)
-        sums = _filled(shared, told[2:].tolist())
-        for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in sums]:
-            assert work is not None
-            work.wait()
+        sums = _add_up(self._shared, self.parts.ranks, self._sums)
         if self._data.many:
-            reached = _reached(self._trained, self._device)
-            dist.all_reduce(reached, group=self._data.group)
-            mean_over_ranks(_filled(self._trained, reached.tolist()), self._data)
-        return told[0], told[1]
+            _add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
+            for parameter in self._trained:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._data.size)
+        return sums[0], sums[1]
 
 
 class _Stage(nn.Module):
@@ -313,19 +307,25 @@ def _total(objective: Tensor, number: Tensor) -> Tensor:
     return objective.sum()
 
 
-def _reached(parameters: Sequence[Tensor], device: torch.device) -> Tensor:
-    return torch.tensor([each.grad is not None for each in parameters], dtype=torch.float64, device=device)
+def _add_up(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -> Tensor:
+    """The sum of some numbers, float64; and of gradients, in place, all at once: None where no rank has one.
 
-
-def _filled(parameters: Sequence[Tensor], reached: Sequence[float]) -> list[Tensor]:
-    """The gradients of those that were reached anywhere; zeros where it was not here."""
-    found = list[Tensor]()
-    for parameter, anywhere in zip(parameters, reached, strict=True):
-        if anywhere:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            found.append(parameter.grad)
-    return found
+    Which have one is known to none before. Zeros in the place of one that nobody has would let weight decay move what
+    nothing uses.
+    """
+    reached = torch.tensor([each.grad is not None for each in parameters], dtype=torch.float64, device=numbers.device)
+    told = torch.cat([numbers, reached])
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    summed = [told, *(each.grad for each in parameters if each.grad is not None)]
+    for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in summed]:
+        assert work is not None
+        work.wait()
+    for parameter, anywhere in zip(parameters, told[len(numbers) :].tolist(), strict=True):
+        if not anywhere:
+            parameter.grad = None
+    return told[: len(numbers)]
 
 
 def _shapes(batch: Any) -> Any:
