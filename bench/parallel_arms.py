@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -132,7 +132,7 @@ def _clip_by_hand(parameters: list[nn.Parameter]) -> None:
         nn.utils.clip_grads_with_norm_(some, CLIP, norm)
 
 
-def _norm(parameters: list[nn.Parameter]) -> Tensor:
+def _norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     return nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
@@ -154,3 +155,68 @@ def told_unreached() -> list[str]:
     with prepare(job) as run:
         train_run(run, collected)
     return [event.text for event in collected.events if isinstance(event, Noticed) and "no gradient" in event.text]
+
+
+class Own(Language):
+    """Whose weights differ from one rank to the other, and whose tables are no part of a state; on_host: tensors that
+    are no buffers."""
+
+    def __init__(self, on_host: bool = False) -> None:
+        super().__init__()
+        if dist.is_initialized():
+            for each in self.parameters():
+                nn.init.normal_(each, std=0.1 * (1 + dist.get_rank()))
+        self.register_buffer("table", torch.arange(float(WIDTH)), persistent=False)
+        if on_host:
+            self.kept = torch.ones(3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return super().forward(words) + self.table.mean()
+
+
+def made_once(choices: dict[str, Any]) -> dict[str, Any]:
+    """A whole run of a model that is made differently on each rank; and how often it was made without memory."""
+    without = list[bool]()
+
+    def model() -> nn.Module:
+        made = Own().double()
+        without.append(all(each.is_meta for each in made.parameters()))
+        return made
+
+    return trained(choices, model=model) | {"without memory": without}
+
+
+def refused_meta(model: str) -> str:
+    """What begins is refused with, of a model that cannot be made without memory."""
+    makes = {
+        "a tensor": lambda: Own(on_host=True).double(),
+        "a number": lambda: nn.Linear(2, int(torch.ones(1).item())),
+    }
+    try:
+        with prepare(language_job(model=makes[model]), make_plan(shard=("zero3", {"meta": True}))):
+            return ""
+    except HastenError as error:
+        return str(error)
+
+
+def trained_in_short(choices: dict[str, Any]) -> dict[str, Any]:
+    """A run in float32 and bf16, and in what format the weights of its blocks and its head were while they computed."""
+    formats = dict[str, str]()
+
+    def spied() -> nn.Module:
+        model = Language()
+        for name, each in {"block": model.blocks[0].wide, "head": model.head}.items():  # pyright: ignore
+            each.register_forward_pre_hook(
+                lambda module, _, name=name: formats.update({name: str(module.weight.dtype)})
+            )
+        return model
+
+    return trained(choices, model=spied) | {"formats": formats}
+
+
+def refused_without_precision() -> str:
+    try:
+        with prepare(language_job(), make_plan(shard=("zero3", {"parameters": "bf16"}))):
+            return ""
+    except HastenError as error:
+        return str(error)

@@ -14,11 +14,20 @@ from shard_jobs import (
     Language,
     cut_and_gone_on,
     language_job,
+    made_once,
     refused_auxiliary,
+    refused_meta,
     refused_short_weights,
+    refused_without_precision,
     trained,
+    trained_in_short,
     trained_with_average,
 )
+
+
+def in_a_folder(path, name):
+    (path / name).mkdir()
+    return path / name
 
 
 def check_alike(found, wanted):
@@ -85,6 +94,37 @@ def test_a_run_goes_on_in_parts_that_was_whole_and_the_other_way_round(before, a
 def test_what_cannot_be_trained_in_parts_is_refused_on_all_ranks(refused, reason, tmp_path):
     for told in on_ranks(2, tmp_path, refused):
         assert reason in told
+
+
+META = {"shard": ("zero3", {"meta": True})}
+
+
+@pytest.mark.trap(25)
+def test_the_first_process_alone_makes_a_model_and_the_others_get_their_parts(tmp_path):
+    wanted = on_ranks(2, in_a_folder(tmp_path, "each"), made_once, {"shard": "zero3"})
+    found = on_ranks(2, in_a_folder(tmp_path, "once"), made_once, META)
+    assert [each["without memory"] for each in found] == [[False], [True]]
+    for one, other in zip(found, wanted, strict=True):
+        check_alike(one, other)
+
+
+@pytest.mark.parametrize(("model", "reason"), [("a tensor", "keeps kept"), ("a number", "without memory")])
+def test_a_model_that_cannot_be_made_without_memory_is_refused(model, reason, tmp_path):
+    for told in on_ranks(2, tmp_path, refused_meta, model):
+        assert reason in told
+
+
+def test_blocks_are_gathered_in_the_format_that_their_products_take(tmp_path):
+    short = {"precision": "bf16", "shard": ("zero3", {"parameters": "bf16", "gradients": "bf16"})}
+    plain = trained_in_short({"precision": "bf16"})
+    for found in on_ranks(2, tmp_path, trained_in_short, short):
+        assert found["formats"] == {"block": "torch.bfloat16", "head": "torch.float32"}
+        assert found["losses"] == pytest.approx(plain["losses"], rel=0.02)
+
+
+def test_blocks_in_a_format_that_nothing_computes_in_are_refused(tmp_path):
+    for told in on_ranks(2, tmp_path, refused_without_precision):
+        assert 'only precision = "bf16" computes in' in told
 
 
 def test_one_process_holds_the_whole_and_says_so():

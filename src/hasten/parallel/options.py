@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from hasten.parallel.ways import Way
 
 Compression = Literal["bf16", "powersgd"]
@@ -24,6 +26,17 @@ class ReplicaOptions:
     static_graph: bool = False
     rank: int = 1
     start: int = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardOptions:
+    """keeps_gathered: a block's parameters between its forward and its backward pass. parameters, gradients: how those
+    of blocks, and all of these, travel; None as they are. made_once: by the first rank alone."""
+
+    keeps_gathered: bool
+    parameters: torch.dtype | None = None
+    gradients: torch.dtype | None = None
+    made_once: bool = False
 
 
 Schedule = Literal["1f1b", "gpipe", "interleaved"]

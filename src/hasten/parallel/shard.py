@@ -20,12 +20,14 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.loss_of_model import LossOfModel
+from hasten.parallel.made_once import bring
+from hasten.parallel.options import ShardOptions
 from hasten.parallel.replicate import follow_the_leader
 
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
@@ -35,8 +37,7 @@ class Sharded:
     """A loss function over a model whose parameters become parts (DTensor) here, in place: make it before all that
     holds parameters.
 
-    keeps_gathered: between a block's forward and its backward pass, so that they are gathered once (ZeRO 2); else they
-    are given free in between (ZeRO 3).
+    Blocks are gathered once in a step (ZeRO 2), or given free between their forward and their backward pass (ZeRO 3).
     """
 
     def __init__(
@@ -45,19 +46,24 @@ class Sharded:
         model: nn.Module,
         ranks: Ranks,
         device: torch.device,
-        *,
-        keeps_gathered: bool,
+        options: ShardOptions,
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """mesh: of these ranks; None makes one of all that there are."""
+        """The model may lie on the host: block by block it comes to the device, and becomes parts there.
+
+        mesh: of these ranks; None makes one of all that there are.
+        """
         self._model, self._ranks = model, ranks
-        with torch.no_grad():  # a model need not be the same on each rank by itself
-            follow_the_leader([*model.parameters(), *model.buffers()], ranks)
         mesh = mesh or init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
+        sums = options.gradients or (torch.float32 if options.parameters else None)
         for block in blocks_of(model):
-            fully_shard(block, mesh=mesh, reshard_after_forward=not keeps_gathered)
+            bring(block, device, ranks)
+            travel = MixedPrecisionPolicy(options.parameters, sums)
+            fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=travel)
+        bring(model, device, ranks)
         root = LossOfModel(loss, model)
-        fully_shard(root, mesh=mesh)
+        travel = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
+        fully_shard(root, mesh=mesh, mp_policy=travel)
         self._root = root
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:

@@ -18,7 +18,7 @@ from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.options import PipelineOptions, ReplicaOptions, TensorOptions
+from hasten.parallel.options import PipelineOptions, ReplicaOptions, ShardOptions, TensorOptions
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
@@ -62,13 +62,6 @@ class StepOptions:
     clip_norm_type: float = 2.0
     clip_value: float | None = None
     read_every: int = 50  # steps between two reads of device metrics by the host
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardOptions:
-    """keeps_gathered: a block's parameters between its forward and its backward pass."""
-
-    keeps_gathered: bool
 
 
 @dataclass(kw_only=True, slots=True)

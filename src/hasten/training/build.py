@@ -24,12 +24,13 @@ from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
-from hasten.errors import JobError, Misconfigured, OutOfMemory
+from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
 from hasten.facts.job import Job, describe
 from hasten.facts.launched import launched
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
 from hasten.facts.texts import printable
+from hasten.parallel.made_once import made_by_the_first
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
@@ -88,7 +89,7 @@ def build(
     claims = apply_choices(setup, ordered, (Stage.PROCESS,))
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
-    setup.model = _made_model(job)
+    setup.model = _made_model(job, ordered, setup.device)
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     setup.batch_size = batch_size = _batch_size(train)
@@ -170,8 +171,14 @@ def seed_of_rank(seed: int, rank: int) -> int:
     return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _made_model(job: Job) -> nn.Module:
-    model = check_made(job.model())
+def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> nn.Module:
+    chosen = {each.choice.technique: each for each in planned}
+    once = "shard" in chosen and bool(chosen["shard"].choice.options.get("meta")) and present_ranks().many
+    measured = chosen.get("activation_checkpointing")
+    if once and measured is not None and measured.choice.value == "measured":
+        what = "meta leaves processes without the weights that blocks are measured with"
+        raise PlanError(what, where=measured.place, fix='write "blocks", "alternate" or a list of modules')
+    model = check_made(made_by_the_first(job.model, present_ranks(), device) if once else job.model())
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
     if model in _HANDED_OUT:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hasten.errors import PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
@@ -45,12 +46,24 @@ def loss_of(run: Run) -> LossFunction:
     return LossOfShares(run.job.loss)
 
 
+def on_device(run: Run) -> nn.Module:
+    """The model; still on the host where it becomes parts on its way to the device."""
+    setup, alone = run.setup, run.grid.mesh is None and run.grid.data.many
+    return setup.model if alone and setup.shard is not None else setup.model.to(setup.device)
+
+
 def sharded(run: Run) -> Sharded | None:
     """Take what a rank holds of the model apart, where the plan wants that and there are several of them. Before
     anything else holds its parameters."""
     options, ranks, mesh = run.setup.shard, run.grid.data, run.grid.mesh
     if options is None or not ranks.many:
         return None
+    if options.parameters is not None and run.setup.step.autocast is not options.parameters:
+        what = 'parameters = "bf16" gathers layers in a format that only precision = "bf16" computes in'
+        raise PlanError(what, where="shard", fix='add precision = "bf16" to the plan')
+    if options.made_once and run.grid.mesh is not None:
+        what = "meta leaves the weights to the first process, and `tensor` divides them where they are made"
+        raise PlanError(what, where="shard", fix="leave meta out")
     from hasten.parallel.shard import Sharded  # it takes a second to load
 
     return Sharded(
@@ -58,7 +71,7 @@ def sharded(run: Run) -> Sharded | None:
         run.model,
         ranks,
         run.device,
-        keeps_gathered=options.keeps_gathered,
+        options,
         mesh=None if mesh is None else mesh[DATA],
     )
 

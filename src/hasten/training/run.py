@@ -73,7 +73,7 @@ class Run:
         self.built, self.setup = built, setup
         self.grid = grid_of(setup.together, setup.device)
         self.ranks, self.notices = self.grid.all, setup.notices
-        self.device, self.model = setup.device, setup.model.to(setup.device)
+        self.device, self.model = setup.device, over_ranks.on_device(self)
         self.loader = train_loader(self, setup.step.microbatch_size)
         self.notices += self.loader.notices
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
