@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Choice
 from hasten.facts.mesh import Amount, Cluster, Mesh, MeshCost, ModelNeeds, Part, Sharding
+from hasten.techniques.combinations import conflicts
 from hasten.tune.mesh_cost import cost_of, memory_of, sent_of, stages_of
 from hasten.tune.meshes import best_cost, choices_of, meshes, most_devices, planned_meshes, why_illegal
 
@@ -249,21 +250,38 @@ def test_a_pipeline_takes_smaller_microbatches_where_its_bubble_costs_more():
         (MESH_OF_ONE, 64, {}),
         (Mesh(data=2, tensor=1, pipeline=1), 8, {"microbatch": 8}),
         (Mesh(data=2, tensor=4, pipeline=1, shard=Sharding.ZERO3), 32, {"shard": "zero3", "tensor": 4}),
+        (Mesh(data=2, tensor=1, pipeline=4), 8, {"pipeline": 4, "microbatches": 4}),
     ],
 )
 def test_a_mesh_is_written_as_entries_of_a_plan(mesh, microbatch_size, entries):
     found = choices_of(cost(mesh, microbatch_size=microbatch_size))
-    assert found is not None
-    assert {each.technique: each.value for each in found} == entries
+    said = {each.technique: each.value for each in found} | {
+        key: value for each in found for key, value in each.options.items()
+    }
+    assert said == entries
 
 
-def test_a_pipeline_cannot_be_written_yet_and_the_best_of_the_others_is():
-    assert choices_of(cost(Mesh(data=1, tensor=1, pipeline=2))) is None
+def test_the_best_has_stages_only_where_no_mesh_without_them_fits():
     found = planned_meshes(NEEDS, cluster(GB))
-    assert found.writable is not None
-    assert found.writable.mesh.pipeline == 1
-    assert found.choices == choices_of(found.writable)
-    assert planned_meshes(NEEDS, cluster(1)).writable is None
+    assert found.best is next(each for each in found.legal if each.mesh.pipeline == 1)
+    assert found.choices == choices_of(found.best)
+    smallest = min(found.legal, key=lambda each: each.memory.total)
+    assert smallest.mesh.pipeline > 1
+    tight = planned_meshes(NEEDS, cluster(smallest.memory.total / 0.9 + 1))
+    assert tight.best is not None
+    assert tight.best.mesh.pipeline > 1
+    assert planned_meshes(NEEDS, cluster(1)).best is None
+    assert planned_meshes(NEEDS, cluster(1)).choices == ()
+
+
+def test_what_a_plan_cannot_say_together_is_no_mesh():
+    found = planned_meshes(NEEDS, cluster(GB))
+    assert not [each for each in found.legal if each.mesh.pipeline > 1 and each.mesh.tensor > 1]
+    reasons = {str(each.mesh): each.reason for each in found.illegal}
+    told = "tensor = 2 and pipeline = 2 exclude each other: both say which processes hold one model"
+    assert reasons["data 2 × tensor 2 × pipeline 2"] == told
+    for each in found.legal:
+        assert conflicts(choices_of(each)) == []
 
 
 def test_where_no_mesh_is_legal_fewer_devices_are_named_that_have_one():

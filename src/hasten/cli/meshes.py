@@ -116,7 +116,7 @@ def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
 
 def _next(job: str, plan: Path | None, found: Meshes) -> str:
     cluster = found.cluster
-    if found.writable is None:
+    if found.best is None:
         return "hasten explain activation_checkpointing"
     given = ["--plan", str(plan or PLAN)] if plan is not None or found.choices else []
     here = min(cluster.devices, cluster.per_machine)

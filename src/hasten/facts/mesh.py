@@ -179,12 +179,17 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Meshes:
-    """legal: best first. writable: the best of those that fit and that a plan can say; None where there is none.
-    choices: the entries of that plan."""
+    """legal: best first. choices: the entries of a plan that make a run the best of them."""
 
     needs: ModelNeeds
     cluster: Cluster
     legal: tuple[MeshCost, ...]
     illegal: tuple[Illegal, ...]
-    writable: MeshCost | None
-    choices: tuple[Choice, ...]
+    choices: tuple[Choice, ...] = ()
+
+    @property
+    def best(self) -> MeshCost | None:
+        """The first without stages, whose microbatches are smaller than an estimate takes account of; one with stages
+        where no other fits, and None where none does."""
+        fitting = [each for each in self.legal if each.fits]
+        return next((each for each in fitting if each.mesh.pipeline == 1), next(iter(fitting), None))

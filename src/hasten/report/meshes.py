@@ -53,20 +53,23 @@ def illegal_rows(found: Meshes) -> list[str]:
 
 
 def cost_lines(found: Meshes) -> list[tuple[str, str]]:
-    """What the numbers mean, and what makes up the best mesh that a plan can say."""
+    """What the numbers mean, and what makes up the best mesh."""
     lines = [
         ("passes", "times samples: of a device in a step, one after the other"),
         ("takes", "sending, at full bandwidth and hidden behind nothing: an upper bound"),
         ("a step", "arithmetic and sending, one after the other, and the bubble"),
         ("left out", "what lives within a backward pass, buffers of the communication library, rounding up"),
     ]
-    best = found.writable
+    best = found.best
     if not found.legal:
         return []
     if best is None:
-        return [*lines, ("best", "no mesh that fits can be written as a plan")]
+        return [*lines, ("best", "none fits")]
     if best is not found.legal[0]:
-        lines.append(("first", f"{found.legal[0].mesh}, whose plan is written by hand: hasten explain pipeline"))
+        told = (
+            f"{found.legal[0].mesh}, where microbatches of {found.legal[0].microbatch_size:,} cost no more than others"
+        )
+        lines.append(("first", f"{told}: measure it"))
     lines.append(("best", str(best.mesh)))
     lines.append(("memory", _listed(asdict(best.memory))))
     lines.append(("sends", _listed(best.sent) or "nothing"))
@@ -78,8 +81,6 @@ def as_json(found: Meshes) -> str:
     answer = asdict(found)
     for given, each in zip(answer["legal"], found.legal, strict=True):
         given |= {"memory_bytes": each.memory.total, "sent_bytes": each.sent_bytes, "step_seconds": each.step_seconds}
-    if found.writable is not None:
-        answer["writable"] = found.legal.index(found.writable)
     answer["estimate"] = True
     return json.dumps(answer, indent=1, default=str)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Choice
@@ -63,16 +64,8 @@ def planned_meshes(
             legal.append(best_cost(mesh, needs, cluster, microbatch_size))
         else:
             illegal.append(Illegal(mesh=mesh, reason=reason))
-    costs = ranked(legal)
-    writable = best_writable(costs)
-    return Meshes(
-        needs=needs,
-        cluster=cluster,
-        legal=tuple(costs),
-        illegal=tuple(illegal),
-        writable=writable,
-        choices=(choices_of(writable) or ()) if writable is not None else (),
-    )
+    found = Meshes(needs=needs, cluster=cluster, legal=tuple(ranked(legal)), illegal=tuple(illegal))
+    return found if found.best is None else replace(found, choices=choices_of(found.best))
 
 
 def ranked(costs: Iterable[MeshCost]) -> list[MeshCost]:
@@ -80,18 +73,11 @@ def ranked(costs: Iterable[MeshCost]) -> list[MeshCost]:
     return sorted(costs, key=_rank)
 
 
-def choices_of(cost: MeshCost) -> tuple[Choice, ...] | None:
-    """The entries of a plan that make a run such a mesh; None for stages of a pipeline, whose plan is
-    written by hand: the estimate would put them before a simpler mesh by a hair."""
-    if cost.mesh.pipeline > 1:
-        return None
-    passes = [_choice("microbatch", cost.microbatch_size)] if cost.microbatches > 1 else []
-    return (*_of_mesh(cost.mesh), *passes)
-
-
-def best_writable(costs: Sequence[MeshCost]) -> MeshCost | None:
-    """The first that fits and whose plan can be shown."""
-    return next((each for each in costs if each.fits and choices_of(each) is not None), None)
+def choices_of(cost: MeshCost) -> tuple[Choice, ...]:
+    """The entries of a plan that make a run such a mesh."""
+    mesh = cost.mesh
+    passes = [_choice("microbatch", cost.microbatch_size)] if cost.microbatches > 1 and mesh.pipeline == 1 else []
+    return (*_of_mesh(mesh, microbatches=cost.microbatches), *passes)
 
 
 def most_devices(needs: ModelNeeds, cluster: Cluster) -> int:
@@ -113,15 +99,17 @@ def check_cluster(cluster: Cluster) -> None:
         )
 
 
-def _of_mesh(mesh: Mesh) -> Iterator[Choice]:
+def _of_mesh(mesh: Mesh, **of_pipeline: int) -> Iterator[Choice]:
     if mesh.shard is not Sharding.NONE:
         yield _choice("shard", mesh.shard.value)
     if mesh.tensor > 1:
         yield _choice("tensor", mesh.tensor)
+    if mesh.pipeline > 1:
+        yield _choice("pipeline", mesh.pipeline, **of_pipeline)
 
 
-def _choice(technique: str, value: int | str) -> Choice:
-    return Choice(technique=technique, value=value)
+def _choice(technique: str, value: int | str, **options: int) -> Choice:
+    return Choice(technique=technique, value=value, options=options)
 
 
 def _conflict(mesh: Mesh, beside: Sequence[Choice]) -> str | None:
