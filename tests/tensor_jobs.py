@@ -101,6 +101,7 @@ MODELS: dict[str, Any] = {
     "dropping": partial(GPT, dropout=0.5),
     "padding": PaddingAware,
     "mixing": lambda: MixingGPT(),
+    "unknown": lambda: Unknown(),
 }
 
 
@@ -248,6 +249,23 @@ class MixingGPT(GPT):
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.Sequential(Mixing(), Mixing())
+
+
+class Unknown(nn.Module):
+    """Of layers that no table knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.narrow(torch.relu(self.wide(self.words(words)))))
+
+
+def noticed(choices: Mapping[str, Any]) -> list[str]:
+    with prepare(word_job("unknown"), make_plan(**choices)) as run:
+        return run.notices
 
 
 def refused(choices: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> str:

@@ -18,6 +18,7 @@ from tensor_jobs import (
     copied_teacher,
     cut_and_gone_on,
     held_alike,
+    noticed,
     put_together,
     refused,
     skipped_alike,
@@ -190,6 +191,12 @@ def test_layers_that_are_named_are_divided_alone(tmp_path):
     wanted = trained({})
     for found in on_ranks(2, tmp_path, trained, {"tensor": (2, options)}):
         check_alike(found, wanted)
+
+
+@pytest.mark.parametrize(("options", "is_of_use"), [({"columns": ["wide"], "rows": ["narrow"]}, True), ({}, False)])
+def test_layers_that_no_table_knows_are_of_use_where_they_are_named(options, is_of_use, tmp_path):
+    for notices in on_ranks(2, tmp_path, noticed, {"tensor": (2, options)}):
+        assert any("of no use here" in notice for notice in notices) is not is_of_use
 
 
 def test_one_process_holds_whole_layers_and_says_so():

@@ -53,9 +53,10 @@ class Yes:
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """The technique cannot be tried here, and why."""
+    """The technique cannot be tried here, and why. unless_named: but by its options a plan can name what it is for."""
 
     reason: str
+    unless_named: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,7 +48,8 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
     if not setup.ranks.many:
         return No("one process has nobody to share with; hasten train --nproc starts several")
     if not divisible(setup.model):
-        return No("the model has no layer that is known to be divisible; name some: columns, rows and heads")
+        reason = "the model has no layer that is known to be divisible; name some: columns, rows and heads"
+        return No(reason, unless_named=True)
     return Yes()
 
 

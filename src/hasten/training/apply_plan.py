@@ -47,7 +47,7 @@ def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Sta
         if item.technique.stage not in stages:
             continue
         answer = item.technique.applies(setup, setup.machine)
-        if isinstance(answer, No):
+        if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
             setup.notices.append(f"{item.choice}, as the plan asks, though it is of no use here: {answer.reason}")
         claims[item.technique.name] = _claim(setup, item, answer)
         try:
