@@ -128,30 +128,21 @@ class _Given(torch.autograd.Function):
         return filled.narrow(way.dim, way.ranks.rank * each, each).clone(), None
 
 
-class _Gathered(torch.autograd.Function):
+class _Gathered(_Given):
     """Parts put behind each other, given to shares: their gradients are summed, and each rank has its part of that."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, way: SequenceExchange) -> Tensor:
-        ctx.way = way
-        return _gathered(rows, way.dim, way.length, way.ranks)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return _shared_out(gradients[0], ctx.way.dim, ctx.way.ranks), None
 
 
-class _SharedOut(torch.autograd.Function):
+class _SharedOut(_Taken):
     """Of the sum of what shares have computed, each rank its part: their gradients are put behind each other."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, way: SequenceExchange) -> Tensor:
         ctx.way, ctx.length = way, rows.shape[way.dim]
         return _shared_out(rows, way.dim, way.ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _gathered(gradients[0], ctx.way.dim, ctx.length, ctx.way.ranks), None
 
 
 def _part(length: int, ranks: Ranks) -> int:
