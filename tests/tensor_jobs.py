@@ -100,7 +100,13 @@ MODELS: dict[str, Any] = {
     "length first": LengthFirst,
     "dropping": partial(GPT, dropout=0.5),
     "padding": PaddingAware,
-    "mixing": lambda: MixingGPT(),
+    "mixing": lambda: of_blocks(Mixing),
+    "normed": lambda: of_blocks(Normed),
+    "resting": lambda: of_blocks(Resting),
+    "training": lambda: of_blocks(InTraining),
+    "batch norm": lambda: of_blocks(WithBatchNorm),
+    "adapters": lambda: of_blocks(Adapted),
+    "masked": lambda: Masked(),
     "unknown": lambda: Unknown(),
 }
 
@@ -245,10 +251,97 @@ class Mixing(Block):
         return super().forward(stream + stream.mean(1, keepdim=True))
 
 
-class MixingGPT(GPT):
+class Normed(Block):
+    """Which norms queries and keys of each head, as many do."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(Mixing(), Mixing())
+        self.norm = nn.LayerNorm(WIDTH // HEADS)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        projected = self.query_key_value(self.attention_norm(stream))
+        query, key, value = projected.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(self.norm(query), self.norm(key), value, is_causal=True)
+        stream = stream + self.mix(attended.transpose(1, 2).flatten(2))
+        return stream + self.perceptron(stream)
+
+
+class Resting(Block):
+    """Whose attention says nothing at first; and which takes what heads it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.mix.weight)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        projected = self.query_key_value(self.attention_norm(stream))
+        heads = self.heads if projected.shape[-1] == 3 * WIDTH else self.heads // 2 * 2
+        query, key, value = projected.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        stream = stream + self.mix(attended.transpose(1, 2).flatten(2))
+        return stream + self.perceptron(stream)
+
+
+class InTraining(Block):
+    """Which looks at all heads, and in training mode alone."""
+
+    def forward(self, stream: Tensor) -> Tensor:
+        if self.training:
+            stream = stream + self.query_key_value(self.attention_norm(stream)).std(-1, keepdim=True)
+        return super().forward(stream)
+
+
+class WithBatchNorm(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return super().forward(self.norm(stream.transpose(1, 2)).transpose(1, 2))
+
+
+class Adapted(Block):
+    """Whose few adapters each take some items: a part of a sequence may use one, another part another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ParameterList(nn.Parameter(torch.full((WIDTH,), 0.1)) for _ in range(3))
+
+    def forward(self, stream: Tensor) -> Tensor:
+        stream = super().forward(stream)
+        chosen = (stream.detach()[..., 0] * 1000).long().abs() % 97 % 3
+        for number, adapter in enumerate(self.adapters):
+            if (chosen == number).any():
+                stream = stream + (chosen == number).unsqueeze(-1) * adapter
+        return stream
+
+
+class Masked(Encoder):
+    """With a mask that is learned, and a weight on which something hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask = nn.Parameter(torch.zeros(LENGTH, LENGTH))
+        self.layers.layers[0].linear1.weight.register_hook(lambda gradient: 0.1 * gradient)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.layers(self.words(words), mask=self.mask))
+
+
+def of_blocks(kind: type[Block]) -> nn.Module:
+    model = GPT()
+    model.blocks = nn.Sequential(kind(), kind())
+    return model
+
+
+def strange_word(word: int) -> str:
+    """What a word raises that is not known, in a run whose words are in shares."""
+    with prepare(word_job(), make_plan(tensor=(2, {"vocabulary": ["words", "head"]}))) as run:
+        try:
+            run.model(torch.full((1, LENGTH), word))
+        except Exception as error:
+            return type(error).__name__
+    return ""
 
 
 class Unknown(nn.Module):

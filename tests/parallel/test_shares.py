@@ -6,7 +6,7 @@ import pytest
 
 from parallel.test_tensor import check_alike, check_weights
 from ranks import on_ranks
-from tensor_jobs import cut_and_gone_on, refused, smoothed, squared, trained, trained_with_average
+from tensor_jobs import cut_and_gone_on, refused, smoothed, squared, strange_word, trained, trained_with_average
 
 GPT_WORDS, WORDS_AND_HEAD = {"vocabulary": ["words", "head"]}, {"vocabulary": ["words", "head"], "sequence": True}
 SEQUENCE = {"sequence": True}
@@ -18,7 +18,7 @@ def together(size, options):
 
 @pytest.fixture(scope="module")
 def alone():
-    return {model: trained({}, model) for model in ("gpt", "encoder", "length first", "padding")}
+    return {model: trained({}, model) for model in ("gpt", "encoder", "length first", "padding", "adapters")}
 
 
 @pytest.mark.trap(24)
@@ -34,6 +34,7 @@ def alone():
                 (2, together(2, {"vocabulary": ["words"]}), "padding"),
                 (2, together(2, {"vocabulary": ["head"]}), "padding"),
                 (2, together(2, SEQUENCE), "length first"),
+                (2, together(2, SEQUENCE), "adapters"),
                 (4, together(4, SEQUENCE), "length first"),
                 (4, together(4, WORDS_AND_HEAD), "gpt"),
                 (4, together(2, WORDS_AND_HEAD), "encoder"),
@@ -50,6 +51,12 @@ def alone():
 def test_shares_of_words_and_of_a_sequence_train_what_one_process_does(ranks, choices, model, alone, tmp_path):
     for found in on_ranks(ranks, tmp_path, trained, choices, model):
         check_alike(found, alone[model])
+
+
+@pytest.mark.parametrize("wrong", [20, -1])
+def test_a_word_that_no_vocabulary_has_is_refused_as_by_one_process(wrong, tmp_path):
+    for told in on_ranks(2, tmp_path, strange_word, wrong):
+        assert told == "IndexError"
 
 
 @pytest.mark.trap(36)
@@ -81,7 +88,8 @@ def test_a_run_goes_on_with_words_in_shares_or_not(before, after, tmp_path):
         (3, GPT_WORDS, {}, "words.num_embeddings = 20 cannot be divided over 3 processes"),
         (2, GPT_WORDS, {"loss": smoothed}, "leave sequence or vocabulary out"),
         (2, GPT_WORDS, {"loss": squared}, "the gradient of"),
-        (2, SEQUENCE, {"model": "mixing"}, "the loss of a batch is"),
+        (2, SEQUENCE, {"model": "mixing"}, "the loss is"),
+        (2, SEQUENCE, {"model": "batch norm"}, "norms over a batch"),
         (2, {"sequence": ["nothing.*"]}, {}, "which nothing in the model is"),
         (2, {"sequence": 3}, {}, "the plan asks for tensor"),
     ],

@@ -171,6 +171,30 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(ranks, choices, reaso
         assert reason in told
 
 
+NO_HEADS = {"columns": ["blocks.*.query_key_value:3"], "rows": ["blocks.*.mix"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        ("normed", {}, "the gradient of blocks.0.norm."),
+        ("resting", NO_HEADS, "with whole layers, and"),
+        ("training", {}, "in training mode"),
+    ],
+    ids=["a norm of each head", "a layer that begins with zeros", "in training mode alone"],
+)
+def test_a_wrong_loss_or_gradient_is_seen_wherever_it_would_be(model, options, reason, tmp_path):
+    for told in on_ranks(2, tmp_path, refused, {"tensor": (2, options)}, {"model": model}):
+        assert reason in told
+
+
+def test_a_learned_mask_and_what_hangs_on_a_parameter_are_those_of_one_process(tmp_path):
+    wanted = trained({}, "masked")
+    for found in on_ranks(2, tmp_path, trained, TOGETHER, "masked"):
+        assert found["norms"] == pytest.approx(wanted["norms"], rel=1e-6)
+        check_weights(found["weights"], wanted["weights"])
+
+
 def test_layers_that_are_known_are_found_by_what_they_are():
     assert divisible(GPT()) == {
         f"blocks.{number}{path}": way

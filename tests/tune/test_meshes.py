@@ -186,7 +186,7 @@ def test_a_step_is_work_and_communication_stretched_by_the_bubble():
         (Mesh(data=1, tensor=1, pipeline=2), {"blocks": ()}, "and the model repeats 0"),
         (Mesh(data=1, tensor=2, pipeline=1), {"divisible": ()}, "no layer that is known to be divisible"),
         (Mesh(data=1, tensor=16, pipeline=1), {}, "16 devices talk in every layer, and a machine has 8"),
-        (Mesh(data=1, tensor=3, pipeline=1), {}, "groups that talk in every layer would span machines: 8 = 2 × 3 + 2"),
+        (Mesh(data=4, tensor=3, pipeline=1), {}, "groups that talk in every layer would span machines: 8 = 2 × 3 + 2"),
         (
             Mesh(data=1, tensor=8, pipeline=1),
             {"divisible": (("blocks.0.heads", 12),)},
@@ -221,6 +221,11 @@ def test_meshes_that_fit_come_first_and_the_fastest_of_them_leads():
     fitting = [each.step_seconds for each in found.legal if each.fits]
     assert fitting == sorted(fitting)
     assert len(found.legal) + len(found.illegal) == len([*meshes(8)])
+
+
+def test_devices_of_one_machine_need_not_be_all_of_it():
+    needs = made_needs(batch_size=6, divisible=(("blocks.0.heads", 6),))
+    assert why_illegal(Mesh(data=2, tensor=3, pipeline=1), needs, per_machine=8) is None
 
 
 def test_a_tenth_of_the_memory_stays_free():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import Misconfigured
-from hasten.parallel.exchange import Between
+from hasten.parallel.exchange import Between, Exchange
 
 
 def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:
@@ -44,6 +44,8 @@ def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:
             functional.linear(each, part, extra).unflatten(-1, (module.num_heads, -1)).transpose(-2, -3)
             for each, part, extra in zip(asked, weights, biases, strict=True)
         )
+        if attn_mask is not None and attn_mask.requires_grad:  # learned: each rank has the gradient of its heads
+            attn_mask = Exchange(between.ranks).begin(attn_mask)
         mask = _mask(
             query.dtype, key_padding_mask, None if is_causal and key_padding_mask is None else attn_mask, module
         )

@@ -75,15 +75,29 @@ class Divided:
         split = self.splits.get(name)
         return whole if split is None else split.share(whole, self.ranks)
 
-    def complete(self, gradients: Iterable[tuple[str, Tensor]]) -> None:
-        """Sum those up, in place, that are known in part; once behind all microbatches of a step."""
-        found = [_local(each) for name, each in gradients if name in self.partial]
-        for kind in {each.dtype for each in found}:
-            alike = [each for each in found if each.dtype == kind]
-            joined = torch.cat([each.flatten() for each in alike])
-            dist.all_reduce(joined, group=self.ranks.group)
-            for each, summed in zip(alike, joined.split([each.numel() for each in alike]), strict=True):
-                each.copy_(summed.view_as(each))
+    def complete(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Sum gradients up, in place, that are known in part; once behind all microbatches of a step. A rank may have
+        none of a parameter that its part of the sequence did not use."""
+        found = [each for name, each in parameters if name in self.partial]
+        for kind in sorted({each.dtype for each in found}, key=str):
+            self._sum_up([each for each in found if each.dtype == kind])
+
+    def _sum_up(self, parameters: Sequence[Tensor]) -> None:
+        """All at once, with what says which have one anywhere: zeros would let weight decay move what nothing uses."""
+        parts = [_local(each if each.grad is None else each.grad).detach() for each in parameters]
+        reached = parts[0].new_tensor([each.grad is not None for each in parameters])
+        values = [
+            part.flatten() if each.grad is not None else torch.zeros_like(part).flatten()
+            for each, part in zip(parameters, parts, strict=True)
+        ]
+        joined = torch.cat([reached, *values])
+        dist.all_reduce(joined, group=self.ranks.group)
+        anywhere, *sums = joined.split([len(parameters), *(part.numel() for part in parts)])
+        for each, is_reached, summed in zip(parameters, anywhere.tolist(), sums, strict=True):
+            if is_reached:
+                if each.grad is None:
+                    each.grad = torch.zeros_like(each)
+                _local(each.grad).copy_(summed.view_as(_local(each.grad)))
 
     def norm(
         self, gradients: Mapping[str, Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor], kind: float
@@ -105,6 +119,6 @@ class Divided:
         return found
 
 
-def _local(gradient: Any) -> Tensor:
+def _local(tensor: Any) -> Tensor:
     """What this rank has of it, where that is in parts too."""
-    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

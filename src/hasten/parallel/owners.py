@@ -107,7 +107,7 @@ class Owners:
                 dist.broadcast(values, group=self.ranks.group, group_src=self.buffers.get(name, self.ranks.size - 1))
                 buffer.copy_(values)
 
-    def complete(self, gradients: object) -> None:
+    def complete(self, parameters: object) -> None:
         """Nothing: the pipeline has summed what several stages know."""
 
     def norm(self, gradients: Mapping[str, Tensor], norm_of: Any, kind: float) -> Tensor:

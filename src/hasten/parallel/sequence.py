@@ -41,6 +41,11 @@ def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[
     belongs to the blocks and to something else.
     """
     modules = [model.get_submodule(name) for name in blocks]
+    for name in blocks:
+        for below, each in model.get_submodule(name).named_modules():
+            if isinstance(each, nn.modules.batchnorm._BatchNorm):
+                what = f"{name}.{below} norms over a batch, and each rank would have its part of the sequences alone"
+                raise Misconfigured(what, where="tensor", fix="leave `sequence` out")
     between = SequenceExchange(ranks, _dimension(modules))
     found = Region(between=between, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
     modules[0].register_forward_pre_hook(lambda _, given: (between.enter(_stream(given)), *given[1:]))

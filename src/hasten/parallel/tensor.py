@@ -77,11 +77,8 @@ def _hold(model: nn.Module, splits: dict[str, Split], ranks: Ranks) -> None:
         split = splits.get(same[0])
         if split is None:
             continue
-        whole = model.get_parameter(same[0])
-        share = nn.Parameter(split.share(whole.detach(), ranks), whole.requires_grad)
-        for name in same:
-            path, _, own = name.rpartition(".")
-            model.get_submodule(path)._parameters[own] = share
+        parameter = model.get_parameter(same[0])  # it stays itself, with all that hangs on it
+        parameter.data = split.share(parameter.detach(), ranks)
 
 
 def _check_divisible(what: str, number: int, ranks: Ranks) -> None:

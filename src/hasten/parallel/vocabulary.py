@@ -34,10 +34,11 @@ def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor
     def forward(module: nn.Embedding, words: Tensor) -> Tensor:
         held = module.weight.shape[0]
         local = words - ranks.rank * held
-        elsewhere = (local < 0) | (local >= held)
+        known = (words >= 0) & (words < ranks.size * held)  # torch is to refuse others, on every rank
+        elsewhere = known & ((local < 0) | (local >= held))
         padding = None if module.padding_idx is None else module.padding_idx - ranks.rank * held
         found = functional.embedding(
-            local.masked_fill(elsewhere, 0),
+            torch.where(known, local.masked_fill(elsewhere, 0), ranks.size * held),
             module.weight,
             padding if padding is not None and 0 <= padding < held else None,
         )

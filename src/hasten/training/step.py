@@ -194,7 +194,7 @@ class Step:
             if self._sums is not None:  # a window of one is a mean already
                 self._sums.divide_gradients(self._parameters, self.reference, self._ranks, self._device)
             if self._divided is not None:
-                self._divided.complete(self._named_gradients())
+                self._divided.complete((name, each) for name, each in self._named() if each.requires_grad)
             if self._scaler is not None:
                 self._unscale(self._scaler)
             gradients = gradient.present(self._parameters)

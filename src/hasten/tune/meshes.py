@@ -35,7 +35,7 @@ def why_illegal(mesh: Mesh, needs: ModelNeeds, per_machine: int) -> str | None:
         return "the model has no layer that is known to be divisible (hasten explain tensor)"
     if mesh.tensor > per_machine:
         return f"{mesh.tensor} devices talk in every layer, and a machine has {per_machine}"
-    if per_machine % mesh.tensor:
+    if mesh.devices > per_machine and per_machine % mesh.tensor:
         return f"groups that talk in every layer would span machines: {_rest(per_machine, mesh.tensor)}"
     for what, number in needs.divisible:
         if number % mesh.tensor:
