@@ -120,7 +120,50 @@ class Pair(Block):
         return super().forward(stream), stream
 
 
-MODELS = {each.__name__: each for each in (GPT, Mixed, Frozen, Twice, Remembering, Tied, Halves)}
+class Resting(Remembering):
+    """What it does wrong shows in no loss at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        nn.init.zeros_(self.head.weight)
+
+
+class Sparse(GPT):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH, sparse=True)
+
+
+class Writing(GPT):
+    """Its blocks write to what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Adding() for _ in range(4))
+
+
+class Adding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        stream += self.wide(stream.clone()).tanh()
+        return stream
+
+
+class Dropping(GPT):
+    """Which leaves out more in its last block, and before its head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[3].perceptron.append(nn.Dropout(0.5))  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+        self.norm = nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.3))
+
+
+_ALL = (GPT, Mixed, Frozen, Twice, Remembering, Tied, Halves, Resting, Sparse, Writing, Dropping)
+MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -195,6 +238,26 @@ def trained_with_average(
     choices: Mapping[str, Any], model: str = "GPT", changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     return trained(choices, model, average=hasten.ExponentialAverage(0.9), **(changes or {}))
+
+
+def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
+    """Which words this rank has hidden, at random, in each microbatch of a run, and in each batch of its evaluation: by
+    torch's generator, and by one of the loss's own."""
+    own, seen = torch.Generator().manual_seed(3), {True: list[list[int]](), False: list[list[int]]()}
+
+    def masked(model: nn.Module, batch: Any) -> Loss:
+        words, _ = batch
+        hidden = (torch.rand(words.shape) < 0.3) | (torch.rand(words.shape, generator=own) < 0.2)
+        if torch.is_grad_enabled() or not model.training:
+            seen[torch.is_grad_enabled()].append(hidden.flatten().tolist())
+        each = functional.cross_entropy(model(words * ~hidden).flatten(0, 1), words.flatten(), reduction="none")
+        return Loss((each * hidden.flatten()).sum(), hidden.sum())
+
+    with prepare(job_of("Dropping", loss=masked, metrics={}), make_plan(**choices)) as run:
+        for batch in run.epoch_batches():
+            run.step(batch)
+        run.evaluate()
+    return [seen[True], seen[False]]
 
 
 def trained_in_dozens(choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hasten.parallel.cuts import least_largest
 from pipeline_jobs import (
     cut_and_gone_on,
     job_of,
+    masks,
     refused,
     skipped_alike,
     trained,
@@ -102,6 +103,23 @@ def test_batch_norm_and_what_is_trained_between_blocks_are_those_of_one_process(
         check_alike(found, wanted)
 
 
+def test_blocks_may_write_to_what_they_are_given(tmp_path):
+    wanted = trained({}, "Writing")
+    for found in on_ranks(2, tmp_path, trained, stages(before=["blocks.2"]), "Writing"):
+        check_alike(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"schedule": "gpipe"}, pytest.param({"schedule": "interleaved"}, marks=pytest.mark.proof)], ids=str
+)
+def test_what_a_loss_draws_is_the_same_on_every_stage(options, tmp_path):
+    first, last = on_ranks(2, tmp_path, masks, stages(**options))
+    training, evaluation = first
+    assert {tuple(each) for each in training} == {tuple(each) for each in last[0]}
+    assert len({tuple(each) for each in training}) > 12  # each microbatch has its own
+    assert {tuple(each) for each in last[1]} <= {tuple(each) for each in evaluation}  # the first looked at shapes too
+
+
 @pytest.mark.trap(28)
 def test_a_stage_of_which_nothing_is_trained_stands_and_hands_on(tmp_path):
     wanted = trained({}, "Frozen")
@@ -174,6 +192,8 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
         (stages(), "Halves", "loss", "blocks.0 returns tuple, and not one tensor"),
         (stages(), "Tied", "loss", "blocks.0.mix.weight is a parameter of another part of the model as well"),
         (stages(before=["blocks.2"]), "Remembering", "loss", "the loss does not follow from what blocks.2 is given"),
+        (stages(before=["blocks.2"]), "Resting", "loss", "the loss does not follow from what blocks.2 is given"),
+        (stages(), "Sparse", "loss", "has sparse gradients in words"),
         (stages(before=["blocks.2"]), "GPT", "penalized", "the loss does not follow from what blocks.2 is given"),
         (stages(), "GPT", "with_auxiliary", "has an auxiliary term"),
         (stages(before=["blocks.9"]), "GPT", "loss", "names 'blocks.9', which is no block"),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import Misconfigured
-from hasten.parallel.exchange import Between, Exchange
+from hasten.parallel.between import Between, Exchange
 
 
 def attention_of_shares(between: Between) -> Callable[..., tuple[Tensor, None]]:

@@ -11,6 +11,7 @@ Source: the stages of GPipe, Huang et al. 2019, arXiv:1811.06965.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,9 @@ class Passing:
     """blocks: of the model, in the order of their calls; each is called once, with a tensor in first. It wraps their
     forward methods in place."""
 
-    def __init__(self, blocks: Sequence[nn.Module]) -> None:
+    def __init__(self, blocks: Sequence[nn.Module], around: Callable[[int], AbstractContextManager[None]]) -> None:
+        """around: (number of a block) -> what is entered while it computes."""
+        self._around = around
         self._span, self._received, self._begun = range(0), None, False
         self._last = len(blocks)
         for number, block in enumerate(blocks):
@@ -66,5 +69,6 @@ class Passing:
         if number == span.start:
             self._begun = True
             if self._received is not None:
-                given = (self._received, *given[1:])
-        return forward(*given, **named)
+                given = (self._received.clone(), *given[1:])  # a block may write to what it is given
+        with self._around(number):
+            return forward(*given, **named)

@@ -37,6 +37,7 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.streams import Streams
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
@@ -85,7 +86,7 @@ class Pipeline:
     the model call them alike, on the same samples.
 
     call: (microbatch) -> what the loss returned, under the run's autocast. weighed: (that, samples) -> its total and
-    count. untouched: inside, nothing that is drawn or counted stays.
+    count. untouched: inside, nothing that is drawn or counted stays. streams: what each microbatch draws.
     """
 
     def __init__(
@@ -100,9 +101,11 @@ class Pipeline:
         call: Callable[[Any], Any],
         weighed: Callable[[Any, int], tuple[Tensor, Any]],
         untouched: Callable[[], AbstractContextManager[None]],
+        streams: Streams,
     ) -> None:
         """runs_through: all forward passes of a window come before its backward passes."""
         self.owners, self.parts, self._data, self._device = owners, parts, data, device
+        self._streams = streams
         self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
         named = [(name, each) for name, each in model.named_parameters() if each.requires_grad and owners.has(name)]
         self._shared = [each for name, each in named if name not in owners.owners]
@@ -128,6 +131,7 @@ class Pipeline:
         microbatches, number = self._microbatches, torch.arange(len(self._microbatches))
         self._sums, self._scaled = torch.zeros(2, dtype=torch.float64, device=self._device), scaled
         schedule, stages = self._schedule(microbatches)
+        self._streams.begin()
         first, raised = (number,) if 0 in self.parts.own else (), None
         try:
             # A stage is told which microbatch it computes by its number, as a batch may be any object.
@@ -147,12 +151,14 @@ class Pipeline:
         """What the loss returned, on the rank of the last stage; None on others."""
         parts, ranks, device = self.parts, self.parts.ranks, self._device
         activations = self._activations_of(batch)
+        self._streams.begin()
         for stage in parts.own:
             received = None
             if stage:
                 received = activations[stage - 1].empty(device)
                 dist.recv(received, group=ranks.group, group_src=parts.owner(stage - 1))
-            found = self.compute(stage, received, batch)
+            with self._streams.of_microbatch(0):
+                found = self.compute(stage, received, batch)
             if stage == len(parts.spans) - 1:
                 return found
             self._check(found, activations[stage])
@@ -192,7 +198,8 @@ class Pipeline:
     def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
         """What a stage's backward pass begins at: what it hands on, or the total, of shape [1]."""
         batch, samples = self._microbatches[number]
-        found = self.compute(stage, received, batch)
+        with self._streams.of_microbatch(number):
+            found = self.compute(stage, received, batch)
         if activation is None:
             total, count = self._weighed(found, samples)
             self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import Ranks
-from hasten.parallel.exchange import SequenceExchange
+from hasten.parallel.between import SequenceExchange
 
 _FIX = "leave `sequence` out, or name the blocks that are called one behind the other, with a tensor first"
 

@@ -21,8 +21,8 @@ from torch.nn import functional
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import Ranks
 from hasten.parallel.attention import attention_of_shares
+from hasten.parallel.between import Between, Exchange
 from hasten.parallel.divided import Divided, Split
-from hasten.parallel.exchange import Between, Exchange
 from hasten.parallel.grid import MODEL, Grid
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.replicate import follow_the_leader

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_map
 
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
-from hasten.parallel.exchange import Between
+from hasten.parallel.between import Between
 
 
 def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:

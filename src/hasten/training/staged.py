@@ -30,9 +30,11 @@ from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.pipeline import Parts, Pipeline, spans_of
 from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
+from hasten.parallel.streams import Streams
 from hasten.techniques._restore import same_state
 from hasten.training.build import seed_everything
 from hasten.training.losses import Count, calling, checked
+from hasten.training.nudged import Nudged
 from hasten.training.window_sums import weighed
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def stages_of(run: Run) -> Pipeline:
     _check_job(run)
     with torch.no_grad():  # a model need not be the same on each rank by itself
         follow_the_leader([*model.parameters(), *model.buffers()], run.grid.all)
-    look = _Look(run)
+    look, nudged = _Look(run), Nudged(model)
     names = look.whole(options.blocks)
     seconds = gather_over_ranks([look.seconds], run.grid.all, run.device)[0]  # which differ from one rank to the other
     costs = _by_kind(seconds, [model.get_submodule(name) for name in names])
@@ -62,7 +64,10 @@ def stages_of(run: Run) -> Pipeline:
             where="pipeline",
             fix=f"the order is {', '.join(names)}",
         )
-    passing, begins = Passing([model.get_submodule(name) for name in names]), [names[each] for each in before]
+    generators = run.built.generators
+    streams = Streams(run.device, generators.states, generators.go_on_from)
+    passing = Passing([model.get_submodule(name) for name in names], streams.of_block)
+    begins = [names[each] for each in before]
     parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
     owner = {names[number]: parts.owner(stage) for stage, span in enumerate(parts.spans) for number in span}
     owners = _owners(model, owner, parts)
@@ -80,8 +85,10 @@ def stages_of(run: Run) -> Pipeline:
         call=look.call,
         weighed=_weighed,
         untouched=look.untouched,
+        streams=streams,
     )
     look.check_stages(pipeline)
+    nudged.back(owners.share)
     run.notices.append(
         f"pipeline: {len(names)} blocks in {options.chunks} stages, cut before {', '.join(parts.begins)}"
     )
@@ -174,19 +181,24 @@ class _Look:
         enter: Callable[[str, tuple[Any, ...]], None],
         leave: Callable[[str, Any], None],
     ) -> Iterator[None]:
-        """Call these around each block's forward, which draws the same whatever was drawn before."""
+        """Call these around each block's forward. It draws the same whatever was drawn before, and what follows it the
+        same whatever it draws."""
         generators = self._run.built.generators
         drawn = generators.states()
 
-        def before(name: str, block: nn.Module, given: Any) -> None:
+        def begin() -> None:
             seed_everything(0)
             generators.go_on_from(drawn)
+
+        def before(name: str, block: nn.Module, given: Any) -> None:
+            begin()
             enter(name, given)
 
         def after(name: str, block: nn.Module, given: Any, gives: Any) -> None:
             leave(name, gives)
+            begin()
 
-        seed_everything(0)
+        begin()
         hooks = list[Any]()
         try:
             for name in blocks:
@@ -207,6 +219,10 @@ class _Look:
 def _check_job(run: Run) -> None:
     if run.built.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", _FIX)
+    for name, module in run.model.named_modules():
+        if getattr(module, "sparse", False) is True and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            what = f"has sparse gradients in {name}, which stages cannot sum"
+            raise JobError("model", what, "build it with sparse=False, or leave `pipeline` out of the plan")
     for module in run.built.loss_parameters.modules:
         holds = bool(module._parameters or module._buffers)
         if holds and not type(module).__module__.startswith("torch.nn.modules.loss"):
