@@ -31,7 +31,7 @@ from hasten.parallel.round import round_of
 Value = TypeVar("Value")
 
 _MEETINGS = count()  # of this process; all of a launcher's meet equally often
-_LAST_TO_SAY = 5.0  # seconds, between the first and the last of those who wait too long, or lose the same one
+_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first of those who wait for one too long, or lose it
 _TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
 _GLOO, _GLOO_WAITED = "gloo/transport", "application timeout caused pair closure"  # the source of most errors of gloo
 _BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
@@ -76,7 +76,8 @@ def _all_have_to_come(seconds: float) -> Iterator[None]:
     except RuntimeError as error:  # of torch's store, and of gloo
         if not (_is_broken_connection(error) or _is_too_long_a_wait(error)):
             raise
-        what = f"the processes of this run have not all come to{_meeting_point()} in {seconds:g} s, or not stayed there"
+        where = os.environ.get("MASTER_ADDR", "where they meet")
+        what = f"the processes of this run have not all come to {where} in {seconds:g} s, or not stayed there"
         fix = f"see what the others say, whether all were started, and whether the network lets them meet; {WAIT} "
         raise Hang(what, fix=f"{fix}says how long is too long") from error
 
@@ -123,7 +124,7 @@ def _end(error: BaseException, words: LastWords, cause_of: Callable[[BaseExcepti
 
 
 def _too_long_a_wait(words: LastWords) -> HastenError:
-    gone, seconds = words.silent(_LAST_TO_SAY), wait_seconds()
+    gone, seconds = words.silent(_LAST_TO_WAIT), wait_seconds()
     who = named(gone) if gone else "a rank that is not known: all of them wait"
     words.first_failure(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
     what = f"the others have waited {seconds:g} s for it, and it did not come"
@@ -138,7 +139,7 @@ def _broken_connection(words: LastWords) -> HastenError:
     if (first := words.told()) is not None:
         return first
     alone = launched().all.size == launched().here.size
-    gone = () if alone else words.silent(_LAST_TO_SAY)
+    gone = () if alone else words.silent(_LAST_TO_LOSE)
     first = words.first_failure(Cause(code=Hang.exit_code, what=f"lost {named(gone) if gone else 'another rank'}"))
     if gone:
         what = "its connection broke, and it has not said why: it was killed, or its machine was"

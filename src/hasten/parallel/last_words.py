@@ -58,8 +58,11 @@ class LastWords:
         """Who has not come to this as well after so many seconds, or until one of the others has had them. Of a machine
         that does not answer, the rank that has to be on it."""
 
-        def look() -> tuple[int, ...]:
+        def speak() -> bool:
             self._store.set(f"{_SPEAKS}{self._ranks.rank}", "")
+            return True
+
+        def look() -> tuple[int, ...]:
             until = time.monotonic() + seconds
             names = {f"{_SPEAKS}{rank}": rank for rank in range(self._ranks.size)}
             while True:
@@ -68,7 +71,7 @@ class LastWords:
                     return silent
                 time.sleep(_LOOK_SECONDS)
 
-        found = self._asked(look, seconds)
+        found = self._asked(look, seconds) if self._asked(speak) else None
         if found is None:
             return () if self._ranks.leads else (0,)
         return found
