@@ -14,10 +14,8 @@ USER = Cause(code=10, what="ValueError: it cannot go on")
 
 
 @pytest.fixture
-def store(monkeypatch):
-    one = HashStore()
-    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", lambda: one)
-    return one
+def store():
+    return HashStore()
 
 
 class Unanswering(HashStore):
@@ -33,7 +31,7 @@ class Unanswering(HashStore):
 
 
 def test_the_first_failure_is_told_to_all_others_and_not_to_itself(store):
-    first, second = LastWords(Ranks(0, 2)), LastWords(Ranks(1, 2))
+    first, second = LastWords(store, Ranks(0, 2)), LastWords(store, Ranks(1, 2))
     assert first.told() is None
     assert second.first_failure(USER) is None
     for found in (first.first_failure(Cause(code=14, what="lost another rank")), first.told()):
@@ -43,15 +41,14 @@ def test_the_first_failure_is_told_to_all_others_and_not_to_itself(store):
 
 
 def test_who_does_not_speak_in_time_is_silent(store):
-    LastWords(Ranks(2, 4)).silent(0.0)
-    assert LastWords(Ranks(0, 4)).silent(0.0) == (1, 3)
+    LastWords(store, Ranks(2, 4)).silent(0.0)
+    assert LastWords(store, Ranks(0, 4)).silent(0.0) == (1, 3)
     assert named((1, 3)) == "ranks 1, 3"
 
 
 def test_a_store_that_does_not_answer_means_that_the_machine_of_the_first_rank_is_gone(monkeypatch):
-    monkeypatch.setattr("torch.distributed.distributed_c10d._get_default_store", Unanswering)
     monkeypatch.setattr("hasten.parallel.last_words._ANSWER_SECONDS", 0.05)
-    words = LastWords(Ranks(1, 2))
+    words = LastWords(Unanswering(), Ranks(1, 2))
     assert words.answered
     assert words.silent(0.0) == (0,)
     assert not words.answered

@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from hasten.errors import Hang, HastenError
 from hasten.facts.launched import WAIT, launched, wait_seconds
 from hasten.facts.slurm import as_torchrun
-from hasten.parallel.last_words import Cause, LastWords, named
+from hasten.parallel.last_words import Cause, LastWords, last_words, named
 from hasten.parallel.replicate import present_ranks
 from hasten.parallel.round import round_of
 
@@ -96,7 +96,7 @@ def failing_as_one(
     if not ranks.many:
         yield
         return
-    words = LastWords(ranks)
+    words = last_words(ranks)
     try:
         yield
         dist.barrier()  # no rank may leave while another still talks to it, or may still fail

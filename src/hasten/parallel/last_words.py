@@ -35,11 +35,10 @@ class Cause:
 
 
 class LastWords:
-    """Of a rank to the others of torch's default process group, which is there and whole when this is made."""
+    """answered: whether the store has, as often as it was asked. It is asked no more where it has not."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        present: Any = dist.distributed_c10d._get_default_store()
-        self._store = present.clone()
+    def __init__(self, store: Any, ranks: Ranks) -> None:
+        self._store = store.clone()
         self._store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
         self._ranks, self.answered = ranks, True
 
@@ -102,6 +101,18 @@ class LastWords:
             asking.join(seconds + _ANSWER_SECONDS)
             self.answered = bool(found)
         return found[0] if found else None
+
+
+_of_this_group = list[tuple[Any, LastWords]]()
+
+
+def last_words(ranks: Ranks) -> LastWords:
+    """Of this rank to the others of torch's default process group, which is there and whole; the same ones as long as
+    it is."""
+    store: Any = dist.distributed_c10d._get_default_store()
+    if not _of_this_group or _of_this_group[0][0] is not store:
+        _of_this_group[:] = [(store, LastWords(store, ranks))]
+    return _of_this_group[0][1]
 
 
 def named(ranks: tuple[int, ...]) -> str:
