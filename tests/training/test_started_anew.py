@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 
-import psutil
 import pytest
 
-from hasten.facts.launched import COUNTS_STARTS
+from hasten.facts.launched import COUNTS_STARTS, Launched
 from hasten.training.run_names import ASKED
 from hasten.training.started_anew import started_anew
 
-LAUNCHER, MYSELF = (psutil.Process(pid).create_time() for pid in (os.getppid(), os.getpid()))
-BEFORE, BETWEEN, AFTER = LAUNCHER - 60, (LAUNCHER + MYSELF) / 2, MYSELF + 60
+LAUNCHER, MYSELF = 200.0, 400.0
+BEFORE, BETWEEN, AFTER = 100.0, 300.0, 500.0
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, monkeypatch):
+    began = {os.getppid(): LAUNCHER, os.getpid(): MYSELF}
+    monkeypatch.setattr("hasten.training.started_anew._began", began.__getitem__)
     (tmp_path / ASKED).touch()
     return tmp_path
 
 
 def found(monkeypatch, folder, began: float | None, starts: str | None) -> bool:
-    monkeypatch.setattr("hasten.training.started_anew.launched", lambda: launched_as(int(starts or 0)))
+    monkeypatch.setattr("hasten.training.started_anew.launched", lambda: Launched(restarts=int(starts or 0)))
     if starts is None:
         monkeypatch.delenv(COUNTS_STARTS, raising=False)
     else:
@@ -30,12 +31,6 @@ def found(monkeypatch, folder, began: float | None, starts: str | None) -> bool:
     if began is not None:
         os.utime(folder / ASKED, (began, began))
     return started_anew(lambda: folder)
-
-
-def launched_as(restarts: int):
-    from hasten.facts.launched import Launched
-
-    return Launched(restarts=restarts)
 
 
 @pytest.mark.parametrize(
