@@ -61,7 +61,7 @@ def train(
     such as torchrun has started again goes on with its run.
     """
     with joined(), failing_as_one(cause_of):
-        if run_dir is not None and started_anew(Path(run_dir)):
+        if run_dir is not None and started_anew(lambda: Path(run_dir)):
             shared = {"weights": weights, "run_dir": run_dir, "saving": saving, "receivers": receivers, "name": name}
             return resume(job, plan, **shared)
         asked = Asked(name=name, saving=saving or Saving())

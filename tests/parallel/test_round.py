@@ -27,5 +27,5 @@ def test_all_know_one_name_and_each_round_in_the_same_store_has_its_own():
 def test_who_waits_for_one_that_does_not_come_says_so():
     store = HashStore()
     store.set("here/1", "of an earlier round")
-    with pytest.raises(Hang, match="have not all come"):
+    with pytest.raises(Hang, match="rank 1: the others have waited"):
         round_of(store, Ranks(0, 2), 0.0)

@@ -103,7 +103,7 @@ def train(
         tensorboard=tensorboard,
     )
     with ranks_met():
-        if resume or _starts_anew(run_dir):
+        if _goes_on(job, resume, run_dir):
             _go_on(job, given, run_dir, allow_change or [])
         else:
             _begin(job, given, run_dir, allow_change or [])
@@ -196,13 +196,14 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
             remove_empty_folder(here / folder)
 
 
-def _starts_anew(folder: Path | None) -> bool:
-    """Whether a launcher has started all anew, which means the same run."""
+def _goes_on(job: str, wanted: bool, folder: Path | None) -> bool:
+    """Whether any of the processes was asked to; or a launcher has started all anew, which means the same run."""
     if not launched().all.many and not launched().restarts:
-        return False
+        return wanted
+    from hasten.parallel.join import on_any
     from hasten.training.started_anew import started_anew
 
-    return started_anew(folder)
+    return on_any(wanted) or started_anew(lambda: folder or newest_run_of(job))
 
 
 def _by_the_leader(make: Callable[[], Value]) -> Value:

@@ -16,6 +16,7 @@ from hasten.facts.ranks import ALONE, Ranks
 from hasten.facts.slurm import as_torchrun
 
 LAUNCHER = "HASTEN_LAUNCHER"  # the variable that tells a rank of `--nproc` which process has started it
+COUNTS_STARTS = "TORCHELASTIC_RESTART_COUNT"  # the variable of a launcher that may start all anew
 WAIT = "HASTEN_WAIT_SECONDS"  # the variable of a person who knows better than _WAIT_SECONDS
 _LONGEST_WAIT = 7 * 24 * 3600.0
 _WAIT_SECONDS = 600.0  # to compile, to read a large checkpoint and to build a cache must fit
@@ -35,7 +36,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launched:
     """One process alone, where no launcher said otherwise. Raises Misconfigured for what cannot be so."""
     environment = {**environment, **as_torchrun(environment)}
     size = _number(environment, "WORLD_SIZE", 1)
-    restarts = _number(environment, "TORCHELASTIC_RESTART_COUNT", 0)
+    restarts = _number(environment, COUNTS_STARTS, 0)
     if size == 1:
         return Launched(restarts=restarts)
     every = Ranks(_number(environment, "RANK"), size)

@@ -6,14 +6,11 @@ each knows whose failure it is.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import count
@@ -24,30 +21,20 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distributed has them from
 from torch.distributed.rendezvous import rendezvous
 
-from hasten.errors import Hang, RankFailed
+from hasten.errors import Hang, HastenError
 from hasten.facts.launched import WAIT, launched, wait_seconds
-from hasten.facts.ranks import Ranks
 from hasten.facts.slurm import as_torchrun
+from hasten.parallel.last_words import Cause, LastWords, last_words, named
 from hasten.parallel.replicate import present_ranks
 from hasten.parallel.round import round_of
 
 Value = TypeVar("Value")
 
-_FAILED, _WAITS = "failed", "waits/"
 _MEETINGS = count()  # of this process; all of a launcher's meet equally often
-_ASK = timedelta(seconds=5)
-_LAST_TO_SAY = 5.0  # seconds, between the first and the last of those who wait too long
+_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first of those who wait for one too long, or lose it
 _TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
-_GLOO = "gloo/transport", "pair closure"  # a source of gloo, which its errors begin with; and of a later wait
-_BROKEN = *_GLOO, "Connection closed by peer", "Connection reset by peer"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
-    """Why a rank failed: the exit code, and words."""
-
-    code: int
-    what: str
+_GLOO, _GLOO_WAITED = "gloo/transport", "application timeout caused pair closure"  # the source of most errors of gloo
+_BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
 
 
 @contextmanager
@@ -63,10 +50,11 @@ def joined() -> Iterator[None]:
         torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
     here, seconds = launched().all, wait_seconds()
     meeting = f"hasten/{next(_MEETINGS)}"  # what an earlier one left would be read as this one's
-    store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
-    dist.init_process_group(
-        backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
-    )
+    with _all_have_to_come(seconds):
+        store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
+        dist.init_process_group(
+            backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
+        )
     try:
         yield
     finally:
@@ -77,8 +65,21 @@ def joined() -> Iterator[None]:
 def _store() -> Store:
     """Where the processes of this launcher meet, as long as this one lives."""
     os.environ.update(as_torchrun(os.environ))  # where torch looks
-    store, _, _ = next(rendezvous("env://"))
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=wait_seconds())))
     return store
+
+
+@contextmanager
+def _all_have_to_come(seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # of torch's store, and of gloo
+        if not (_is_broken_connection(error) or _is_too_long_a_wait(error)):
+            raise
+        where = os.environ.get("MASTER_ADDR", "where they meet")
+        what = f"the processes of this run have not all come to {where} in {seconds:g} s, or not stayed there"
+        fix = f"see what the others say, whether all were started, and whether the network lets them meet; {WAIT} "
+        raise Hang(what, fix=f"{fix}says how long is too long") from error
 
 
 @contextmanager
@@ -95,6 +96,7 @@ def failing_as_one(
     if not ranks.many:
         yield
         return
+    words = last_words(ranks)
     try:
         yield
         dist.barrier()  # no rank may leave while another still talks to it, or may still fail
@@ -102,27 +104,58 @@ def failing_as_one(
         raise
     except KeyboardInterrupt as interrupt:  # of each rank its own
         with _undisturbed(ends):
-            _first_failure(ranks, cause_of(interrupt))
+            words.first_failure(cause_of(interrupt))
         raise
     except BaseException as error:
-        lost, missing = _is_broken_connection(error), ""
-        if _is_too_long_a_wait(error):
-            missing = _missing(ranks)
-            cause = Cause(code=Hang.exit_code, what=f"waited {wait_seconds():g} s for {missing}")
-        else:
-            cause = Cause(code=Hang.exit_code, what="lost another rank") if lost else cause_of(error)
         with _undisturbed(ends):
-            first = _first_failure(ranks, cause)
-        if missing:
-            what = f"the others have waited {wait_seconds():g} s for it, and it did not come"
-            fix = f"see what it does, in its data, its loss or its machine; {WAIT} says how long is too long"
-            raise Hang(what, where=missing, fix=fix) from error
-        if first is not None:
-            raise first from error
-        if lost:
-            what = "the connection to another process of this run broke, which may have been killed"
-            raise Hang(what, where=f"rank {ranks.rank}", fix="see what the others say, and what killed one") from error
-        raise
+            end = _end(error, words, cause_of)
+        if end is None:
+            raise
+        raise end from error
+
+
+def _end(error: BaseException, words: LastWords, cause_of: Callable[[BaseException], Cause]) -> HastenError | None:
+    """What ends this rank by this error, which the others are told of. None where it is the error itself."""
+    if _is_too_long_a_wait(error):
+        return _too_long_a_wait(words)
+    if _is_broken_connection(error):
+        return _broken_connection(words)
+    return words.first_failure(cause_of(error))
+
+
+def _too_long_a_wait(words: LastWords) -> HastenError:
+    gone, seconds = words.silent(_LAST_TO_WAIT), wait_seconds()
+    who = named(gone) if gone else "a rank that is not known: all of them wait"
+    words.first_failure(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
+    what = f"the others have waited {seconds:g} s for it, and it did not come"
+    if not words.answered:
+        what = f"it has not come for {seconds:g} s, and its machine{_meeting_point()} does not answer"
+    fix = f"see what it does, in its data, its loss or its machine; {WAIT} says how long is too long"
+    return Hang(what, where=who, fix=fix)
+
+
+def _broken_connection(words: LastWords) -> HastenError:
+    """Where all are on this machine, their launcher says who was killed, and ends the others at once."""
+    if (first := words.told()) is not None:
+        return first
+    alone = launched().all.size == launched().here.size
+    gone = () if alone else words.silent(_LAST_TO_LOSE)
+    first = words.first_failure(Cause(code=Hang.exit_code, what=f"lost {named(gone) if gone else 'another rank'}"))
+    if gone:
+        what = "its connection broke, and it has not said why: it was killed, or its machine was"
+        if not words.answered:
+            what = f"its connection broke, and its machine{_meeting_point()} does not answer"
+        fix = "see what ended it: its launcher, its kernel's log, the network"
+        return Hang(what, where=named(gone), fix=fix)
+    if first is not None:
+        return first
+    what = "the connection to another process of this run broke, which may have been killed"
+    fix = "see what the others say, and what killed one"
+    return Hang(what, where=f"rank {present_ranks().rank}", fix=fix)
+
+
+def _meeting_point() -> str:
+    return f" ({os.environ['MASTER_ADDR']})" if "MASTER_ADDR" in os.environ else ""
 
 
 @contextmanager
@@ -148,6 +181,15 @@ def on_any(wish: bool) -> bool:
     return bool(said)
 
 
+def least(value: float) -> float:
+    """Of what each rank says. Waits for all of them."""
+    if not present_ranks().many:
+        return value
+    said = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(said, dist.ReduceOp.MIN)
+    return float(said)
+
+
 def from_the_leader(make: Callable[[], Value]) -> Value:
     """What `make` gives on the first rank, on all of them; of anything that can be pickled. Waits for the leader."""
     ranks = present_ranks()
@@ -166,44 +208,5 @@ def _is_broken_connection(error: BaseException) -> bool:
 
 def _is_too_long_a_wait(error: BaseException) -> bool:
     told = str(error).lower()
-    of_torch = isinstance(error, dist.DistError) or (
-        isinstance(error, RuntimeError) and any(sign in told for sign in _GLOO)
-    )
-    return of_torch and any(sign in told for sign in _TOO_LONG)
-
-
-def _missing(ranks: Ranks) -> str:
-    """Who has not said that it waits as well, in words."""
-    store = _patient_for(_ASK)
-    store.set(f"{_WAITS}{ranks.rank}", "")
-    until, names = time.monotonic() + _LAST_TO_SAY, {f"{_WAITS}{rank}": rank for rank in range(ranks.size)}
-    while (silent := [rank for name, rank in names.items() if not store.check([name])]) and time.monotonic() < until:
-        time.sleep(0.1)
-    if not silent:
-        return "a rank that is not known: all of them wait"
-    return f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))}"
-
-
-def _first_failure(ranks: Ranks, cause: Cause) -> RankFailed | None:
-    """None where it is this rank's own, and where nobody can be asked any more."""
-    mine = json.dumps({"rank": ranks.rank, **asdict(cause)})
-    try:
-        first = json.loads(_asked_shortly(mine))
-    except (RuntimeError, ValueError):  # the store is gone, and with it whoever launched this; or the group
-        return None
-    if first["rank"] == ranks.rank:
-        return None
-    return RankFailed(first["what"], where=f"rank {first['rank']}", code=first["code"])
-
-
-def _asked_shortly(mine: str) -> bytes:
-    """What the first said that failed, which may be this."""
-    return _patient_for(_ASK).compare_set(_FAILED, "", mine)
-
-
-def _patient_for(time_: timedelta) -> Any:
-    """The store that all meet at, with a patience of its own."""
-    present: Any = dist.distributed_c10d._get_default_store()
-    store = present.clone()
-    store.set_timeout(time_)
-    return store
+    of_gloo = isinstance(error, RuntimeError) and (_GLOO in told or told.startswith(_GLOO_WAITED))
+    return (of_gloo or isinstance(error, dist.DistError)) and any(sign in told for sign in _TOO_LONG)

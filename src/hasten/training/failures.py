@@ -5,7 +5,7 @@ from __future__ import annotations
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.out_of_memory import is_out_of_memory as is_out_of_memory
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, Terminated, UserCodeFailed
-from hasten.parallel.join import Cause
+from hasten.parallel.last_words import Cause
 from hasten.training.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
 
 

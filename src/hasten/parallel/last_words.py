@@ -1,0 +1,119 @@
+"""What ranks tell each other when one of them fails, where all can read it; and which of them say nothing any more.
+
+That place is on the first rank's machine, which may be the one that is gone. So it is asked over a connection that was
+made while all was well, and nobody waits for its answer for longer than a few seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from hasten.errors import RankFailed
+from hasten.facts.ranks import Ranks
+
+Value = TypeVar("Value")
+
+_FAILED, _SPEAKS = "failed", "speaks/"
+_ANSWER_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Why a rank failed: the exit code, and words."""
+
+    code: int
+    what: str
+
+
+class LastWords:
+    """answered: whether the store has, as often as it was asked. It is asked no more where it has not."""
+
+    def __init__(self, store: Any, ranks: Ranks) -> None:
+        self._store = store.clone()
+        self._store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+        self._ranks, self.answered = ranks, True
+
+    def first_failure(self, cause: Cause) -> RankFailed | None:
+        """None where it is this rank's own, and where nobody can be asked any more."""
+        mine = json.dumps({"rank": self._ranks.rank, **asdict(cause)})
+        said = self._asked(lambda: self._store.compare_set(_FAILED, "", mine))
+        return self._failure(said) if said is not None else None
+
+    def told(self) -> RankFailed | None:
+        """What another rank has failed by, if one has said so."""
+        said = self._asked(lambda: self._store.get(_FAILED) if self._store.check([_FAILED]) else b"")
+        return self._failure(said) if said else None
+
+    def silent(self, seconds: float) -> tuple[int, ...]:
+        """Who has not come to this as well after so many seconds, or until one of the others has had them. Of a machine
+        that does not answer, the rank that has to be on it."""
+
+        def speak() -> bool:
+            self._store.set(f"{_SPEAKS}{self._ranks.rank}", "")
+            return True
+
+        def look() -> tuple[int, ...]:
+            until = time.monotonic() + seconds
+            names = {f"{_SPEAKS}{rank}": rank for rank in range(self._ranks.size)}
+            while True:
+                silent = tuple(rank for name, rank in names.items() if not self._store.check([name]))
+                if not silent or time.monotonic() >= until or self._store.check([_FAILED]):
+                    return silent
+                time.sleep(_LOOK_SECONDS)
+
+        found = self._asked(look, seconds) if self._asked(speak) else None
+        if found is None:
+            return () if self._ranks.leads else (0,)
+        return found
+
+    def _failure(self, said: bytes) -> RankFailed | None:
+        try:
+            first = json.loads(said)
+        except ValueError:
+            return None
+        if first["rank"] == self._ranks.rank:
+            return None
+        return RankFailed(first["what"], where=f"rank {first['rank']}", code=first["code"])
+
+    def _asked(self, work: Callable[[], Value], seconds: float = 0.0) -> Value | None:
+        """None where the store is gone, or out of reach: a connection to a machine that is switched off waits for
+        minutes, whatever its own patience. seconds: that the work takes by itself."""
+        found = list[Value]()
+
+        def ask() -> None:
+            try:
+                found.append(work())
+            except RuntimeError:  # of torch, and of the connection
+                return
+
+        if self.answered:
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(seconds + _ANSWER_SECONDS)
+            self.answered = bool(found)
+        return found[0] if found else None
+
+
+_of_this_group = list[tuple[Any, LastWords]]()
+
+
+def last_words(ranks: Ranks) -> LastWords:
+    """Of this rank to the others of torch's default process group, which is there and whole; the same ones as long as
+    it is."""
+    store: Any = dist.distributed_c10d._get_default_store()
+    if not _of_this_group or _of_this_group[0][0] is not store:
+        _of_this_group[:] = [(store, LastWords(store, ranks))]
+    return _of_this_group[0][1]
+
+
+def named(ranks: tuple[int, ...]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
