@@ -92,11 +92,26 @@ def marked(run: Run, named: Mapping[str, Any]) -> dict[str, Any]:
 
 def whole_state(run: Run, state: Any, *, on_all: bool = False) -> Any:
     """A tree with every tensor whole, on the leader, or on all ranks; the tree itself where all are."""
-    if run.sharded is None and parts_of(run) is None:
+    if not holds_parts(run):
         return state
     from hasten.parallel.whole import whole
 
     return whole(state, run.ranks, on_all=on_all)
+
+
+def holds_parts(run: Run) -> bool:
+    """Whether the ranks hold the model in parts, so that each of them saves its own."""
+    return run.sharded is not None or parts_of(run) is not None
+
+
+def to_save(run: Run, state: Any) -> Any:
+    """A tree with a mark in the place of every tensor in parts, of what this rank saves of it; the tree itself where
+    all are whole."""
+    if not holds_parts(run):
+        return state
+    from hasten.training.held_parts import with_parts_held
+
+    return with_parts_held(state, run.grid)
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:

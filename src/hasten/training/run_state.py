@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hasten.checkpoint.part_files import assembled
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
@@ -165,9 +166,9 @@ def _names(run: Run) -> dict[int, str]:
     return {id(parameter): name for name, parameter in run.model.named_parameters()}
 
 
-def _share(run: Run, name: str, saved: Tensor) -> Tensor:
-    """What this rank holds of it, where layers are divided."""
-    parts = parts_of(run)
+def _share(run: Run, name: str, saved: Any) -> Any:
+    """What this rank holds of it, where layers are divided; put together, where it was saved in parts."""
+    parts, saved = parts_of(run), assembled(saved)
     return saved if parts is None or not isinstance(saved, Tensor) else parts.share(name, saved)
 
 
@@ -201,6 +202,7 @@ def _in_parts(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> dict[int
     parameters, names = {number: parameter for parameter, number in _numbered(optimizer, saved)}, _names(run)
 
     def held(value: Any, parameter: Tensor) -> Any:
+        value = assembled(value)
         if not isinstance(value, Tensor) or value.dim() != parameter.dim() or not value.dim():
             return value
         own = _share(run, names.get(id(parameter), ""), value)
