@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +16,14 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
+from hasten.checkpoint.store import Store
 from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.parallel.divided import Split
 from hasten.parallel.join import from_the_leader
+from hasten.parallel.replicate import present_ranks
 from hasten.training.over_ranks import whole_state
 
 WORDS, WIDTH, HEADS, LENGTH = 19, 16, 4, 6
@@ -252,3 +255,15 @@ def gone_on(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 def uncut() -> dict[str, Tensor]:
     return dict(hasten.train(kept_job(None), receivers=[]).weights)
+
+
+def saved_at_six(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+    """A whole run of which only the checkpoints up to its sixth step stay."""
+    saving = hasten.Saving(every_steps=3, keep_every=1)
+    hasten.train(kept_job(None), make_plan(**choices), run_dir=folder, saving=saving, receivers=[])
+    if present_ranks().leads:
+        store = Store(Path(folder) / "checkpoints")
+        for each in store.found():
+            if each.step > 6:
+                store.remove(each)
+    return []

@@ -8,7 +8,7 @@ its memory it holds what it takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,8 +79,7 @@ def holds_parts(name: str) -> bool:
 
 
 class Pieced:
-    """A tensor that lies in pieces on the disk. Its files stay open: what they had when they were opened is there also
-    when a run that goes on has removed them."""
+    """A tensor that lies in pieces on the disk, in files that stay open: a run that goes on may remove them."""
 
     def __init__(self, tensor: InPieces, files: Mapping[str, Any]) -> None:
         """Raises Damaged where the files have no such pieces."""
@@ -120,12 +119,13 @@ class Pieced:
         return found
 
 
-def pieced(folder: Path, names: list[str], tensors: Mapping[str, InPieces]) -> dict[str, Pieced]:
-    """names: of the files in the folder, which were found whole. Tensors of the same pieces are one.
+def opened(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """The files of these names, for pieced(); each was found whole. Raises Damaged where one is no safetensors file."""
+    return {name: _opened(folder / name) for name in names}
 
-    Raises Damaged where the files are not those of such tensors.
-    """
-    files = {name: _opened(folder / name) for name in names}
+
+def pieced(files: Mapping[str, Any], tensors: Mapping[str, InPieces]) -> dict[str, Pieced]:
+    """Tensors of the same pieces are one. Raises Damaged where the files are not those of such tensors."""
     met, found = dict[InPieces, Pieced](), dict[str, Pieced]()
     for name, tensor in tensors.items():
         if tensor not in met:

@@ -71,7 +71,7 @@ class Checkpoint:
     def read(self) -> Loaded:
         """All of it, and verified: what is returned is what was written. A tensor in pieces is a part_files.Pieced,
         which reads it when it is put together. Raises as verify does."""
-        from hasten.checkpoint.part_files import holds_parts, pieced
+        from hasten.checkpoint.part_files import holds_parts, opened, pieced
         from hasten.checkpoint.state import rebuilt
         from hasten.checkpoint.tensors import tensors_in
 
@@ -85,7 +85,7 @@ class Checkpoint:
             _compare(name, expected, present)
             return read
 
-        tensors: dict[str, Any] = {}
+        tensors, parts = dict[str, Any](), dict[str, Any]()
         for name in found.files:
             if holds_tensors(name):
                 tensors |= tensors_in(content(name))
@@ -95,18 +95,24 @@ class Checkpoint:
                 content(name)
         if pieces.NAME in found.files:
             table = pieces.from_json(content(pieces.NAME))
-            tensors |= pieced(self.path, list(filter(holds_parts, found.files)), table)
+            parts |= opened(self.path, filter(holds_parts, found.files))
+            tensors |= pieced(parts, table)
         trees = json_object(content(STATE), STATE)
-        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
+        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()}, parts.clear)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint that was found whole, and what is in it."""
+    """A checkpoint that was found whole, and what is in it.
+
+    states: by name. close: lets the files go that tensors in pieces are read from, so that their space on the disk is
+        free when they are removed; no such tensor is read any more.
+    """
 
     checkpoint: Checkpoint
     manifest: Manifest
-    states: Mapping[str, Any]  # by name
+    states: Mapping[str, Any]
+    close: Callable[[], None]
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:

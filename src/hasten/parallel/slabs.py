@@ -7,7 +7,7 @@ it to give. Nothing is sent here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -72,10 +72,13 @@ def in_whole(
             yield (*offsets[:dim], there, *offsets[dim + 1 :]), local.narrow(dim, start - begin, stop - start)
 
 
-def region(like: DTensor) -> tuple[Offsets, torch.Size]:
-    """Where this rank's part of such a tensor begins, and its shape."""
+def part_read(read: Callable[[Offsets, Offsets], Tensor], like: DTensor) -> DTensor:
+    """This rank's part of a tensor, as it holds one of `like`. read: (offsets, shape) -> a part of the whole."""
     offsets, local, _ = _local(like)
-    return offsets, local.shape
+    own = read(offsets, (*local.shape,)).to(like.device, like.dtype)
+    return DTensor.from_local(
+        own, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
 
 
 def _local(tensor: Tensor) -> tuple[Offsets, Tensor, bool]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
+from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
     from hasten.parallel.divided import Divided
     from hasten.parallel.owners import Owners
     from hasten.parallel.pipeline import Pipeline
@@ -112,6 +115,22 @@ def to_save(run: Run, state: Any) -> Any:
     from hasten.training.held_parts import with_parts_held
 
     return with_parts_held(state, run.grid)
+
+
+def own_part(run: Run, name: str, saved: Any, like: Tensor) -> Any:
+    """What this rank holds of a tensor that was saved, whole or in pieces, as it holds `like`. name: of the parameter
+    that it belongs to. Of one in pieces no more is read than what is held, unless it is a share of a layer."""
+    if isinstance(saved, Pieced) and hasattr(like, "to_local") and saved.shape == like.shape:
+        from hasten.parallel.slabs import part_read
+
+        return part_read(saved.region, cast("DTensor", like))
+    return part_of(share(run, name, saved), like)
+
+
+def share(run: Run, name: str, saved: Any) -> Any:
+    """What this rank holds of it, where layers are divided; put together, where it was saved in pieces."""
+    parts, saved = parts_of(run), assembled(saved)
+    return saved if parts is None or not isinstance(saved, Tensor) else parts.share(name, saved)
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
