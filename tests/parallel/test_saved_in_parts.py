@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from hasten.checkpoint.store import Store
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
-from launching import losses, ran, still_there
+from launching import environment, losses, ran, still_there
 from part_jobs import WHOLE, allocated
 from ranks import on_ranks
 
@@ -21,6 +23,17 @@ def folder(tmp_path):
     """Where a plan lies by which two processes hold the model in parts."""
     (tmp_path / "in_parts.toml").write_text(plan_to_toml(make_plan(shard="zero3")))
     return tmp_path
+
+
+def commanded(folder, *command):
+    return subprocess.run(
+        [sys.executable, "-m", "hasten", *command],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def saved(folder):
@@ -90,3 +103,25 @@ def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoi
     told = " ".join((ended.stdout + ended.stderr).split())
     assert "step-6 is damaged and not used: parts-0001.safetensors was changed after it was written" in told
     assert losses(folder / "run") == pytest.approx(losses(folder / "whole"), rel=1e-5)
+
+
+def test_a_run_that_is_saved_in_parts_goes_on_to_the_bit_is_listed_and_exported(folder):
+    whole = ran(folder, "cut_short_in_layers", *IN_PARTS[:-1], "whole", "--save-every", "3")
+    assert whole.returncode == 0, whole.stderr
+    (folder / "cut").touch()
+    assert ran(folder, "cut_short_in_layers", *IN_PARTS, "--save-every", "3").returncode == 10
+    (folder / "cut").unlink()
+    assert ran(folder, "cut_short_in_layers", *IN_PARTS, "--resume").returncode == 0
+    assert losses(folder / "run") == losses(folder / "whole")
+    assert saved(folder) == [20, 18]
+    newest = folder / "run" / "checkpoints" / "step-20"
+    assert {"parts-0000.safetensors", "parts-0001.safetensors", "pieces.json"} <= {
+        each.name for each in newest.iterdir()
+    }
+    listed = commanded(folder, "checkpoints", "run")
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.count("verified") == 2
+    exported = commanded(folder, "export", "run", "-o", "exported.safetensors")
+    assert exported.returncode == 0, exported.stderr
+    assert (folder / "exported.safetensors").read_bytes() == (folder / "run" / "model.safetensors").read_bytes()
+    assert (folder / "exported.safetensors").read_bytes() == (folder / "whole" / "model.safetensors").read_bytes()

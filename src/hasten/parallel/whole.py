@@ -1,4 +1,4 @@
-"""Tensors that ranks hold in parts, as whole ones, and back: a state is saved as a process that is alone would."""
+"""Tensors that ranks hold in parts, as whole ones, and back: weights are kept as a process that is alone would."""
 
 from __future__ import annotations
 
