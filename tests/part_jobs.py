@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
@@ -13,9 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import hasten
+from hasten.checkpoint.part_files import Pieced
+from hasten.errors import StorageFailed
+from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
+from hasten.parallel.replicate import present_ranks
 from hasten.training import part_saver, saver
 from hasten.training.keeping import Keeping
+from hasten.training.logs import Collected
 from hasten.training.over_ranks import whole_state
 from support import small_job
 
@@ -89,3 +95,37 @@ def _watch(owner: Any, name: str, largest: list[int]) -> None:
             return function(*given, **options)
 
     setattr(owner, name, watched)
+
+
+def read_to_go_on(folder: str, choices: Mapping[str, Any]) -> list[int]:
+    """Bytes of the largest part that this rank reads of tensors in pieces, when the run goes on, and of all of them."""
+    read, region = list[int](), Pieced.region
+
+    def noted(self: Pieced, offsets: Any, shape: Any) -> Tensor:
+        found = region(self, offsets, shape)
+        read.append(found.nbytes)
+        return found
+
+    Pieced.region = noted
+    hasten.resume(wide_job(), make_plan(**choices), run_dir=folder, receivers=[])
+    return [max(read), sum(read)]
+
+
+def saved_without_a_log(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+    """What is told of a run whose leader finds no room for its log when the second checkpoint is due."""
+    saves, told, taken = count(1), Collected(), Keeping._save
+
+    def refused() -> int:
+        raise StorageFailed("no room for the log", where=folder)
+
+    def save(self: Keeping, *given: Any) -> None:
+        log_bytes, number = self._log_bytes, next(saves)
+        if number == 2 and present_ranks().leads:
+            self._log_bytes = refused
+        taken(self, *given)
+        self._log_bytes = log_bytes
+
+    Keeping._save = save
+    saving = hasten.Saving(every_steps=1, keep_every=1)
+    hasten.train(wide_job(), make_plan(**choices), run_dir=folder, saving=saving, receivers=[told])
+    return [event.text for event in told.events if isinstance(event, Noticed) and "could not be saved" in event.text]

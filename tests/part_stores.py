@@ -71,15 +71,20 @@ def held(step: int, rank: int) -> tuple[Any, Any, Holding]:
     return tree, tensors, holding(parts)
 
 
-def save(
-    store: Store, step: int, second: Callable[[Seat, Holding], None] = lambda seat, own: follow(seat, 1, own, 1)
-) -> Checkpoint:
+Second = Callable[[Seat, int, Holding], None]
+
+
+def follows(seat: Seat, step: int, own: Holding) -> None:
+    follow(seat, 1, step, own, 1)
+
+
+def save(store: Store, step: int, second: Second = follows) -> Checkpoint:
     """By two ranks; second: what the one does that does not lead. Both have ended when this returns or raises."""
     table = Table()
     tree, tensors, own = held(step, 0)
     contents = Contents(step=step, epoch=0, reason="a test", best=False, world_size=2, trees=tree, tensors=tensors)
     with ThreadPoolExecutor(1) as beside:
-        other: Future[None] = beside.submit(second, Seat(table, 1), held(step, 1)[2])
+        other: Future[None] = beside.submit(second, Seat(table, 1), step, held(step, 1)[2])
         try:
             with led(Seat(table, 0)) as saving:
                 return store.save_led(contents, own, saving)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -257,13 +258,28 @@ def uncut() -> dict[str, Tensor]:
     return dict(hasten.train(kept_job(None), receivers=[]).weights)
 
 
-def saved_at_six(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+def saved_at_six(folder: str, choices: Mapping[str, Any], **changes: Any) -> list[Any]:
     """A whole run of which only the checkpoints up to its sixth step stay."""
-    saving = hasten.Saving(every_steps=3, keep_every=1)
-    hasten.train(kept_job(None), make_plan(**choices), run_dir=folder, saving=saving, receivers=[])
+    saving, job = hasten.Saving(every_steps=3, keep_every=1), replace(kept_job(None), **changes)
+    hasten.train(job, make_plan(**choices), run_dir=folder, saving=saving, receivers=[])
     if present_ranks().leads:
         store = Store(Path(folder) / "checkpoints")
         for each in store.found():
             if each.step > 6:
                 store.remove(each)
     return ["saved"]
+
+
+def averaged_job() -> dict[str, Any]:
+    """Whose weights have an average, and whose best are kept."""
+    valid = tuple(each[:7] for each in word_job().train)
+    return {"average": hasten.ExponentialAverage(0.9), "valid": valid, "stop": hasten.EarlyStopping("loss", patience=9)}
+
+
+def averaged_and_saved_at_six(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+    return saved_at_six(folder, choices, **averaged_job())
+
+
+def averaged_and_gone_on(folder: str, choices: Mapping[str, Any]) -> dict[str, Tensor]:
+    job = replace(kept_job(None), **averaged_job())
+    return dict(hasten.resume(job, make_plan(**choices), run_dir=folder, receivers=[]).weights)

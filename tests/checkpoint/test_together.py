@@ -105,7 +105,7 @@ def test_what_the_disk_refuses_to_a_rank_fails_for_both_and_leaves_nothing(store
 
 @pytest.mark.fault("killed during save, rotation or resume")
 def test_a_rank_that_dies_while_it_saves_leaves_the_checkpoint_before_it(store):
-    def dies(seat, own):
+    def dies(seat, step, own):
         seat.from_leader("")
         seat._table.leave()
 
@@ -145,12 +145,29 @@ def test_a_rank_that_read_back_something_else_fails_the_save(store, monkeypatch)
 
 
 def test_a_rank_that_lacks_a_part_fails_the_save(store):
-    def forgets(seat, own):
-        follow(seat, 1, NOTHING, 1)
+    def forgets(seat, step, own):
+        follow(seat, 1, step, NOTHING, 1)
 
     with pytest.raises(StorageFailed, match="its pieces have not as many elements as it has"):
         part_stores.save(store, 3, forgets)
     assert stores.names(store) == ["step-1", "step-2"]
+
+
+def test_a_rank_that_is_at_another_step_fails_the_save(store):
+    def lags(seat, step, own):
+        follow(seat, 1, step - 1, own, 1)
+
+    with pytest.raises(StorageFailed, match="rank 1: it has what it saves of step 2, not of 3"):
+        part_stores.save(store, 3, lags)
+    assert stores.names(store) == ["step-1", "step-2"]
+
+
+def test_files_are_let_go_when_nothing_is_read_any_more(store):
+    loaded = store.found()[0].read()
+    assert part_stores.is_right(loaded)
+    loaded.close()
+    with pytest.raises(KeyError):
+        loaded.states["weights"]["rows"].whole()
 
 
 def test_a_fault_of_ours_on_one_rank_ends_neither_in_silence(store, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ranks import on_ranks
-from tensor_jobs import cut, gone_on, saved_at_six, uncut
+from tensor_jobs import averaged_and_gone_on, averaged_and_saved_at_six, cut, gone_on, saved_at_six, uncut
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})
@@ -62,3 +62,22 @@ def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wa
         assert found["steps"] == 16
         for name, weight in wanted.items():
             torch.testing.assert_close(found["weights"][name], weight, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.trap(38)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PARTS, ALONE),
+        *(pytest.param(*each, marks=pytest.mark.proof) for each in [(TOGETHER, PARTS), (STAGES, ALONE), (BOTH, PARTS)]),
+    ],
+    ids=str,
+)
+def test_an_average_and_the_best_weights_go_on_as_well(before, after, tmp_path):
+    whole, folder = str(tmp_path / "whole"), str(tmp_path / "run")
+    averaged_and_saved_at_six(whole, {})
+    wanted = averaged_and_gone_on(whole, {})
+    on_ranks(before[0], in_a_folder(tmp_path, "before"), averaged_and_saved_at_six, folder, before[1])
+    for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), averaged_and_gone_on, folder, after[1]):
+        for name, weight in wanted.items():
+            torch.testing.assert_close(found[name], weight, rtol=1e-5, atol=1e-8)

@@ -12,7 +12,7 @@ from hasten.checkpoint.store import Store
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
 from launching import environment, losses, ran, still_there
-from part_jobs import WHOLE, allocated
+from part_jobs import WHOLE, WIDTH, allocated, read_to_go_on, saved_without_a_log
 from ranks import on_ranks
 
 IN_PARTS = ("--nproc", "2", "--plan", "in_parts.toml", "--run-dir", "run")
@@ -49,6 +49,16 @@ def test_no_rank_takes_memory_for_more_than_a_part_of_the_largest_tensor(choices
         assert max(found["whole"]) >= WHOLE  # to make it whole is seen
 
 
+def test_who_goes_on_in_parts_reads_no_more_than_its_own(tmp_path):
+    folder = str(tmp_path / "run")
+    on_ranks(2, tmp_path, allocated, folder, {"shard": "zero3"})
+    (tmp_path / "again").mkdir()
+    weights = 2 * WHOLE + 3 * WHOLE // (2 * WIDTH)  # two matrices and two biases
+    for largest, together in on_ranks(2, tmp_path / "again", read_to_go_on, folder, {"shard": "zero3"}):
+        assert largest == WHOLE // 2
+        assert together == 3 * weights // 2  # of them, and of the two averages that AdamW keeps of each
+
+
 @pytest.mark.fault("disk full, EIO")
 def test_a_disk_that_is_full_for_one_rank_is_told_and_the_run_goes_on(folder):
     assert ran(folder, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
@@ -60,6 +70,15 @@ def test_a_disk_that_is_full_for_one_rank_is_told_and_the_run_goes_on(folder):
     assert ["rank 1: could not be written: File too large" in text for text in told] == [True, True]
     assert losses(folder / "run") == pytest.approx(losses(folder / "whole"), rel=1e-5)
     assert [path.name for path in (folder / "run" / "checkpoints").glob(".*")] == []
+
+
+@pytest.mark.fault("disk full, EIO")
+def test_a_save_that_the_first_cannot_begin_holds_nobody_up(tmp_path):
+    first, _ = on_ranks(2, tmp_path, saved_without_a_log, str(tmp_path / "run"), {"shard": "zero3"})
+    assert ["no room for the log" in each for each in first] == [True]
+    assert saved(tmp_path) == [4, 3, 1]
+    for each in Store(tmp_path / "run" / "checkpoints").found():
+        each.verify()
 
 
 @pytest.mark.fault("disk full, EIO")

@@ -77,7 +77,7 @@ class Store:
         theirs at the same time. Raises as save does, also for what another rank could not write."""
 
         def fill(building: Path) -> None:
-            save.begin(building)
+            save.begin(building, contents.step)
             files = self._write(building, contents, threads)
             found = save.gathered(write_part(building, 0, held, threads))
             files |= found.files

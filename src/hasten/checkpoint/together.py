@@ -45,10 +45,10 @@ class Led:
         self._together, self._left = together, 2  # how often all are still to meet
         self._folder = ""
 
-    def begin(self, folder: Path) -> None:
-        """Let the others write into this folder."""
+    def begin(self, folder: Path, step: int) -> None:
+        """Let the others write what they have of this step into the folder."""
         self._left, self._folder = 0, str(folder)  # where they cannot meet now, they never will
-        self._together.from_leader(self._folder)
+        self._together.from_leader(json.dumps([self._folder, step]))
         self._left = 1
 
     def gathered(self, own: Part) -> Part:
@@ -85,12 +85,15 @@ def led(together: Together) -> Iterator[Led]:
         raise
 
 
-def follow(together: Together, rank: int, held: Holding, threads: int) -> None:
-    """Do what a rank does that does not lead. Its failure to write is told by the leader."""
-    folder = together.from_leader("")
-    if folder == _NOWHERE:
+def follow(together: Together, rank: int, step: int, held: Holding, threads: int) -> None:
+    """Do what a rank does that does not lead. held: of this step. Its failure to write is told by the leader."""
+    said = together.from_leader("")
+    if said == _NOWHERE:
         return
+    folder, wanted = json.loads(said)
     try:
+        if wanted != step:  # never a checkpoint of two steps
+            raise StorageFailed(f"it has what it saves of step {step:,}, not of {wanted:,}", where=folder)
         part = write_part(Path(folder), rank, held, threads)
     except StorageFailed as error:
         together.to_leader(json.dumps({"what": error.what, "where": error.where, "fix": error.fix}))

@@ -76,6 +76,7 @@ class PartSaver:
         copies = self._snapshots.of(held.slabs)
         aside = copies is not None
         kept = Holding(tensors=held.tensors, slabs=copies or on_host(held.slabs), keys=held.keys)
-        self._writing = self._thread.submit(follow, self._exchange, self._exchange.ranks.rank, kept, threads)
+        rank = self._exchange.ranks.rank
+        self._writing = self._thread.submit(follow, self._exchange, rank, state.step, kept, threads)
         if not aside:  # the tensors are the run's own: it must not go on before they are written
             self._writing.exception()
