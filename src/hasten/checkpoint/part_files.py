@@ -3,6 +3,9 @@
 Every rank has files of its own, `parts-0003.safetensors` and, where they are many bytes, `parts-0003-2.safetensors`. A
 reader opens those of all ranks, and puts one tensor together when it is asked for: so of a state that is larger than
 its memory it holds what it takes.
+
+torch.distributed.checkpoint, which divides states in the same way, is not used: what says where its pieces lie is a
+pickle, and neither its files nor that have a digest.
 """
 
 from __future__ import annotations

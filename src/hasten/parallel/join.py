@@ -38,7 +38,8 @@ _MEETINGS = count()  # of this process; all of a launcher's meet equally often
 _ASK = timedelta(seconds=5)
 _LAST_TO_SAY = 5.0  # seconds, between the first and the last of those who wait too long
 _TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
-_GLOO = "gloo/transport"  # a source of gloo, which its errors begin with
+_GLOO = "gloo/transport"  # a source of gloo, which its errors begin with, unless a backward pass met them
+_OF_GLOO = _GLOO, "pair closure"
 _BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
 
 
@@ -166,7 +167,9 @@ def _is_broken_connection(error: BaseException) -> bool:
 
 def _is_too_long_a_wait(error: BaseException) -> bool:
     told = str(error).lower()
-    of_torch = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and _GLOO in told)
+    of_torch = isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and any(sign in told for sign in _OF_GLOO)
+    )
     return of_torch and any(sign in told for sign in _TOO_LONG)
 
 
