@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +17,14 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
+from hasten.checkpoint.store import Store
 from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.parallel.divided import Split
 from hasten.parallel.join import from_the_leader
+from hasten.parallel.replicate import present_ranks
 from hasten.training.over_ranks import whole_state
 
 WORDS, WIDTH, HEADS, LENGTH = 20, 16, 4, 6
@@ -413,3 +417,30 @@ def gone_on(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 def uncut() -> dict[str, Tensor]:
     return dict(hasten.train(kept_job(None), receivers=[]).weights)
+
+
+def saved_at_six(folder: str, choices: Mapping[str, Any], **changes: Any) -> list[Any]:
+    """A whole run of which only the checkpoints up to its sixth step stay."""
+    saving, job = hasten.Saving(every_steps=3, keep_every=1), replace(kept_job(None), **changes)
+    hasten.train(job, make_plan(**choices), run_dir=folder, saving=saving, receivers=[])
+    if present_ranks().leads:
+        store = Store(Path(folder) / "checkpoints")
+        for each in store.found():
+            if each.step > 6:
+                store.remove(each)
+    return ["saved"]
+
+
+def averaged_job() -> dict[str, Any]:
+    """Whose weights have an average, and whose best are kept."""
+    valid = tuple(each[:7] for each in word_job().train)
+    return {"average": hasten.ExponentialAverage(0.9), "valid": valid, "stop": hasten.EarlyStopping("loss", patience=9)}
+
+
+def averaged_and_saved_at_six(folder: str, choices: Mapping[str, Any]) -> list[Any]:
+    return saved_at_six(folder, choices, **averaged_job())
+
+
+def averaged_and_gone_on(folder: str, choices: Mapping[str, Any]) -> dict[str, Tensor]:
+    job = replace(kept_job(None), **averaged_job())
+    return dict(hasten.resume(job, make_plan(**choices), run_dir=folder, receivers=[]).weights)

@@ -183,8 +183,8 @@ def test_a_field_that_nobody_knows_is_told():
 
 
 def test_a_later_schema_is_told_as_such():
-    with pytest.raises(StorageFailed, match="a schema of 2, and 1 is known here"):
-        from_json(forged(schema=2, what_is_new=1))
+    with pytest.raises(StorageFailed, match="a schema of 3, and 2 is known here"):
+        from_json(forged(schema=3, what_is_new=1))
 
 
 def test_a_key_that_stands_there_twice_is_refused():

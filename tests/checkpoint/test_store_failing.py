@@ -144,7 +144,8 @@ def test_where_a_file_should_be_and_is_none_the_checkpoint_before_it_is_taken(st
 
 def test_what_a_newer_hasten_saved_is_not_passed_over(store, monkeypatch):
     with monkeypatch.context() as later:
-        later.setattr(manifests, "SCHEMA", manifests.SCHEMA + 1)
+        for name in ("SCHEMA", "SCHEMA_IN_PIECES"):
+            later.setattr(manifests, name, 3)
         store.save(stores.contents(3))
     with pytest.raises(StorageFailed, match="written by a newer hasten") as caught:
         stores.step_found(store)

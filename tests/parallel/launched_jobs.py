@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,7 +18,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+import dying
 import hasten
+from hasten.checkpoint import together
 from support import small_job
 
 SECOND = os.environ.get("RANK") == "1"
@@ -136,3 +140,36 @@ def dies_once() -> hasten.Job:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return replace(job(), loss=_with_loss(act).loss)
+
+
+def _when_the_second_saves(act: Callable[[int], AbstractContextManager[None]]) -> hasten.Job:
+    """Twenty steps of a model in layers. act: holds while the second process writes what it has of a checkpoint; is
+    given that one's number, from 1 on."""
+    write, numbers = together.write_part, count(1)
+
+    def writes(*given: Any) -> Any:
+        with act(next(numbers)) if SECOND else nullcontext():
+            return write(*given)
+
+    together.write_part = writes  # in this process, which ends with the run
+    return cut_short_in_layers()
+
+
+def full_for_the_second() -> hasten.Job:
+    """While it saves its second and its third."""
+    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number in (2, 3) else nullcontext())
+
+
+def full_for_the_second_from_then_on() -> hasten.Job:
+    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number > 1 else nullcontext())
+
+
+def dies_while_it_saves() -> hasten.Job:
+    """Its third part, or the third after the run has gone on; unless a file says that it is not to."""
+
+    def act(number: int) -> AbstractContextManager[None]:
+        if number == 3 and not Path("lives").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return nullcontext()
+
+    return _when_the_second_saves(act)

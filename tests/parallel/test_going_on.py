@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ranks import on_ranks
-from tensor_jobs import cut, gone_on, uncut
+from tensor_jobs import averaged_and_gone_on, averaged_and_saved_at_six, cut, gone_on, saved_at_six, uncut
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
-STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})  # what these save: test_pipeline.py
+STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})
 SHARES = (2, {"tensor": (2, {"vocabulary": ["words", "head"], "sequence": True})})
 FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
 
@@ -32,6 +32,8 @@ def in_a_folder(path, name):
     ("before", "after"),
     [
         (TOGETHER, ALONE),
+        (PARTS, TOGETHER),
+        (STAGES, ALONE),
         *(
             pytest.param(*each, marks=pytest.mark.proof)
             for each in [
@@ -45,6 +47,9 @@ def in_a_folder(path, name):
                 (FOUR_PARTS, TOGETHER),
                 (SHARES, PARTS),
                 (FOUR, SHARES),
+                *((STAGES, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR_STAGES)),
+                *((FOUR_STAGES, each) for each in (ALONE, STAGES, BOTH)),
+                *((BOTH, each) for each in (PARTS, TOGETHER, STAGES, BOTH)),
             ]
         ),
     ],
@@ -52,8 +57,30 @@ def in_a_folder(path, name):
 )
 def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wanted, tmp_path):
     folder = str(tmp_path / "run")
-    assert all(on_ranks(before[0], in_a_folder(tmp_path, "before"), cut, folder, before[1]))
+    begun = saved_at_six if "pipeline" in before[1] else cut  # a stage calls the loss as often as it likes
+    assert all(on_ranks(before[0], in_a_folder(tmp_path, "before"), begun, folder, before[1]))
+    saved = sorted(path.name for path in next((tmp_path / "run" / "checkpoints").glob("step-*")).glob("parts-*"))
+    assert len(saved) == (0 if before in (ALONE, REPLICAS, FOUR) else 2 if before == FOUR_STAGES else before[0])
     for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), gone_on, folder, after[1]):
         assert found["steps"] == 16
         for name, weight in wanted.items():
             torch.testing.assert_close(found["weights"][name], weight, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.trap(38)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (PARTS, ALONE),
+        *(pytest.param(*each, marks=pytest.mark.proof) for each in [(TOGETHER, PARTS), (STAGES, ALONE), (BOTH, PARTS)]),
+    ],
+    ids=str,
+)
+def test_an_average_and_the_best_weights_go_on_as_well(before, after, tmp_path):
+    whole, folder = str(tmp_path / "whole"), str(tmp_path / "run")
+    averaged_and_saved_at_six(whole, {})
+    wanted = averaged_and_gone_on(whole, {})
+    on_ranks(before[0], in_a_folder(tmp_path, "before"), averaged_and_saved_at_six, folder, before[1])
+    for found in on_ranks(after[0], in_a_folder(tmp_path, "after"), averaged_and_gone_on, folder, after[1]):
+        for name, weight in wanted.items():
+            torch.testing.assert_close(found[name], weight, rtol=1e-5, atol=1e-8)

@@ -69,7 +69,8 @@ def test_one_that_cannot_be_read_stays_and_is_told(store, code):
 
 def test_one_of_a_newer_hasten_stays_and_is_told(store, monkeypatch):
     with monkeypatch.context() as later:
-        later.setattr(manifests, "SCHEMA", manifests.SCHEMA + 1)
+        for name in ("SCHEMA", "SCHEMA_IN_PIECES"):
+            later.setattr(manifests, name, 3)
         store.save(stores.contents(2))
     with pytest.raises(StorageFailed, match="newer hasten"):
         made(store)

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from hasten.checkpoint import pieces
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.sealed import sealed, unsealed
 from hasten.errors import Damaged, StorageFailed
 
 NAME = "manifest.json"
 SCHEMA = 1
+SCHEMA_IN_PIECES = 2  # of a checkpoint with tensors in pieces, which an older hasten would take for a damaged one
 LARGEST_BYTES = 1 << 20
 
 _FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -54,7 +56,8 @@ class Manifest:
 def to_json(manifest: Manifest) -> bytes:
     """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
     files = {name: asdict(each) for name, each in manifest.files.items()}
-    content = sealed({name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": SCHEMA})
+    schema = SCHEMA_IN_PIECES if pieces.NAME in files else SCHEMA
+    content = sealed({name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": schema})
     from_json(content)
     return content
 
@@ -69,12 +72,14 @@ def from_json(content: bytes) -> Manifest:
 
 def _checked(fields: dict[str, Any]) -> Manifest:
     schema = fields.pop("schema", None)
-    if type(schema) is int and schema > SCHEMA:
-        what = f"{NAME} was written by a newer hasten: it has a schema of {schema}, and {SCHEMA} is known here"
+    if type(schema) is int and schema > SCHEMA_IN_PIECES:
+        what = (
+            f"{NAME} was written by a newer hasten: it has a schema of {schema}, and {SCHEMA_IN_PIECES} is known here"
+        )
         raise StorageFailed(what, fix="go on with the hasten that saved it")
-    if type(schema) is not int or schema != SCHEMA:
+    if type(schema) is not int or schema not in (SCHEMA, SCHEMA_IN_PIECES):
         known = schema if isinstance(schema, int) else "another kind"
-        raise Damaged(f"{NAME} has a schema of {known}, and {SCHEMA} is known here")
+        raise Damaged(f"{NAME} has a schema of {known}, and {SCHEMA_IN_PIECES} is known here")
     odd = fields.keys() ^ {*_KINDS, "files"}
     if odd:
         raise Damaged(f"{NAME} has other fields than it should: {', '.join(sorted(odd))[:200]}")

@@ -10,18 +10,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint import pieces
 from hasten.checkpoint.at_once import at_once
 from hasten.checkpoint.digests import Digest, digest_of, read_digested
 from hasten.checkpoint.files import names_in
 from hasten.checkpoint.manifest import Manifest
 from hasten.checkpoint.sealed import json_object
 from hasten.errors import Damaged, StorageFailed
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 STATE = "state.json"
 TENSORS = "tensors.safetensors"  # the first file of tensors, and mostly the only one
@@ -51,23 +49,29 @@ class Checkpoint:
             raise Damaged(f"{manifests.NAME} is that of step {found.step}")
         return found
 
-    def verify(self, threads: int = 1, seen: Callable[[int], None] = lambda size: None) -> Manifest:
+    def verify(
+        self,
+        threads: int = 1,
+        seen: Callable[[int], None] = lambda size: None,
+        looks_at: Callable[[str], bool] = lambda name: True,
+    ) -> Manifest:
         """Read every byte. Raises Damaged when a file is missing, or is not what was written; StorageFailed when one
         cannot be read, which says nothing of what is in it.
 
-        seen: is told the size of every piece that was read, by whichever thread.
+        seen: is told the size of every piece that was read, by whichever thread. looks_at: whether a file of this name
+        is read; the manifest always is.
         """
         found = self.manifest()
-
-        def check(name: str) -> None:
-            expected = found.files[name]
-            _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
-
-        at_once(check, found.files, threads)
+        at_once(lambda name: self._check(name, found.files[name], seen), list(filter(looks_at, found.files)), threads)
         return found
 
+    def _check(self, name: str, expected: Digest, seen: Callable[[int], None] = lambda size: None) -> None:
+        _compare(name, expected, _named(name, lambda: digest_of(self.path / name, expected.bytes, seen)))
+
     def read(self) -> Loaded:
-        """All of it, and verified: what is returned is what was written. Raises as verify does."""
+        """All of it, and verified: what is returned is what was written. A tensor in pieces is a part_files.Pieced,
+        which reads it when it is put together. Raises as verify does."""
+        from hasten.checkpoint.part_files import holds_parts, opened, pieced
         from hasten.checkpoint.state import rebuilt
         from hasten.checkpoint.tensors import tensors_in
 
@@ -81,23 +85,34 @@ class Checkpoint:
             _compare(name, expected, present)
             return read
 
-        tensors: dict[str, Tensor] = {}
+        tensors, parts = dict[str, Any](), dict[str, Any]()
         for name in found.files:
             if holds_tensors(name):
                 tensors |= tensors_in(content(name))
-            elif name != STATE:
+            elif holds_parts(name):
+                self._check(name, found.files[name])
+            elif name not in (STATE, pieces.NAME):
                 content(name)
+        if pieces.NAME in found.files:
+            table = pieces.from_json(content(pieces.NAME))
+            parts |= opened(self.path, filter(holds_parts, found.files))
+            tensors |= pieced(parts, table)
         trees = json_object(content(STATE), STATE)
-        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()})
+        return Loaded(self, found, {name: rebuilt(tree, tensors) for name, tree in trees.items()}, parts.clear)
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint that was found whole, and what is in it."""
+    """A checkpoint that was found whole, and what is in it.
+
+    states: by name. close: lets the files go that tensors in pieces are read from, so that their space on the disk is
+        free when they are removed; no such tensor is read any more.
+    """
 
     checkpoint: Checkpoint
     manifest: Manifest
-    states: Mapping[str, Any]  # by name
+    states: Mapping[str, Any]
+    close: Callable[[], None]
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:

@@ -12,7 +12,8 @@ it:
 
 A plain object stands for a dictionary with strings as keys, other than these words. A tensor is named after the place
 where it is met first; one that is met again is stored once. `order` lists its dimensions as memory holds them, largest
-stride first, so that a channels-last tensor comes back as one. Nothing here can run code: what the file cannot say is
+stride first, so that a channels-last tensor comes back as one. A tensor of which other processes have parts is named
+after each of its places, so that all of them name it alike. Nothing here can run code: what the file cannot say is
 refused when it is saved, not pickled.
 """
 
@@ -28,6 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hasten.checkpoint.in_parts import InParts
 from hasten.checkpoint.tensors import RESERVED, TYPES
 from hasten.errors import Damaged, Misconfigured
 
@@ -42,27 +44,35 @@ def flattened(state: Any) -> tuple[Any, dict[str, Tensor]]:
 
     Raises Misconfigured, naming the place, for a value that no file can hold.
     """
+    tree, tensors, _ = flattened_in_parts(state)
+    return tree, tensors
+
+
+def flattened_in_parts(state: Any) -> tuple[Any, dict[str, Tensor], dict[str, InParts]]:
+    """The same, and by name those tensors of which this process has parts. Raises as flattened does."""
     flattening = _Flattening()
-    return flattening.flat(state, "", 0), flattening.tensors
+    return flattening.flat(state, "", 0), flattening.tensors, flattening.in_parts
 
 
-def rebuilt(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The state that `flattened` took apart; tensors stay on the CPU.
+def rebuilt(tree: Any, tensors: Mapping[str, Any]) -> Any:
+    """The state that `flattened` took apart; tensors stay on the CPU. What stands in a tensor's place among those
+    given, until it is put together, comes into the state as it is.
 
     Raises Damaged for a tree that makes no sense.
     """
     try:
         return _Rebuilding(tensors).built(tree, 0)
-    except (KeyError, TypeError, ValueError, RuntimeError, IndexError, struct.error) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError, struct.error) as error:
         raise Damaged(f"the state makes no sense: {type(error).__name__}: {error}") from error
 
 
 class _Flattening:
-    """tensors: by name, those met so far. met: what a tensor is to memory -> its name, and itself: while it lives, no
-    other can lie where it lies."""
+    """tensors: by name, those met so far. in_parts: those of which others have the rest. met: what a tensor is to
+    memory -> its name, and itself: while it lives, no other can lie where it lies."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self.in_parts: dict[str, InParts] = {}
         self._met: dict[Any, tuple[str, Tensor]] = {}
 
     def flat(self, value: Any, place: str, depth: int) -> Any:
@@ -77,6 +87,8 @@ class _Flattening:
             return value
         if isinstance(value, Tensor):
             return self._tensor(value, place)
+        if isinstance(value, InParts):
+            return self._in_parts(value, place)
         if isinstance(value, np.ndarray | np.generic):  # before float, which np.float64 is too
             return self._array(value, place)
         if isinstance(value, float):
@@ -105,9 +117,18 @@ class _Flattening:
         key = (value.device, value.dtype, value.data_ptr(), tuple(value.shape), value.stride())
         if key not in self._met:
             whole = (value if order is None else value.permute(order)).contiguous()
-            self._met[key] = self._name(whole, place), value
+            self._met[key] = self._free_name(place), value
+            self.tensors[self._met[key][0]] = whole
         name, _ = self._met[key]
         return {"tensor": name} if order is None else {"tensor": name, "order": order}
+
+    def _in_parts(self, value: InParts, place: str) -> Any:
+        _check_type(value.dtype, place)
+        for slab in value.slabs:
+            _check_tensor(slab.tensor, place)
+        name = self._free_name(place)
+        self.in_parts[name] = value
+        return {"tensor": name}
 
     def _array(self, value: np.ndarray | np.generic, place: str) -> Any:
         try:
@@ -117,17 +138,17 @@ class _Flattening:
         if tensor is None or tensor.dtype not in TYPES or isinstance(value, np.ma.MaskedArray):
             kind = "masked NumPy array" if isinstance(value, np.ma.MaskedArray) else f"NumPy array of {value.dtype.str}"
             _refuse(f"is a {kind}, which no checkpoint can hold", place, "keep arrays of numbers in the state")
-        name = self._name(tensor, place)
+        name = self._free_name(place)
+        self.tensors[name] = tensor
         return {"array": name} if isinstance(value, np.ndarray) else {"array": name, "scalar": True}
 
-    def _name(self, tensor: Tensor, place: str) -> str:
-        """Keep the tensor under a name that is free: a key with a slash in it can lead to one that is taken."""
+    def _free_name(self, place: str) -> str:
+        """A key with a slash in it can lead to one that is taken."""
         # Half of a surrogate pair is a fine key in Python, and no text.
         name = first = (place or "state").encode("utf-8", "backslashreplace").decode()
         number = 1
-        while name in self.tensors or name == RESERVED:
+        while name in self.tensors or name in self.in_parts or name == RESERVED:
             name, number = f"{first}#{number}", number + 1
-        self.tensors[name] = tensor
         return name
 
 
@@ -145,14 +166,17 @@ def _check_tensor(value: Tensor, place: str) -> None:
     if value.layout is not torch.strided or value.is_nested or value.is_quantized:
         layout = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
         _refuse(f"is a tensor of the layout {layout}, which no checkpoint can hold", place, "keep dense tensors")
-    if value.dtype not in TYPES:
-        what = f"is a tensor of {value.dtype}, which no checkpoint can hold"
-        _refuse(what, place, "keep it in another type")
+    _check_type(value.dtype, place)
     if value.numel() and not value.data_ptr():  # of the device meta, or a subclass that wraps others
         what = (
             f"is a {type(value).__qualname__} on {value.device} without memory of its own, which no checkpoint can hold"
         )
         _refuse(what, place, "keep tensors of torch's own class in the state")
+
+
+def _check_type(dtype: torch.dtype, place: str) -> None:
+    if dtype not in TYPES:
+        _refuse(f"is a tensor of {dtype}, which no checkpoint can hold", place, "keep it in another type")
 
 
 def _memory_order(value: Tensor) -> list[int] | None:
@@ -163,7 +187,7 @@ def _memory_order(value: Tensor) -> list[int] | None:
 class _Rebuilding:
     """Where one tensor was met several times, one comes back."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
         self._ordered: dict[tuple[str, tuple[int, ...]], Tensor] = {}
 

@@ -26,11 +26,15 @@ from typing import Any
 from torch import Tensor
 
 from hasten.checkpoint import manifest as manifests
+from hasten.checkpoint import pieces
 from hasten.checkpoint.digests import Digest, write_digested
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder, set_aside
+from hasten.checkpoint.in_parts import Holding
 from hasten.checkpoint.manifest import Manifest
+from hasten.checkpoint.part_files import write_part
 from hasten.checkpoint.saved import STATE, Checkpoint, Loaded, checkpoints_in
 from hasten.checkpoint.tensor_files import write_tensor_files
+from hasten.checkpoint.together import Led
 from hasten.errors import Damaged, StorageFailed
 
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
@@ -66,19 +70,37 @@ class Store:
         threads: that work on it, each with a second one for its digests.
         Raises StorageFailed, and Misconfigured for a tensor of a type that no file can hold; nothing of it stays then.
         """
+        return self._save(contents.step, lambda building: self._fill(building, contents, threads))
+
+    def save_led(self, contents: Contents, held: Holding, save: Led, threads: int = 1) -> Checkpoint:
+        """The same, of a state that ranks hold in parts: `held` are those of this one, which leads; the others write
+        theirs at the same time. Raises as save does, also for what another rank could not write."""
+
+        def fill(building: Path) -> None:
+            save.begin(building, contents.step)
+            files = self._write(building, contents, threads)
+            found = save.gathered(write_part(building, 0, held, threads))
+            files |= found.files
+            if found.tensors:
+                files[pieces.NAME] = write_digested(building / pieces.NAME, [pieces.to_json(found.tensors).encode()])
+            self._seal(building, contents, files)
+
+        return self._save(contents.step, fill)
+
+    def _save(self, step: int, fill: Callable[[Path], None]) -> Checkpoint:
         make_folder(self.folder)
-        building = self._leftover_name(contents.step)
-        attempt = 1 + max((each.attempt for each in self.found() if each.step == contents.step), default=0)
-        final = self.folder / (f"step-{contents.step}" + (f".{attempt}" if attempt > 1 else ""))
+        building = self._leftover_name(step)
+        attempt = 1 + max((each.attempt for each in self.found() if each.step == step), default=0)
+        final = self.folder / (f"step-{step}" + (f".{attempt}" if attempt > 1 else ""))
         try:
             make_building_folder(building)
-            self._fill(building, contents, threads)
+            fill(building)
             rename_folder(building, final)
         except BaseException:
             with suppress(StorageFailed):  # it is a leftover, and the first failure is the one to tell
                 remove_folder(building)
             raise
-        return Checkpoint(final, contents.step, attempt)
+        return Checkpoint(final, step, attempt)
 
     def found(self) -> list[Checkpoint]:
         """Every checkpoint by its name, the newest first, unverified. Raises StorageFailed."""
@@ -115,9 +137,15 @@ class Store:
         return self.folder / f".step-{step}.tmp-{secrets.token_hex(4)}"
 
     def _fill(self, folder: Path, contents: Contents, threads: int) -> None:
-        files: dict[str, Digest] = write_tensor_files(folder, contents.tensors, threads)
+        self._seal(folder, contents, self._write(folder, contents, threads))
+
+    def _write(self, folder: Path, contents: Contents, threads: int) -> dict[str, Digest]:
+        files = write_tensor_files(folder, contents.tensors, threads)
         text = json.dumps(dict(contents.trees), allow_nan=False, separators=(",", ":"))
         files[STATE] = write_digested(folder / STATE, [text.encode()])
+        return files
+
+    def _seal(self, folder: Path, contents: Contents, files: Mapping[str, Digest]) -> None:
         manifest = Manifest(
             step=contents.step,
             epoch=contents.epoch,

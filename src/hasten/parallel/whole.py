@@ -1,4 +1,4 @@
-"""Tensors that ranks hold in parts, as whole ones, and back: a state is saved as a process that is alone would."""
+"""Tensors that ranks hold in parts, as whole ones, and back: weights are kept as a process that is alone would."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
             met[key] = tensor, found.cpu() if ranks.leads or on_all else None
         return met[key][1]
 
-    return _changed(state, gathered)
+    return with_each_part(state, gathered)
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:
@@ -43,11 +43,12 @@ def part_of(whole: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(found, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def _changed(state: Any, change: Callable[[DTensor | Share | Owned], Any]) -> Any:
+def with_each_part(state: Any, change: Callable[[DTensor | Share | Owned], Any]) -> Any:
+    """The state, a tree of mappings and sequences, with something else in the place of each tensor in parts."""
     if isinstance(state, DTensor | Share | Owned):
         return change(state)
     if isinstance(state, Mapping):
-        return {key: _changed(each, change) for key, each in cast("Mapping[Any, Any]", state).items()}
+        return {key: with_each_part(each, change) for key, each in cast("Mapping[Any, Any]", state).items()}
     if isinstance(state, list | tuple) and not hasattr(cast("object", state), "_fields"):
-        return type(state)(_changed(each, change) for each in cast("list[Any]", state))
+        return type(state)(with_each_part(each, change) for each in cast("list[Any]", state))
     return state

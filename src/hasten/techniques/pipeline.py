@@ -99,7 +99,7 @@ TECHNIQUE = Technique(
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
     values="a whole number, 2 or more; schedule, microbatches, and before = a list of names",
-    costs=("processes wait while a step begins and ends", "gathers blocks for a checkpoint"),
+    costs=("processes wait while a step begins and ends", "gathers blocks at the end"),
     source="https://arxiv.org/abs/1811.06965",
     applies=applies,
     candidates=candidates,

@@ -64,7 +64,7 @@ TECHNIQUE = Technique(
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
     values='"zero2" or "zero3"; parameters and gradients = "bf16", meta = true or false',
-    costs=("gathers parameters in every step", "gathers the whole state, part by part, for a checkpoint"),
+    costs=("gathers parameters in every step", "gathers the whole weights, part by part, at the end"),
     source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     applies=applies,
     candidates=candidates,

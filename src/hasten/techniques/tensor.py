@@ -100,7 +100,7 @@ TECHNIQUE = Technique(
     stage=Stage.CLUSTER,
     treats=Symptom.MEMORY_FULL,
     values="a whole number, 2 or more; columns, rows, heads, vocabulary and sequence = lists of names",
-    costs=("processes wait for each other in every layer that they divide", "gathers shares for a checkpoint"),
+    costs=("processes wait for each other in every layer that they divide", "gathers shares of the weights at the end"),
     source="https://arxiv.org/abs/1909.08053",
     applies=applies,
     candidates=candidates,

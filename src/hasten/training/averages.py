@@ -7,7 +7,7 @@ alike, so that the average is evaluated with statistics of its own weights' neig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,6 @@ from hasten.training.averaged_buffers import AveragedBuffers
 from hasten.training.forms import place_in_memory
 from hasten.training.master_weights import MasterWeights
 from hasten.training.memories import Memories
-from hasten.training.over_ranks import part_of
 
 
 class WeightAverage:
@@ -100,13 +99,15 @@ class WeightAverage:
         return {"average": average, "moved": self._moved, "updates": self._updates}
 
     def load_state_dict(
-        self, state: Mapping[str, Any], own: Callable[[Sequence[Tensor]], Sequence[Tensor]] = list
+        self,
+        state: Mapping[str, Any],
+        own: Callable[[Sequence[Any], Sequence[Tensor]], Iterable[Tensor]] = lambda saved, like: saved,
     ) -> None:
-        """own: gives what this rank holds of the parameters' averages, in their order."""
-        count = len(self._of_parameters)
-        for mine, saved in zip(self._of_parameters, own(state["average"][:count]), strict=True):
-            mine.copy_(part_of(saved, mine))
-        self._buffers.load(state["average"][count:])
+        """own: gives what this rank holds of the parameters' averages, in their order, as it holds those it has."""
+        mine = self._of_parameters
+        for each, saved in zip(mine, own(state["average"][: len(mine)], mine), strict=True):
+            each.copy_(saved)
+        self._buffers.load(state["average"][len(mine) :])
         self._moved, self._updates = state["moved"], state["updates"]
 
     def _follow_buffers(self) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from hasten.checkpoint.files import check_writable
 from hasten.checkpoint.listing import FOLDER, check_run
 from hasten.checkpoint.new_files import write_new
+from hasten.checkpoint.part_files import assembled
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.training.plain_weights import as_file
@@ -118,6 +119,8 @@ def _still_there(damaged: list[tuple[Checkpoint, str]]) -> list[tuple[str, str]]
 def _plain(loaded: Loaded) -> dict[str, Tensor]:
     """Cloned one by one: tied weights must not share memory in a file."""
     found = loaded.states.get("weights")
+    if isinstance(found, Mapping):
+        found = {name: assembled(each) for name, each in cast("Mapping[Any, Any]", found).items()}
     if not isinstance(found, Mapping) or not found or not all(map(_is_entry, cast("Mapping[Any, Any]", found).items())):
         what = "holds no weights that could stand in a file of their own"
         raise StorageFailed(what, where=str(loaded.checkpoint.path), fix="choose another one with --step")

@@ -15,6 +15,7 @@ from hasten.errors import HastenError, NonFinite, StorageFailed, Terminated
 from hasten.facts.events import Event, Noticed
 from hasten.training.late_modules import late_modules
 from hasten.training.no_saver import NoSaver
+from hasten.training.part_saver import PartSaver
 from hasten.training.saver import Saver, State
 from hasten.training.wishes import Own, Shared
 
@@ -51,7 +52,7 @@ class Keeping:
 
     def __init__(
         self,
-        saver: Saver | NoSaver,
+        saver: Saver | NoSaver | PartSaver,
         *,
         origin: Origin | None,
         stop: StopRequest | None,

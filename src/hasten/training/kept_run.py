@@ -17,12 +17,14 @@ from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Finished, Receiver
 from hasten.facts.saving import Saving
 from hasten.parallel.agreement import Agreement
+from hasten.parallel.exchange import Exchange
 from hasten.training.asked import Asked
 from hasten.training.configuration import configuration_of, in_force
 from hasten.training.keeping import Keeping, Origin
 from hasten.training.last_saved import LastSaved, what_is_left
 from hasten.training.logs import JsonLines, Several
 from hasten.training.loop import Result, train_run
+from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.run_folder import RunFolder
@@ -58,6 +60,7 @@ class KeptRun:
         Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
         """
         agreement = Agreement() if run.ranks.many else None  # before anything is refused: the others wait in it
+        exchange = Exchange(run.ranks) if holds_parts(run) else None
         configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         if origin is not None and origin.states is not None:
@@ -72,7 +75,7 @@ class KeptRun:
             outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
             self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
             self.folder.describe(run.built.plan, run.setup.machine)
-            with self._keeping(run, origin, configuration, agreement, log, last, outward) as keeping:
+            with self._keeping(run, origin, configuration, agreement, exchange, log, last, outward) as keeping:
                 result = train_run(run, outward, keeping)
                 self.lock.check()
                 weights = self.folder.save_weights(result.weights)
@@ -86,6 +89,7 @@ class KeptRun:
         origin: Origin | None,
         configuration: Mapping[str, Any],
         agreement: Agreement | None,
+        exchange: Exchange | None,
         log: _Log,
         last: LastSaved,
         outward: Receiver,
@@ -99,6 +103,7 @@ class KeptRun:
             outward.log,
             before_write=log.force,
             before_removal=self.lock.check,
+            together=exchange,
             shares_processor=run.device.type == "cpu",
             world_size=run.ranks.size,
             damaged=[each for each in store.found() if each.path.name in damaged],

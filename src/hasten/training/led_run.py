@@ -1,17 +1,22 @@
-"""A run on a rank that does not lead: another one has the folder, and this one saves, stops and goes on with it."""
+"""A run on a rank that does not lead: another one has the folder, and this one saves what it holds in parts, stops and
+goes on with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from hasten.facts.events import Receiver
 from hasten.facts.saving import Saving
 from hasten.parallel.agreement import Agreement
+from hasten.parallel.exchange import Exchange
 from hasten.training.configuration import configuration_of
 from hasten.training.keeping import Keeping
 from hasten.training.loop import Result, train_run
 from hasten.training.no_saver import NoSaver
+from hasten.training.over_ranks import holds_parts
+from hasten.training.part_saver import PartSaver
 from hasten.training.recovered import Recovered
 from hasten.training.run import Run
 from hasten.training.stop_request import signals_as_requests
@@ -28,13 +33,17 @@ class LedRun:
 
     def train(self, run: Run, shown: Receiver) -> Result:
         """As KeptRun.train does, which the leader calls at the same time."""
-        agreement = (
-            Agreement()
-        )  # while a signal still ends this process: the leader may be refused before it comes here
+        # While a signal still ends this process: the leader may be refused before it comes here.
+        agreement = Agreement()
+        exchange = Exchange(run.ranks) if holds_parts(run) else None
         configuration = configuration_of(run)
         origin = self.found.given_to(run, configuration) if self.found is not None else None
-        with signals_as_requests(self.saving.grace_seconds, self.say, lambda: "the leader says what is left") as stop:
-            saver = NoSaver()
+        saver = NoSaver() if exchange is None else PartSaver(exchange, shares_processor=run.device.type == "cpu")
+
+        def left() -> str:
+            return "the leader says what is left"
+
+        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
             keeping = Keeping(
                 saver,
                 origin=origin,

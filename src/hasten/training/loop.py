@@ -23,7 +23,7 @@ from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
-from hasten.training.over_ranks import whole_state
+from hasten.training.over_ranks import to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
 from hasten.training.smaller_microbatches import halve_microbatches
@@ -226,7 +226,7 @@ class _Loop:
             },
             "log": {"seconds": time.monotonic() - self._start},
         }
-        return whole_state(self._run, state)
+        return to_save(self._run, state)
 
     def _worth_keeping(self) -> set[int]:
         return {self._run.kept_step, self._evaluated_at} & self._results.keys()

@@ -1,4 +1,4 @@
-"""What stands in a Saver's place on ranks that save nothing: another one writes the checkpoints of them all."""
+"""What stands in a Saver's place on ranks that save nothing, as they hold what the leader holds."""
 
 from __future__ import annotations
 
@@ -36,4 +36,7 @@ class NoSaver:
         pass
 
     def settle(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass

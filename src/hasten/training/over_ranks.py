@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.errors import PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
@@ -16,6 +17,8 @@ from hasten.parallel.ways import Scores
 from hasten.training.losses import LossFunction
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
     from hasten.parallel.divided import Divided
     from hasten.parallel.owners import Owners
     from hasten.parallel.pipeline import Pipeline
@@ -118,11 +121,42 @@ def marked(run: Run, named: Mapping[str, Any]) -> dict[str, Any]:
 
 def whole_state(run: Run, state: Any, *, on_all: bool = False) -> Any:
     """A tree with every tensor whole, on the leader, or on all ranks; the tree itself where all are."""
-    if run.sharded is None and parts_of(run) is None:
+    if not holds_parts(run):
         return state
     from hasten.parallel.whole import whole
 
     return whole(state, run.ranks, on_all=on_all)
+
+
+def holds_parts(run: Run) -> bool:
+    """Whether the ranks hold the model in parts, so that each of them saves its own."""
+    return run.sharded is not None or parts_of(run) is not None
+
+
+def to_save(run: Run, state: Any) -> Any:
+    """A tree with a mark in the place of every tensor in parts, of what this rank saves of it; the tree itself where
+    all are whole."""
+    if not holds_parts(run):
+        return state
+    from hasten.training.held_parts import with_parts_held
+
+    return with_parts_held(state, run.grid)
+
+
+def own_part(run: Run, name: str, saved: Any, like: Tensor) -> Any:
+    """What this rank holds of a tensor that was saved, whole or in pieces, as it holds `like`. name: of the parameter
+    that it belongs to. Of one in pieces no more is read than what is held, unless it is a share of a layer."""
+    if isinstance(saved, Pieced) and hasattr(like, "to_local") and saved.shape == like.shape:
+        from hasten.parallel.slabs import part_read
+
+        return part_read(saved.region, cast("DTensor", like))
+    return part_of(share(run, name, saved), like)
+
+
+def share(run: Run, name: str, saved: Any) -> Any:
+    """What this rank holds of it, where layers are divided; put together, where it was saved in pieces."""
+    parts, saved = parts_of(run), assembled(saved)
+    return saved if parts is None or not isinstance(saved, Tensor) else parts.share(name, saved)
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:

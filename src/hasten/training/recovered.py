@@ -82,6 +82,7 @@ class Recovered:
             found = changes(states["configuration"], configuration)
             accepted = check_allowed(found, self.allowed)
             run.load_state_dict(states["run"])
+            self.loaded.close()
             origin = Origin(step=run.steps, checkpoint=path, states=states, notices=(*self.told, *accepted))
             if type(origin.log_bytes) is not int or origin.log_bytes < 0:
                 raise ValueError("no log can be so long")

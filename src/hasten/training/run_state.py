@@ -7,17 +7,18 @@ steps and refers to the run's own tensors: copy it, or write it, before the next
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
+from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
-from hasten.training.over_ranks import marked, part_of, parts_of, settle_buffers
+from hasten.training.over_ranks import marked, own_part, parts_of, settle_buffers
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -103,7 +104,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
         present = run.model.state_dict()
         run.model.load_state_dict(
             {
-                key: part_of(_share(run, key, saved), present[key]) if key in present else saved
+                key: own_part(run, key, saved, present[key]) if key in present else saved
                 for key, saved in state["model"].items()
             }
         )
@@ -116,7 +117,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
     run._step.load_state_dict(state["step"])
     run.schedule.load_state_dict(state["schedule"])
     if run.average is not None:
-        run.average.load_state_dict(state["average"], partial(_shares_in_order, run))
+        run.average.load_state_dict(state["average"], partial(_own_in_order, run))
     if run.stopping is not None:
         run.stopping.load_state_dict(state["stopping"])
     run._best, run._kept_step = state["best"]
@@ -165,12 +166,6 @@ def _names(run: Run) -> dict[int, str]:
     return {id(parameter): name for name, parameter in run.model.named_parameters()}
 
 
-def _share(run: Run, name: str, saved: Tensor) -> Tensor:
-    """What this rank holds of it, where layers are divided."""
-    parts = parts_of(run)
-    return saved if parts is None or not isinstance(saved, Tensor) else parts.share(name, saved)
-
-
 def _marked_in_order(run: Run, tensors: Sequence[Tensor]) -> list[Any]:
     """Of each of the model's parameters."""
     names = [name for name, _ in run.model.named_parameters()]
@@ -178,8 +173,11 @@ def _marked_in_order(run: Run, tensors: Sequence[Tensor]) -> list[Any]:
     return [*tensors] if parts is None else list(map(parts.mark, names, tensors))
 
 
-def _shares_in_order(run: Run, saved: Sequence[Tensor]) -> list[Tensor]:
-    return [_share(run, name, each) for (name, _), each in zip(run.model.named_parameters(), saved, strict=True)]
+def _own_in_order(run: Run, saved: Sequence[Any], like: Sequence[Tensor]) -> Iterator[Any]:
+    """Of each of the model's parameters; none is read before it is asked for."""
+    names = [name for name, _ in run.model.named_parameters()]
+    for name, each, own in zip(names, saved, like, strict=True):
+        yield own_part(run, name, each, own)
 
 
 def _load_optimizer(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> None:
@@ -201,10 +199,10 @@ def _in_parts(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> dict[int
     parameters, names = {number: parameter for parameter, number in _numbered(optimizer, saved)}, _names(run)
 
     def held(value: Any, parameter: Tensor) -> Any:
-        if not isinstance(value, Tensor) or value.dim() != parameter.dim() or not value.dim():
-            return value
-        own = _share(run, names.get(id(parameter), ""), value)
-        return part_of(own, parameter) if own.shape == parameter.shape else value
+        if not isinstance(value, Tensor | Pieced) or len(value.shape) != parameter.dim() or not parameter.dim():
+            return assembled(value)
+        own = own_part(run, names.get(id(parameter), ""), value, parameter)
+        return own if own.shape == parameter.shape else assembled(value)
 
     return {
         number: {key: held(value, parameters[number]) for key, value in values.items()}

@@ -1,7 +1,8 @@
 """Checkpoints while a run trains: when to save, behind its back, and what happens when the disk refuses.
 
 The training stands still for a copy of its state into memory; a thread writes the copy, forces it to the disk, reads it
-back, and only then removes what the run need not keep. How long the training stood still, and how long the thread took
+back, and only then removes what the run need not keep. Where several ranks hold the state in parts, each has such a
+thread for its own, and this one leads them. How long the training stood still, and how long the thread took
 where both work on the same processors, say how often saving is worth it: seldom enough for 1 % of the time.
 """
 
@@ -15,11 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from hasten.checkpoint.at_once import most_threads
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.in_parts import Holding, holding
+from hasten.checkpoint.part_files import holds_parts
+from hasten.checkpoint.state import flattened_in_parts
 from hasten.checkpoint.store import Checkpoint, Contents, Store
+from hasten.checkpoint.together import Led, Together, led
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
 from hasten.facts.saving import Saving, seconds_between
@@ -58,6 +60,7 @@ class Saver:
 
     before_write: called in the writing thread first of all: forces to the disk what a checkpoint refers to.
     before_removal: called there before anything is removed: raises StorageFailed where the folder is not the run's own.
+    together: leads the other ranks, where they hold the state in parts; None where it is whole.
     shares_processor: whether the training computes on the processors that the thread works on.
     world_size: how many ranks the state is of.
     damaged: checkpoints that were found broken; they go when a whole one is on the disk.
@@ -72,6 +75,7 @@ class Saver:
         *,
         before_write: Callable[[], None],
         before_removal: Callable[[], None] = lambda: None,
+        together: Together | None = None,
         shares_processor: bool,
         world_size: int = 1,
         damaged: Sequence[Checkpoint] = (),
@@ -80,9 +84,11 @@ class Saver:
     ) -> None:
         self.store, self.saving = store, saving
         self._tell, self._before_write, self._before_removal = tell, before_write, before_removal
-        self._shares, self._world_size, self._shown = shares_processor, world_size, shown or store.folder
+        self._together, self._shares, self._world_size = together, shares_processor, world_size
+        self._shown = shown or store.folder
         self._room, self._clock = Room(store, saving, damaged), clock
-        self._snapshots, self._thread = Snapshots(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._snapshots, self._parts = Snapshots(), Snapshots()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: tuple[Future[_Written], State, float, float] | None = None  # with its stall and its start
         self._failures = 0
         self._start = self._next = clock()  # the first step shows at once whether saving works, and what it costs
@@ -128,11 +134,21 @@ class Saver:
     def _begin(self, state: State, threads: int) -> None:
         self._start = start = state.since
         self.settle()
-        tree, tensors = flattened(dict(state.trees))
-        copies = self._snapshots.of(tensors)
-        aside = copies is not None
-        held = copies if copies is not None else on_host(tensors)
-        future = self._thread.submit(self._write, state, tree, held, threads)
+        tree, tensors, in_parts = flattened_in_parts(dict(state.trees))
+        parts = holding(in_parts)
+        copies, copied_parts = self._snapshots.of(tensors), self._parts.of(parts.slabs)
+        aside = copies is not None and copied_parts is not None
+        contents = Contents(
+            step=state.step,
+            epoch=state.epoch,
+            reason=state.reason,
+            best=state.best,
+            world_size=self._world_size,
+            trees=tree,
+            tensors=copies if copies is not None else on_host(tensors),
+        )
+        held = replace(parts, slabs=copied_parts if copied_parts is not None else on_host(parts.slabs))
+        future = self._thread.submit(self._write, contents, held, threads)
         if not aside:  # the tensors are the run's own: it must not go on before they are written
             future.exception()
         stall = self._clock() - start
@@ -180,6 +196,8 @@ class Saver:
         """The checkpoint of this step cannot be saved, for a reason outside. Raises StorageFailed at the third failure
         in a row."""
         self._next = self._clock() + seconds_between(self.saving, self._cost_seconds)
+        if self._together is not None:  # the others have begun to save
+            self._thread.submit(_decline, self._together)
         self._fail(step, error)
 
     def _fail(self, step: int, error: StorageFailed) -> None:
@@ -194,19 +212,15 @@ class Saver:
             )
         )
 
-    def _write(self, state: State, tree: dict[str, Any], tensors: dict[str, Tensor], threads: int) -> _Written:
+    def _write(self, contents: Contents, held: Holding, threads: int) -> _Written:
         begun = time.monotonic()
-        self._before_write()
-        contents = Contents(
-            step=state.step,
-            epoch=state.epoch,
-            reason=state.reason,
-            best=state.best,
-            world_size=self._world_size,
-            trees=tree,
-            tensors=tensors,
-        )
-        checkpoint = self.store.save(contents, threads)
+        if self._together is None:
+            self._before_write()
+            checkpoint = self.store.save(contents, threads)
+        else:
+            with led(self._together) as save:
+                self._before_write()
+                checkpoint = self.store.save_led(contents, held, save, threads)
         written_bytes = self._checked(checkpoint, threads)
         self._before_removal()
         note = ""
@@ -220,7 +234,8 @@ class Saver:
         """Its bytes, all read back. Raises StorageFailed when it is not on the disk as it was written; it goes then, so
         that it is not counted among those that stay."""
         try:
-            return checkpoint.verify(threads).bytes
+            # Of parts, each rank has read back its own.
+            return checkpoint.verify(threads, looks_at=lambda name: not holds_parts(name)).bytes
         except StorageFailed as error:
             self._before_removal()
             self._room.damaged.add(checkpoint)
@@ -228,3 +243,8 @@ class Saver:
                 self.store.remove(checkpoint)
             fix = error.fix or "check the disk, and the memory of this machine"
             raise StorageFailed(f"read back, {error.what}", where=str(checkpoint.path), fix=fix) from error
+
+
+def _decline(together: Together) -> None:
+    """Have the others not wait for a save that does not come."""
+    Led(together).give_up()

@@ -1,0 +1,66 @@
+"""Tensors of which this process holds parts, and others the rest: as they stand in a state that all save together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Slab(NamedTuple):
+    """A part without gaps. offsets: where it begins in the whole, along each dimension."""
+
+    offsets: tuple[int, ...]
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """What stands in a state for a tensor in parts. shape: of the whole. slabs: those that this process saves, none of
+    them empty; no slab of what it has nothing of, or another one saves."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    slabs: tuple[Slab, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Holding:
+    """What this process saves of tensors in parts.
+
+    tensors: all of them, by name. slabs: the memory that is to be written, each once, by the key that it gets.
+    keys: of each tensor's slabs, in their order, by the tensor's name.
+    """
+
+    tensors: Mapping[str, InParts]
+    slabs: Mapping[str, Tensor]
+    keys: Mapping[str, tuple[str, ...]]
+
+
+def holding(tensors: Mapping[str, InParts]) -> Holding:
+    """Weights, for one, stand in a state twice; they are written once."""
+    slabs, keys, met = dict[str, Tensor](), dict[str, tuple[str, ...]](), dict[Any, str]()
+    for name, tensor in tensors.items():
+        found = list[str]()
+        for slab in tensor.slabs:
+            own = slab.tensor
+            memory = own.device, own.dtype, own.data_ptr(), own.shape, own.stride()
+            if memory not in met:
+                met[memory] = _key(name, slab, slabs)
+                slabs[met[memory]] = own
+            found.append(met[memory])
+        keys[name] = (*found,)
+    return Holding(tensors=tensors, slabs=slabs, keys=keys)
+
+
+def _key(name: str, slab: Slab, taken: Mapping[str, Tensor]) -> str:
+    """It says to a person which part this is: `weight [0:2, 0:8]`."""
+    ranges = (f"{start}:{start + size}" for start, size in zip(slab.offsets, slab.tensor.shape, strict=True))
+    key = first = f"{name} [{', '.join(ranges)}]"
+    number = 1
+    while key in taken:
+        key, number = f"{first}#{number}", number + 1
+    return key
