@@ -365,9 +365,13 @@ def noticed(choices: Mapping[str, Any]) -> list[str]:
         return run.notices
 
 
-def refused(choices: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> str:
+def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None) -> str:
+    """changes: of the job, by names: a model's, and a loss's."""
+    fields: dict[str, Any] = dict(changes or {})
+    if "loss" in fields:
+        fields["loss"] = {"smoothed": smoothed, "squared": squared}[fields["loss"]]
     try:
-        with prepare(word_job(**(changes or {})), make_plan(**choices)):
+        with prepare(word_job(**fields), make_plan(**choices)):
             return ""
     except HastenError as error:
         return str(error)
