@@ -86,6 +86,18 @@ class PaddingAware(Encoder):
         self.words = nn.Embedding(WORDS, WIDTH, padding_idx=0)
 
 
+class Padded(Encoder):
+    """As torch makes its encoder by itself, which leaves padding out while it evaluates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.layers(self.words(words), src_key_padding_mask=words == 3))
+
+
 class LengthFirst(Encoder):
     """As torch's own layers are by themselves."""
 
@@ -104,6 +116,7 @@ MODELS: dict[str, Any] = {
     "length first": LengthFirst,
     "dropping": partial(GPT, dropout=0.5),
     "padding": PaddingAware,
+    "padded": Padded,
     "mixing": lambda: of_blocks(Mixing),
     "normed": lambda: of_blocks(Normed),
     "resting": lambda: of_blocks(Resting),
@@ -358,6 +371,26 @@ class Unknown(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         return self.head(self.narrow(torch.relu(self.wide(self.words(words)))))
+
+
+def refused_optimizer() -> str:
+    try:
+        optimizer = torch.optim.Adafactor
+        with prepare(word_job(optimizer=lambda parameters: optimizer(parameters)), make_plan(tensor=2)):
+            return ""
+    except HastenError as error:
+        return str(error)
+
+
+def two_at_once() -> list[float]:
+    """The losses of a run with words in shares, beside which another one is opened and closed."""
+    plan = make_plan(tensor=(2, {"vocabulary": ["words", "head"]}))
+    with prepare(word_job(), plan) as run:
+        with prepare(word_job(), plan):
+            pass
+        for batch in run.epoch_batches():
+            run.step(batch)
+        return [window.mean for window in run.losses.drain()]
 
 
 def noticed(choices: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from parallel.test_tensor import check_alike, check_weights
 from ranks import on_ranks
-from tensor_jobs import cut_and_gone_on, refused, strange_word, trained, trained_with_average
+from tensor_jobs import cut_and_gone_on, refused, strange_word, trained, trained_with_average, two_at_once
 
 GPT_WORDS, WORDS_AND_HEAD = {"vocabulary": ["words", "head"]}, {"vocabulary": ["words", "head"], "sequence": True}
 SEQUENCE = {"sequence": True}
@@ -51,6 +51,11 @@ def alone():
 def test_shares_of_words_and_of_a_sequence_train_what_one_process_does(ranks, choices, model, alone, tmp_path):
     for found in on_ranks(ranks, tmp_path, trained, choices, model):
         check_alike(found, alone[model])
+
+
+def test_a_run_with_words_in_shares_goes_on_where_another_is_closed(alone, tmp_path):
+    for losses in on_ranks(2, tmp_path, two_at_once):
+        assert losses == pytest.approx(alone["gpt"]["losses"][: len(losses)], rel=1e-9)
 
 
 @pytest.mark.parametrize("wrong", [20, -1])

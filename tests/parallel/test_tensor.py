@@ -21,6 +21,7 @@ from tensor_jobs import (
     noticed,
     put_together,
     refused,
+    refused_optimizer,
     skipped_alike,
     trained,
     trained_by_the_largest,
@@ -169,6 +170,18 @@ def test_shares_that_are_gathered_are_the_whole(dim, parts, tmp_path):
 def test_what_cannot_be_divided_is_refused_with_the_reason(ranks, choices, reason, tmp_path):
     for told in on_ranks(ranks, tmp_path, refused, choices):
         assert reason in told
+
+
+def test_an_optimizer_of_whole_matrices_is_refused(tmp_path):
+    for told in on_ranks(2, tmp_path, refused_optimizer):
+        assert "Adafactor looks at whole matrices" in told
+
+
+def test_an_encoder_that_leaves_padding_out_is_divided(tmp_path):
+    wanted = trained({}, "padded")
+    for found in on_ranks(2, tmp_path, trained, TOGETHER, "padded"):
+        assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
+        check_weights(found["weights"], wanted["weights"])
 
 
 NO_HEADS = {"columns": ["blocks.*.query_key_value:3"], "rows": ["blocks.*.mix"]}

@@ -48,6 +48,9 @@ def divide(model: nn.Module, options: TensorOptions, grid: Grid) -> Divided:
     for name, way in options.ways.items():
         between = region.between if region is not None and region.has(name) else Exchange(ranks)
         _DIVIDE[type(way)](model.get_submodule(name), way, between, grid)
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder):  # it would leave padding out of what it hands on
+            module.use_nested_tensor = False
     _hold(model, splits, ranks)
     return Divided(splits, ranks, frozenset() if region is None else region.partial)
 

@@ -10,7 +10,7 @@ Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053, section 3; torch.dis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from torch.utils._pytree import tree_map
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.between import Between
+
+_USERS, _SWITCH = list[object](), ExitStack()
 
 
 def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
@@ -55,9 +57,17 @@ def scores_in_shares(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], DTe
 @contextmanager
 def computing_on_shares() -> Iterator[None]:
     """Inside, losses are computed of scores in shares, and differentiated; tensors beside them are the same on each
-    rank."""
-    with loss_parallel(), implicit_replication():
+    rank. torch has one switch for a whole process: of several runs that are open, the last to be closed turns it."""
+    _USERS.append(object())
+    if len(_USERS) == 1:
+        _SWITCH.enter_context(loss_parallel())
+        _SWITCH.enter_context(implicit_replication())
+    try:
         yield
+    finally:
+        _USERS.pop()
+        if not _USERS:
+            _SWITCH.close()
 
 
 class LossOfShares:

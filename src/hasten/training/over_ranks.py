@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.checkpoint.part_files import Pieced, assembled
-from hasten.errors import PlanError
+from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hasten.parallel.pipeline import Pipeline
     from hasten.parallel.shard import Sharded
     from hasten.training.run import Run
+
+_OF_WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
 
 
 def divided(run: Run) -> Divided | None:
@@ -77,6 +79,14 @@ def sharded(run: Run) -> Sharded | None:
         options,
         mesh=None if mesh is None else mesh[DATA],
     )
+
+
+def check_optimizers(run: Run) -> None:
+    """Raises Misconfigured for one that looks at whole matrices, where ranks hold shares of them."""
+    for optimizer in run.optimizers if run.divided is not None else ():
+        if type(optimizer).__name__ in _OF_WHOLE_MATRICES:
+            what = f"{type(optimizer).__name__} looks at whole matrices, and each process would have its share of them"
+            raise Misconfigured(what, where="tensor", fix="take another optimizer, or leave `tensor` out of the plan")
 
 
 def pipeline(run: Run) -> Pipeline | None:
