@@ -16,7 +16,7 @@ from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.over_ranks import whole_state
-from tensor_jobs import LENGTH, WIDTH, WORDS, Block
+from tensor_models import LENGTH, WIDTH, WORDS, Block
 
 
 class GPT(nn.Module):

@@ -132,6 +132,7 @@ def by_srun(hosts: Hosts, job: str, *options: str, **environment: str):
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_processes_of_srun_that_lose_their_link_name_who_is_missing_and_end(hosts, link):
     first, second = by_srun(hosts, "second_pauses", HASTEN_WAIT_SECONDS="4")

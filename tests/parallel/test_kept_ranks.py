@@ -42,7 +42,10 @@ def test_a_run_of_two_processes_goes_on_as_if_it_had_never_ended(tmp_path):
 @pytest.mark.trap(29)
 @pytest.mark.trap(38)
 @pytest.mark.fault("changed world size on resume")
-@pytest.mark.parametrize(("before", "after"), [(TWO, ALONE), (ALONE, TWO)], ids=["two to one", "one to two"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [pytest.param(TWO, ALONE, id="two to one"), pytest.param(ALONE, TWO, id="one to two", marks=pytest.mark.proof)],
+)
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, before, after):
     assert ran(tmp_path, "cut_short", "--run-dir", "whole").returncode == 0
     begun_and_cut(tmp_path, "cut_short", before)
@@ -56,7 +59,7 @@ IN_PARTS = (*TWO, "--plan", "in_parts.toml")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(IN_PARTS, ALONE, id="in parts, then alone"),
+        pytest.param(IN_PARTS, ALONE, id="in parts, then alone", marks=pytest.mark.proof),
         pytest.param(ALONE, IN_PARTS, id="alone, then in parts", marks=pytest.mark.proof),
         pytest.param(TWO, IN_PARTS, id="whole, then in parts", marks=pytest.mark.proof),
         pytest.param(IN_PARTS, TWO, id="in parts, then whole", marks=pytest.mark.proof),

@@ -81,6 +81,7 @@ def test_a_save_that_the_first_cannot_begin_holds_nobody_up(tmp_path):
         each.verify()
 
 
+@pytest.mark.proof
 @pytest.mark.fault("disk full, EIO")
 def test_the_third_failure_of_one_rank_in_a_row_ends_all(folder):
     ended = ran(folder, "full_for_the_second_from_then_on", *IN_PARTS, "--save-every", "3")

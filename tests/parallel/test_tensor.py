@@ -12,9 +12,6 @@ from hasten.facts.plan import make_plan
 from hasten.parallel.tensor_patterns import Columns, Heads, Rows, divisible
 from ranks import on_ranks
 from tensor_jobs import (
-    GPT,
-    Encoder,
-    Tripled,
     copied_teacher,
     cut_and_gone_on,
     held_alike,
@@ -28,6 +25,7 @@ from tensor_jobs import (
     trained_with_average,
     word_job,
 )
+from tensor_models import GPT, Encoder, Tripled
 
 TOGETHER = {"tensor": 2}
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,6 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
-from hasten.parallel.streams import Streams
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
@@ -79,6 +78,15 @@ class Parts(NamedTuple):
 def spans_of(before: Sequence[int], blocks: int) -> list[range]:
     """before: positions of the blocks that begin a stage, but for the first."""
     return [range(start, stop) for start, stop in pairwise([0, *before, blocks])]
+
+
+class Streams(Protocol):
+    """What each microbatch of a step draws at random, alike on every stage."""
+
+    def begin(self) -> None:
+        """A step begins."""
+
+    def of_microbatch(self, number: int) -> AbstractContextManager[None]: ...
 
 
 class Pipeline:

@@ -30,11 +30,11 @@ from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.pipeline import Parts, Pipeline, spans_of
 from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
-from hasten.parallel.streams import Streams
 from hasten.techniques._restore import same_state
 from hasten.training.build import seed_everything
 from hasten.training.losses import Count, calling, checked
 from hasten.training.nudged import Nudged
+from hasten.training.streams import Streams
 from hasten.training.window_sums import weighed
 
 if TYPE_CHECKING:
