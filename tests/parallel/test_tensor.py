@@ -175,6 +175,7 @@ def test_an_optimizer_of_whole_matrices_is_refused(tmp_path):
         assert "Adafactor looks at whole matrices" in told
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_an_encoder_that_leaves_padding_out_is_divided(tmp_path):
     wanted = trained({}, "padded")
     for found in on_ranks(2, tmp_path, trained, TOGETHER, "padded"):
