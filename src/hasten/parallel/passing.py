@@ -59,8 +59,8 @@ class Passing:
         if not span:
             raise JobError(
                 "model",
-                "is called outside of its loss, and this process has a part of it",
-                "leave `pipeline` out of the plan",
+                "is called outside of its loss, or recomputes a block by itself, and this process has a part of it",
+                "let activation_checkpointing in the plan recompute, or leave `pipeline` out of it",
             )
         if number < span.start:
             return given[0]

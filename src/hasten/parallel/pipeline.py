@@ -32,7 +32,7 @@ from torch.distributed.pipelining import (
 )
 from torch.utils._pytree import tree_leaves
 
-from hasten.errors import JobError
+from hasten.errors import HastenError, JobError
 from hasten.facts.ranks import Ranks
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
@@ -140,12 +140,13 @@ class Pipeline:
         self._sums, self._scaled = torch.zeros(2, dtype=torch.float64, device=self._device), scaled
         schedule, stages = self._schedule(microbatches)
         self._streams.begin()
-        first, raised = (number,) if 0 in self.parts.own else (), None
+        first: tuple[Any, ...] = (number,) if 0 in self.parts.own else ()
+        raised: Exception | None = None
         try:
             # A stage is told which microbatch it computes by its number, as a batch may be any object.
             schedule.step(*first, target=number, number=number)
-        except RuntimeError:
-            raised = next((stage.raised for stage in stages if stage.raised is not None), None)
+        except RuntimeError as error:
+            raised = next((stage.raised for stage in stages if stage.raised is not None), _own_cause(error))
             if raised is None:
                 raise
         finally:
@@ -320,6 +321,14 @@ class _Stage(nn.Module):
 
 def _total(objective: Tensor, number: Tensor) -> Tensor:
     return objective.sum()
+
+
+def _own_cause(error: BaseException) -> HastenError | None:
+    """What one of torch's errors came from, where that is one of ours."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, HastenError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _add_up(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -> Tensor:
