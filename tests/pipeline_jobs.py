@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 import hasten
 from hasten.entry import prepare
@@ -154,17 +153,6 @@ class Adding(nn.Module):
         return stream
 
 
-class Recomputing(GPT):
-    """By itself, each of its blocks."""
-
-    def forward(self, words: Tensor) -> Tensor:
-        stream = self.words(words) + self.positions
-        for block in self.blocks:
-            found: Any = checkpoint(block, stream, use_reentrant=False)
-            stream = found
-        return self.head(self.norm(stream))
-
-
 class Dropping(GPT):
     """Which leaves out more in its last block, and before its head."""
 
@@ -174,7 +162,7 @@ class Dropping(GPT):
         self.norm = nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.3))
 
 
-_ALL = (GPT, Mixed, Frozen, Twice, Remembering, Tied, Halves, Resting, Sparse, Writing, Recomputing, Dropping)
+_ALL = (GPT, Mixed, Frozen, Twice, Remembering, Tied, Halves, Resting, Sparse, Writing, Dropping)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
 
 
@@ -250,16 +238,6 @@ def trained_with_average(
     choices: Mapping[str, Any], model: str = "GPT", changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     return trained(choices, model, average=hasten.ExponentialAverage(0.9), **(changes or {}))
-
-
-def refused_in_a_step(model: str) -> str:
-    try:
-        with prepare(job_of(model), make_plan(pipeline=2)) as run:
-            for batch in run.batches():
-                run.step(batch)
-    except HastenError as error:
-        return str(error)
-    return ""
 
 
 def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:

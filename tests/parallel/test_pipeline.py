@@ -18,7 +18,6 @@ from pipeline_jobs import (
     job_of,
     masks,
     refused,
-    refused_in_a_step,
     skipped_alike,
     trained,
     trained_by_the_largest,
@@ -212,11 +211,6 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
 def test_what_is_no_row_of_blocks_is_refused_with_the_reason(choices, model, kind, reason, tmp_path):
     for told in on_ranks(2, tmp_path, refused, choices, model, kind):
         assert reason in told
-
-
-def test_a_model_that_recomputes_its_blocks_is_told_what_to_do(tmp_path):
-    told = on_ranks(2, tmp_path, refused_in_a_step, "Recomputing")
-    assert any("let activation_checkpointing in the plan recompute" in each for each in told)
 
 
 def test_one_process_holds_the_whole_model_and_says_so():
