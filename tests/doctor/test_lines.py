@@ -64,7 +64,7 @@ def test_a_line_that_only_some_steps_run_through_is_timed_in_none():
     def loss(model: nn.Module, batch: Any) -> Tensor:
         total = functional.cross_entropy(model(batch[0]), batch[1])
         if next(turns) % 4 == 0:
-            total = total + torch.linalg.svdvals(torch.ones(60, 60)).sum()
+            total = total + torch.linalg.svdvals(torch.ones(200, 200)).sum()
         return total
 
     look = observe_job(job(loss), tell=lambda what: None)
