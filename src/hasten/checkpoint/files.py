@@ -41,13 +41,15 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
-            with open(temporary, "xb") as file:
+            with open(
+                temporary, "xb", opener=None if like is None else lambda at, how: os.open(at, how, 0o600)
+            ) as file:
+                file.write(data)
+                file.flush()
                 if like is not None:
                     with suppress(OSError):  # a user who is not root gives nothing away
                         os.fchown(file.fileno(), like.st_uid, like.st_gid)
-                    os.fchmod(file.fileno(), like.st_mode)
-                file.write(data)
-                file.flush()
+                    os.fchmod(file.fileno(), like.st_mode)  # last, as writing to a file takes some bits back
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:

@@ -11,19 +11,16 @@ from hasten.checkpoint.in_parts import Holding, holding
 from hasten.checkpoint.state import flattened_in_parts
 from hasten.checkpoint.together import follow
 from hasten.parallel.exchange import Exchange
+from hasten.training.no_saver import NoSaver
 from hasten.training.snapshot import Snapshots, on_host
 
 if TYPE_CHECKING:
-    from hasten.errors import StorageFailed
     from hasten.training.saver import State
 
 
-class PartSaver:
+class PartSaver(NoSaver):
     """When to save, and what became of it, is the leader's to say. What ends this rank's talk with it is raised by
     whatever is called next."""
-
-    last_failed = False
-    save_seconds = 0.0
 
     def __init__(self, exchange: Exchange, *, shares_processor: bool) -> None:
         """shares_processor: whether the training computes on the processors that the thread works on."""
@@ -32,17 +29,8 @@ class PartSaver:
         self._writing: Future[None] | None = None
 
     @property
-    def has_news(self) -> bool:
+    def has_news(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._writing is not None and self._writing.done()
-
-    def due(self, step: int) -> bool:
-        return False
-
-    def worth_saving_best(self) -> bool:
-        return False
-
-    def now(self) -> float:
-        return 0.0
 
     def save(self, state: State) -> None:
         """Raises Misconfigured for a state that no file can hold."""
@@ -51,9 +39,6 @@ class PartSaver:
     def save_now(self, state: State) -> None:
         self._begin(state, most_threads())
         self.settle()
-
-    def refused(self, step: int, error: StorageFailed) -> None:
-        pass
 
     def poll(self) -> None:
         if self.has_news:
