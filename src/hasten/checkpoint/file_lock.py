@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hasten.checkpoint.files import failure, lies_at, open_lock_file
+from hasten.checkpoint.failures import failure
+from hasten.checkpoint.files import lies_at, open_lock_file
 from hasten.errors import StorageFailed
 
 _REFUSED = (errno.EACCES, errno.EAGAIN)

@@ -4,8 +4,6 @@ A file is written whole or not at all. Its bytes go to a temporary file beside i
 take the name; the folder is forced to the disk last, because the name lives there. A crash at any instant, a full disk
 and a power cut leave the old content or the new, and never a mixture. A log cannot be written so: it grows by whole
 lines, and a line that was cut off is closed before the next one.
-
-Every failure is a StorageFailed that names the path, the system's reason and what to do about it.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
+from hasten.checkpoint.failures import failing, failure
 from hasten.checkpoint.past_cache import BLOCK_BYTES, go_past_cache, go_through_cache
 from hasten.errors import StorageFailed
 
@@ -41,9 +39,7 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     with failing("could not be written", path):
         try:
-            with open(
-                temporary, "xb", opener=None if like is None else lambda at, how: os.open(at, how, 0o600)
-            ) as file:
+            with open(temporary, "xb", opener=None if like is None else _for_its_owner_alone) as file:
                 file.write(data)
                 file.flush()
                 if like is not None:
@@ -57,6 +53,10 @@ def write_atomically(path: Path, data: bytes, like: os.stat_result | None = None
                 temporary.unlink(missing_ok=True)
             raise
         _force_folder(path.parent)
+
+
+def _for_its_owner_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def make_folder(path: Path) -> None:
@@ -360,36 +360,6 @@ def lies_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
-
-
-@contextmanager
-def failing(what: str, path: Path) -> Iterator[None]:
-    """Raise a failure of the system's inside as one of this path."""
-    try:
-        yield
-    except OSError as error:
-        raise failure(what, path, error) from error
-
-
-def failure(what: str, path: Path, error: OSError) -> StorageFailed:
-    """The error for a path: what could not be done, the system's reason, and what to do about it."""
-    fix = _FIXES.get(error.errno or 0, "check the disk, then run it again")
-    return StorageFailed(f"{what}: {error.strerror or error}", where=str(path), fix=fix)
-
-
-_FIXES = {
-    errno.ENOSPC: "free space on this disk, or choose a folder on another one",
-    errno.EDQUOT: "free space in your quota, or choose a folder on another disk",
-    errno.EFBIG: "raise the limit on the size of a file: ulimit -f unlimited",
-    errno.EACCES: "let this user read and write there, or choose another folder",
-    errno.EPERM: "let this user read and write there, or choose another folder",
-    errno.EROFS: "this disk is read-only; choose a folder on another one",
-    errno.ENOENT: "make the folder first",
-    errno.ENOTDIR: "a part of this path is a file; choose another path",
-    errno.EEXIST: "a file has this name; choose another path",
-    errno.EISDIR: "a folder has this name; choose another path",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
 
 
 def _force_folder(folder: Path) -> None:

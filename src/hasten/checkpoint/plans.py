@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hasten.checkpoint.failures import failure
 from hasten.checkpoint.file_lock import locked
-from hasten.checkpoint.files import check_writable, failure, remove_file, write_atomically
+from hasten.checkpoint.files import check_writable, remove_file, write_atomically
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed

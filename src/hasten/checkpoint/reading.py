@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
-from hasten.checkpoint.files import failing
+from hasten.checkpoint.failures import failing
 from hasten.checkpoint.past_cache import go_past_cache, go_through_cache
 
 BUFFER_BYTES = 1 << 20

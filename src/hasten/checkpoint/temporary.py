@@ -17,8 +17,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from hasten.checkpoint.failures import failure
 from hasten.checkpoint.file_lock import Lock, locked, taken
-from hasten.checkpoint.files import failure, names_in, remove_folder
+from hasten.checkpoint.files import names_in, remove_folder
 from hasten.checkpoint.segments import remove_segments_noted_in
 from hasten.errors import StorageFailed
 
