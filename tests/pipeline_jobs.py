@@ -95,6 +95,13 @@ class Remembering(GPT):
         return self.head(stream + middle)
 
 
+class Judging(Remembering):
+    """What it does wrong shows in evaluations alone."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        return GPT.forward(self, words) if self.training else super().forward(words)
+
+
 class Tied(GPT):
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +169,7 @@ class Dropping(GPT):
         self.norm = nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.3))
 
 
-_ALL = (GPT, Mixed, Frozen, Twice, Remembering, Tied, Halves, Resting, Sparse, Writing, Dropping)
+_ALL = (GPT, Mixed, Frozen, Twice, Remembering, Judging, Tied, Halves, Resting, Sparse, Writing, Dropping)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
 
 

@@ -27,6 +27,11 @@ WAYS = [
     (4, {"tensor": SHARES, **PARTS}),
     (2, {"pipeline": 2}),
     (4, {"pipeline": (2, {"schedule": "gpipe"})}),
+    (4, {"pipeline": 2, **TOGETHER}),
+    (4, {"pipeline": 2, "tensor": SHARES}),
+    (4, {"pipeline": 2, **PARTS}),
+    (4, {"pipeline": 2, "shard": "zero2"}),
+    (8, {"pipeline": 2, **TOGETHER, **PARTS}),
 ]
 
 

@@ -200,8 +200,13 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
         (stages(before=["blocks.0"]), "GPT", "loss", "before names blocks.0, which are not called in this order"),
         (stages(before=["blocks.1", "blocks.2"]), "GPT", "loss", "2 stages begin with one less"),
         (stages(5), "GPT", "loss", "repeats 4 blocks, and the plan asks for 5 stages"),
-        (stages() | {"shard": "zero2"}, "GPT", "loss", "a stage ends in the middle"),
-        (stages() | {"tensor": 2}, "GPT", "loss", "both say which processes hold one model"),
+        (
+            stages(before=["blocks.2"]),
+            "Judging",
+            "loss",
+            "the loss does not follow from what blocks.2 is given while it evaluates",
+        ),
+        (stages() | {"tensor": 2}, "GPT", "loss", "groups of 4 that hold one model (pipeline 2 × tensor 2)"),
         (stages() | {"microbatch": 2}, "GPT", "loss", "both say how many samples"),
         (stages() | {"precision": "fp16"}, "GPT", "loss", "another loss scale"),
         (stages() | {"compile": "default"}, "GPT", "loss", "in the middle of its forward pass"),
@@ -237,12 +242,13 @@ def test_the_slowest_stage_is_as_quick_as_any_cut_allows(costs, parts):
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 4))
-def test_equal_pieces_are_of_one_size_and_leave_nothing_out(size, parts, ranks):
-    for rank in range(ranks):
-        found = equal_pieces(size, parts, rank, ranks)
+def test_equal_pieces_are_as_many_on_each_rank_of_one_size_and_leave_nothing_out(size, parts, ranks):
+    every = [equal_pieces(size, parts, rank, ranks) for rank in range(ranks)]
+    assert len({len(found) for found in every}) == 1
+    assert len({piece.samples for found in every for piece in found} - {0}) <= 1
+    for rank, found in enumerate(every):
         start, stop = share(size, rank, ranks)
         assert [piece.last for piece in found] == [False] * (len(found) - 1) + [True]
-        assert len({piece.samples for piece in found}) == 1
         assert [piece.start for piece in found[1:]] == [piece.stop for piece in found[:-1]]
         assert (found[0].start, found[-1].stop) == (start, stop)
         assert len(found) >= min(parts, stop - start)

@@ -30,11 +30,15 @@ def share(size: int, part: int, parts: int) -> tuple[int, int]:
 
 def equal_pieces(size: int, parts: int, rank: int = 0, world_size: int = 1) -> tuple[Piece, ...]:
     """One rank's microbatches of a global batch, all of one size: the fewest that are at least as many as asked for,
-    single samples where there are too few. A share without samples is one empty piece. Ranks may have other numbers of
-    them."""
+    single samples where there are too few, or where ranks have unlike shares. Then one of the shorter shares begins
+    with an empty piece."""
     start, stop = share(size, rank, world_size)
-    samples = stop - start
-    number = next((each for each in range(parts, samples) if samples % each == 0), max(samples, 1))
+    samples, largest = stop - start, max(-(-size // world_size), 1)
+    alike = size % world_size == 0
+    number = next((each for each in range(parts, largest) if alike and samples % each == 0), largest)
+    if samples < number:
+        singles = (Piece(start + part, 1, part == samples - 1) for part in range(samples))
+        return (Piece(start, 0, samples == 0), *singles)
     each = samples // number
     return tuple(Piece(start + part * each, each, part == number - 1) for part in range(number))
 

@@ -43,6 +43,17 @@ class Share(NamedTuple):
     split: Split
     ranks: Ranks
 
+    @property
+    def shape(self) -> torch.Size:
+        """Of the whole."""
+        sizes = [*self.tensor.shape]
+        sizes[self.split.dim] *= self.ranks.size
+        return torch.Size(sizes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
     def gathered(self, tensor: Tensor) -> Tensor:
         """tensor: this rank's share, where that was in parts itself."""
         own = tensor.contiguous()
@@ -53,7 +64,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """splits: of the model's parameters that are divided, by their names in its state. ranks: that hold one model.
+    """splits: of the model's parameters that are divided, by their names in its state. ranks: that share them.
 
     partial: parameters that each rank has whole, and whose gradient it knows for its part of a sequence alone.
     """
@@ -84,7 +95,7 @@ class Divided:
 
     def _sum_up(self, parameters: Sequence[Tensor]) -> None:
         """All at once, with what says which have one anywhere: zeros would let weight decay move what nothing uses."""
-        parts = [_local(each if each.grad is None else each.grad).detach() for each in parameters]
+        parts = [local_of(each if each.grad is None else each.grad).detach() for each in parameters]
         reached = parts[0].new_tensor([each.grad is not None for each in parameters])
         values = [
             part.flatten() if each.grad is not None else torch.zeros_like(part).flatten()
@@ -97,7 +108,7 @@ class Divided:
             if is_reached:
                 if each.grad is None:
                     each.grad = torch.zeros_like(each)
-                _local(each.grad).copy_(summed.view_as(_local(each.grad)))
+                local_of(each.grad).copy_(summed.view_as(local_of(each.grad)))
 
     def norm(
         self, gradients: Mapping[str, Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor], kind: float
@@ -105,7 +116,7 @@ class Divided:
         """Of all gradients of the whole model, each counted once. norm_of: of those that it is given."""
         own = [each for name, each in gradients.items() if name in self.splits]
         shared = [each for name, each in gradients.items() if name not in self.splits]
-        norms = [norm_of(shared)] if shared else []
+        norms = [norm_of(shared)] if shared or not own else []
         if own:
             mine = norm_of(own)
             theirs = [torch.empty_like(mine) for _ in range(self.ranks.size)]
@@ -119,6 +130,6 @@ class Divided:
         return found
 
 
-def _local(tensor: Any) -> Tensor:
-    """What this rank has of it, where that is in parts too."""
+def local_of(tensor: Any) -> Tensor:
+    """What this rank has of it, where it is in parts."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

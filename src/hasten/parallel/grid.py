@@ -17,38 +17,46 @@ from hasten.parallel.replicate import present_ranks
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-DATA, MODEL = "data", "model"  # the dimensions of a grid's mesh
+DATA, STAGES, SHARES = "data", "stages", "shares"  # the dimensions of a grid's mesh
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """all: every rank of the run. data: those that hold what this one holds, each with a share of the samples. model:
-    those that hold one model together.
+    """all: every rank of the run. data: those that hold what this one holds, each with a share of the samples. stages:
+    those that hold one model one behind the other. shares: those that hold its layers together.
 
-    mesh: torch's, of DATA by MODEL; None where each rank holds a model by itself, so that `data` is `all`.
+    mesh: torch's, of DATA by STAGES by SHARES; None where each rank holds a model by itself, so that `data` is `all`.
     """
 
     all: Ranks = ALONE
     data: Ranks = ALONE
-    model: Ranks = ALONE
+    stages: Ranks = ALONE
+    shares: Ranks = ALONE
     mesh: DeviceMesh | None = None
 
+    @property
+    def together(self) -> int:
+        """Ranks that hold one model."""
+        return self.stages.size * self.shares.size
 
-def grid_of(together: int, device: torch.device) -> Grid:
-    """together: ranks that hold one model. Raises Misconfigured where they do not divide all that there are."""
-    every = present_ranks()
+
+def grid_of(stages: int, shares: int, device: torch.device) -> Grid:
+    """Of all ranks. Those that share layers talk most, and are next to each other. Raises Misconfigured where those
+    that hold one model do not divide all that there are."""
+    every, together = present_ranks(), stages * shares
     if together == 1:
         return Grid(all=every, data=every)
     if every.size % together:
+        how = f" (pipeline {stages} × tensor {shares})" if 1 < shares < together else ""
         raise Misconfigured(
-            f"{every.size} processes cannot be divided into groups of {together} that hold one model: "
+            f"{every.size} processes cannot be divided into groups of {together} that hold one model{how}: "
             f"{every.size} = {every.size // together} × {together} + {every.size % together}",
-            where="tensor",
+            where="pipeline" if stages > 1 else "tensor",
             fix=f"start {every.size // together * together or together} processes, or write another size into the plan",
         )
     from torch.distributed.device_mesh import init_device_mesh  # it takes a while to load
 
-    mesh = init_device_mesh(device.type, (every.size // together, together), mesh_dim_names=(DATA, MODEL))
-    data = Ranks(mesh.get_local_rank(DATA), every.size // together, mesh.get_group(DATA))
-    model = Ranks(mesh.get_local_rank(MODEL), together, mesh.get_group(MODEL))
-    return Grid(all=every, data=data, model=model, mesh=mesh)
+    sizes = {DATA: every.size // together, STAGES: stages, SHARES: shares}
+    mesh = init_device_mesh(device.type, (*sizes.values(),), mesh_dim_names=(*sizes,))
+    along = {name: Ranks(mesh.get_local_rank(name), size, mesh.get_group(name)) for name, size in sizes.items()}
+    return Grid(all=every, data=along[DATA], stages=along[STAGES], shares=along[SHARES], mesh=mesh)

@@ -6,7 +6,7 @@ is known everywhere, and counts once; each other one is known to its owner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,25 +15,30 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hasten.facts.ranks import Ranks
+from hasten.parallel.divided import Divided, Share
 from hasten.parallel.replicate import gather_over_ranks
 
 
 class Owned(NamedTuple):
     """A tensor in a state that one rank has, and all ranks of its group are given together.
 
-    tensor: on its owner the tensor; elsewhere any of that device. owner: its number in the group.
+    tensor: on its owner the tensor, or its share of it; elsewhere any of that device. owner: its number in the group.
+    shape: of the whole.
     """
 
-    tensor: Tensor
+    tensor: Tensor | Share
     owner: int
     shape: torch.Size
     dtype: torch.dtype
     ranks: Ranks
 
+    @property
+    def is_here(self) -> bool:
+        return self.owner == self.ranks.rank
+
     def gathered(self, tensor: Tensor) -> Tensor:
-        """tensor: what this rank has of it."""
-        mine = self.owner == self.ranks.rank
-        found = tensor.contiguous() if mine else tensor.new_empty(self.shape, dtype=self.dtype)
+        """tensor: on its owner the whole; elsewhere any of that device."""
+        found = tensor.contiguous() if self.is_here else tensor.new_empty(self.shape, dtype=self.dtype)
         dist.broadcast(found, group=self.ranks.group, group_src=self.owner)
         return found
 
@@ -42,12 +47,15 @@ class Owned(NamedTuple):
 class Owners:
     """owners: of parameters, by their names in the model's state: which of the ranks has them; all have what is not
     named. shapes: of these when they are whole. buffers: which rank moves them; the last one those that are not named.
+
+    within: how several ranks share what one of these has; None where each has it whole.
     """
 
     owners: Mapping[str, int]
     shapes: Mapping[str, torch.Size]
     buffers: Mapping[str, int]
     ranks: Ranks
+    within: Divided | None = None
 
     def has(self, name: str) -> bool:
         return self.owners.get(name, self.ranks.rank) == self.ranks.rank
@@ -64,24 +72,26 @@ class Owners:
         return {name: self.mark(name, each) for name, each in named.items()}
 
     def mark(self, name: str, tensor: Any) -> Any:
-        if name not in self.owners or not isinstance(tensor, Tensor):
-            return tensor
-        return Owned(tensor, self.owners[name], self.shapes[name], tensor.dtype, self.ranks)
+        held = tensor if self.within is None else self.within.mark(name, tensor)
+        if name not in self.owners or not isinstance(held, Tensor | Share):
+            return held
+        return Owned(held, self.owners[name], self.shapes[name], held.dtype, self.ranks)
 
     def share(self, name: str, whole: Tensor) -> Tensor:
         """What this rank has of a tensor that was saved whole."""
-        return whole if self.has(name) or not whole.dim() else whole.new_empty((0, *whole.shape[1:]))
+        held = whole if self.within is None else self.within.share(name, whole)
+        return held if self.has(name) or not held.dim() else held.new_empty((0, *held.shape[1:]))
 
     def everywhere(
         self, states: Mapping[int, Mapping[str, Any]], names: Mapping[int, str], device: torch.device
     ) -> dict[int, dict[str, Any]]:
-        """An optimizer's state of all parameters, by number, with a mark on what one rank has; this one has `states`.
-        names: of the numbered. All ranks of the group call it alike."""
+        """An optimizer's state of all parameters, by number, with a mark on what one rank has; this one has `states`,
+        with a mark on what it has a share of. names: of the numbered. All ranks of the group call it alike."""
         mine = {number for number in states if self.has(names.get(number, ""))}
         owned = {number for number in mine if names.get(number, "") in self.owners}
         told = {
             number: {
-                key: (each.shape, each.dtype) if isinstance(each, Tensor) else each
+                key: (each.shape, each.dtype) if isinstance(each, Tensor | Share) else each
                 for key, each in states[number].items()
             }
             for number in owned
@@ -92,7 +102,7 @@ class Owners:
             for number, kinds in theirs.items():
                 own = states[number] if rank == self.ranks.rank else {}
                 found[number] = {
-                    key: Owned(own.get(key, nothing).to(device), rank, kind[0], kind[1], self.ranks)
+                    key: Owned(_on(device, own.get(key, nothing)), rank, kind[0], kind[1], self.ranks)
                     if _is_kind(kind)
                     else kind
                     for key, kind in kinds.items()
@@ -107,13 +117,23 @@ class Owners:
                 dist.broadcast(values, group=self.ranks.group, group_src=self.buffers.get(name, self.ranks.size - 1))
                 buffer.copy_(values)
 
-    def complete(self, parameters: object) -> None:
-        """Nothing: the pipeline has summed what several stages know."""
+    def complete(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Sum gradients up, in place, that those know in part who share what a rank has; the pipeline has summed what
+        several stages know."""
+        if self.within is not None:
+            self.within.complete(parameters)
 
-    def norm(self, gradients: Mapping[str, Tensor], norm_of: Any, kind: float) -> Tensor:
-        """Of all gradients of the whole model, each counted once. norm_of: (gradients) -> the norm of some."""
-        own = norm_of([each for name, each in gradients.items() if name in self.owners]).double()
-        shared = norm_of([each for name, each in gradients.items() if name not in self.owners]).double()
+    def norm(
+        self, gradients: Mapping[str, Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor], kind: float
+    ) -> Tensor:
+        """Of all gradients of the whole model, each counted once. norm_of: of those that it is given."""
+
+        def of(some: Mapping[str, Tensor]) -> Tensor:
+            found = norm_of([*some.values()]) if self.within is None else self.within.norm(some, norm_of, kind)
+            return found.double()
+
+        own = of({name: each for name, each in gradients.items() if name in self.owners})
+        shared = of({name: each for name, each in gradients.items() if name not in self.owners})
         device = next((each.device for each in gradients.values()), own.device)
         theirs = [torch.empty_like(own, device=device) for _ in range(self.ranks.size)]
         dist.all_gather(theirs, own.to(device), group=self.ranks.group)
@@ -122,7 +142,11 @@ class Owners:
     def anywhere(self, found: Tensor) -> Tensor:
         """The largest of what each rank has found."""
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
-        return found
+        return found if self.within is None else self.within.anywhere(found)
+
+
+def _on(device: torch.device, held: Tensor | Share) -> Tensor | Share:
+    return held if isinstance(held, Share) else held.to(device)
 
 
 def _is_kind(kind: Any) -> bool:

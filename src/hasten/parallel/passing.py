@@ -31,9 +31,8 @@ class Passing:
 
     def __init__(self, blocks: Sequence[nn.Module], around: Callable[[int], AbstractContextManager[None]]) -> None:
         """around: (number of a block) -> what is entered while it computes."""
-        self._around = around
+        self.blocks, self._around = blocks, around
         self._span, self._received, self._begun = range(0), None, False
-        self._last = len(blocks)
         for number, block in enumerate(blocks):
             block.forward = partial(self._forward, number, block.forward)
 
@@ -50,7 +49,7 @@ class Passing:
             return reached.given
         finally:
             self._span, self._received = range(0), None
-        if span.stop < self._last or not self._begun:
+        if span.stop < len(self.blocks) or not self._begun:
             raise JobError("loss", "did not call every block of its model", "leave `pipeline` out of the plan")
         return found
 

@@ -34,9 +34,11 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.errors import HastenError, JobError
 from hasten.facts.ranks import Ranks
+from hasten.parallel.divided import local_of
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.stages_in_parts import StagesInParts
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
@@ -115,13 +117,26 @@ class Pipeline:
         self.owners, self.parts, self._data, self._device = owners, parts, data, device
         self._streams = streams
         self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
-        named = [(name, each) for name, each in model.named_parameters() if each.requires_grad and owners.has(name)]
-        self._shared = [each for name, each in named if name not in owners.owners]
-        self._trained = [each for _, each in named]
+        self._model = model
+        self.in_parts: StagesInParts | None = None
         self._around = [each for name, each in model.named_buffers() if name not in owners.buffers]
+        self._find_parameters()
         self._schedules: dict[Any, Any] = {}
         self._activations: dict[Any, list[Activation]] = {}
         self.forget()
+
+    def hold_in_parts(self, held: StagesInParts) -> None:
+        """From now on: replicas of this rank each hold a part of what it holds, and sum its gradients."""
+        self.in_parts = held
+        self._find_parameters()
+
+    def _find_parameters(self) -> None:
+        owners = self.owners
+        named = [
+            (name, each) for name, each in self._model.named_parameters() if each.requires_grad and owners.has(name)
+        ]
+        self._shared = [each for name, each in named if name not in owners.owners]
+        self._trained = [each for _, each in named]
 
     def forget(self) -> None:
         """The next microbatch is the first of a window."""
@@ -191,8 +206,12 @@ class Pipeline:
 
     def compute(self, stage: int, received: Tensor | None, batch: Any) -> Any:
         """What the stage hands on; of the last, what the loss returned."""
-        with nullcontext() if stage == self.parts.own[-1] else self._around_stands():
+
+        def through() -> Any:
             return self.parts.passing.through(self.parts.spans[stage], received, lambda: self._call(batch))
+
+        with nullcontext() if stage == self.parts.own[-1] else self._around_stands():
+            return through() if self.in_parts is None else self.in_parts(through)
 
     @contextmanager
     def _around_stands(self) -> Iterator[None]:
@@ -279,7 +298,8 @@ class Pipeline:
         key = _shapes(batch)
         if key not in self._activations:
             found = list[Activation]()
-            with self._untouched(), torch.no_grad():
+            forward_only = torch.no_grad if self.in_parts is None else self.in_parts.forward_only
+            with self._untouched(), forward_only():
                 for stage in range(len(self.parts.spans) - 1):
                     mine = list[Activation]()
                     if stage in self.parts.own:
@@ -293,7 +313,7 @@ class Pipeline:
     def _reduced(self) -> tuple[Tensor, Tensor]:
         """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
         sums = _add_up(self._shared, self.parts.ranks, self._sums)
-        if self._data.many:
+        if self._data.many and self.in_parts is None:
             _add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
             for parameter in self._trained:
                 if parameter.grad is not None:
@@ -342,7 +362,7 @@ def _add_up(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -> Tens
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    summed = [told, *(each.grad for each in parameters if each.grad is not None)]
+    summed = [told, *(local_of(each.grad) for each in parameters if each.grad is not None)]
     for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in summed]:
         assert work is not None
         work.wait()

@@ -13,7 +13,7 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
@@ -53,18 +53,9 @@ class Sharded:
 
         mesh: of these ranks; None makes one of all that there are.
         """
-        self._model, self._ranks = model, ranks
+        self._model, self._ranks, self._root = model, ranks, LossOfModel(loss, model)
         mesh = mesh or init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
-        sums = options.gradients or (torch.float32 if options.parameters else None)
-        for block in blocks_of(model):
-            bring(block, device, ranks)
-            travel = MixedPrecisionPolicy(options.parameters, sums)
-            fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=travel)
-        bring(model, device, ranks)
-        root = LossOfModel(loss, model)
-        travel = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
-        fully_shard(root, mesh=mesh, mp_policy=travel)
-        self._root = root
+        in_parts(self._root, blocks_of(model), mesh, options, before=lambda each: bring(each, device, ranks))
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term."""
@@ -83,17 +74,42 @@ class Sharded:
     def without_sync(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    @contextmanager
-    def forward_only(self) -> Iterator[None]:
-        """Inside, no backward pass follows; behind it, nothing stays gathered. Inference mode would leave tensors that
-        no later step can write to."""
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            for module in self._root.modules():
-                if isinstance(module, FSDPModule):
-                    module.reshard()
+    def forward_only(self) -> AbstractContextManager[None]:
+        return without_backward(self._root)
+
+
+def in_parts(
+    root: nn.Module,
+    blocks: Iterable[nn.Module],
+    mesh: DeviceMesh,
+    options: ShardOptions,
+    *,
+    before: Callable[[nn.Module], object] = lambda module: None,
+    ignored: Iterable[nn.Parameter] = (),
+) -> None:
+    """Let parameters become parts, in place: those of each block, which are gathered when it computes, and those that
+    are left, gathered for a pass of the root. before: called with each of these first. ignored: stay as they are."""
+    sums = options.gradients or (torch.float32 if options.parameters else None)
+    of_blocks = MixedPrecisionPolicy(options.parameters, sums)
+    of_root = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
+    for block in blocks:
+        before(block)
+        fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
+    before(root)
+    fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
+
+
+@contextmanager
+def without_backward(root: nn.Module) -> Iterator[None]:
+    """Inside, no backward pass follows; behind it, nothing stays gathered. Inference mode would leave tensors that no
+    later step can write to."""
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in root.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
 
 def blocks_of(model: nn.Module) -> Iterator[nn.Module]:

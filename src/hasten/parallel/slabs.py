@@ -33,20 +33,22 @@ class Held:
 
 def held(tensor: DTensor | Share | Owned, grid: Grid) -> Held:
     """What this rank has to give of it, so that all ranks of the grid give each element once."""
-    if isinstance(tensor, Owned):
-        gives = tensor.owner == tensor.ranks.rank and grid.data.leads
-        origin = (0,) * len(tensor.shape)
-        return _given(tensor.shape, tensor.dtype, [(origin, tensor.tensor.detach())] if gives else [])
-    if isinstance(tensor, DTensor):
-        offsets, local, first = _local(tensor)
-        return _given(tensor.shape, tensor.dtype, [(offsets, local)] if first and grid.model.leads else [])
-    own, split, ranks = tensor
-    offsets, local, first = _local(own)
-    shape = list(own.shape)
-    shape[split.dim] *= ranks.size
-    gives = first if isinstance(own, DTensor) else grid.data.leads
-    slabs = in_whole(local, offsets, split, ranks.rank, ranks.size, own.shape[split.dim]) if gives else []
-    return _given(shape, own.dtype, slabs)
+    gives = tensor.is_here if isinstance(tensor, Owned) else grid.stages.leads
+    return _given(tensor.shape, tensor.dtype, _of_a_stage(tensor, grid) if gives else ())
+
+
+def _of_a_stage(tensor: Tensor | Share | Owned, grid: Grid) -> Iterable[tuple[Offsets, Tensor]]:
+    """Of what the ranks of one stage have, who has it to give."""
+    own = tensor.tensor if isinstance(tensor, Owned) else tensor
+    if isinstance(own, Share):
+        held, split, ranks = own
+        offsets, local, first = _local(held)
+        slabs = in_whole(local, offsets, split, ranks.rank, ranks.size, held.shape[split.dim])
+    else:
+        held = own
+        offsets, local, first = _local(held)
+        slabs, first = [(offsets, local)], first and grid.shares.leads
+    return slabs if first and (isinstance(held, DTensor) or grid.data.leads) else ()
 
 
 def chunk(size: int, rank: int, ranks: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.attention import attention_of_shares
 from hasten.parallel.between import Between, Exchange
 from hasten.parallel.divided import Divided, Split
-from hasten.parallel.grid import MODEL, Grid
+from hasten.parallel.grid import SHARES, Grid
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.replicate import follow_the_leader
 from hasten.parallel.sequence import divide_sequence
@@ -37,7 +37,7 @@ def divide(model: nn.Module, options: TensorOptions, grid: Grid) -> Divided:
 
     Raises Misconfigured where a layer cannot be divided by their number.
     """
-    ranks = grid.model
+    ranks = grid.shares
     with torch.no_grad():  # a model need not be the same on each rank by itself
         follow_the_leader([*model.parameters(), *model.buffers()], grid.all)
     splits = _splits(model, options, ranks)
@@ -115,7 +115,7 @@ def _rows(module: Any, way: Any, between: Between, grid: Grid) -> None:
 
 
 def _heads(module: Any, way: Any, between: Between, grid: Grid) -> None:
-    setattr(module, way.attribute, getattr(module, way.attribute) // grid.model.size)
+    setattr(module, way.attribute, getattr(module, way.attribute) // grid.shares.size)
     if isinstance(module, nn.MultiheadAttention):
         module.forward = MethodType(attention_of_shares(between), module)
 
@@ -123,7 +123,7 @@ def _heads(module: Any, way: Any, between: Between, grid: Grid) -> None:
 def _words(module: Any, way: Any, between: Between, grid: Grid) -> None:
     from hasten.parallel.vocabulary import embedding_of_shares  # few runs need it
 
-    module.forward = MethodType(embedding_of_shares(between, grid.model), module)
+    module.forward = MethodType(embedding_of_shares(between, grid.shares), module)
 
 
 def _scores(module: Any, way: Any, between: Between, grid: Grid) -> None:
@@ -131,7 +131,7 @@ def _scores(module: Any, way: Any, between: Between, grid: Grid) -> None:
 
     _columns(module, way, between, grid)
     assert grid.mesh is not None
-    module.register_forward_hook(scores_in_shares(grid.mesh[MODEL]))
+    module.register_forward_hook(scores_in_shares(grid.mesh[SHARES]))
 
 
 _DIVIDE: dict[type[Way], Callable[[Any, Any, Between, Grid], None]] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.divided import Share
+from hasten.parallel.divided import Share, local_of
 from hasten.parallel.owners import Owned
 
 
@@ -21,8 +21,7 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
 
     def gathered(tensor: DTensor | Share | Owned) -> Tensor | None:
         if isinstance(tensor, Share | Owned):
-            own = tensor.tensor.full_tensor() if isinstance(tensor.tensor, DTensor) else tensor.tensor
-            found = tensor.gathered(own.detach())
+            found = _together(tensor)
             return found.cpu() if ranks.leads or on_all else None
         local = tensor.to_local()
         # Not by its address: a rank may have nothing of a small one, and all have to gather equally often.
@@ -33,6 +32,17 @@ def whole(state: Any, ranks: Ranks, *, on_all: bool = False) -> Any:
         return met[key][1]
 
     return with_each_part(state, gathered)
+
+
+def _together(tensor: Tensor | Share | Owned) -> Tensor:
+    """The whole, on the device. Who owns it puts it together; who does not is given it."""
+    if isinstance(tensor, Owned):
+        inner = tensor.tensor.tensor if isinstance(tensor.tensor, Share) else tensor.tensor
+        return tensor.gathered(_together(tensor.tensor) if tensor.is_here else local_of(inner.detach()))
+    if isinstance(tensor, Share):
+        return tensor.gathered(_together(tensor.tensor))
+    own = tensor.detach()
+    return own.full_tensor() if isinstance(own, DTensor) else own
 
 
 def part_of(whole: Tensor, like: Tensor) -> Tensor:

@@ -89,16 +89,6 @@ TABLE = (
         reason="each process would find another loss scale by the overflows of its own stage",
     ),
     Illegal(
-        first="pipeline",
-        second="shard",
-        reason="torch gathers parts for a whole forward pass, and a stage ends in the middle of one",
-    ),
-    Illegal(
-        first="pipeline",
-        second="tensor",
-        reason="both say which processes hold one model",
-    ),
-    Illegal(
         first="tensor",
         second="precision",
         second_values=("fp16",),

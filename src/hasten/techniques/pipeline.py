@@ -74,7 +74,7 @@ def apply(setup: Setup, choice: Choice) -> None:
         raise PlanError(what, where="pipeline", fix="write fewer stages, or leave `pipeline` out")
     _check_names(found)
     if setup.ranks.many:
-        setup.together, setup.pipeline = stages, found
+        setup.pipeline = found
 
 
 def _check_names(options: PipelineOptions) -> None:

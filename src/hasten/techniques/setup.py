@@ -104,9 +104,9 @@ class Setup:
     schedule: ScheduleOptions | None = None
     step: StepOptions = field(default_factory=StepOptions)
     compile: CompileOptions | None = None
-    together: int = 1  # neighbouring ranks that hold one model
+    shares: int = 1  # neighbouring ranks that hold layers together
     tensor: TensorOptions | None = None  # layers that these divide
-    pipeline: PipelineOptions | None = None  # the stages that these are
+    pipeline: PipelineOptions | None = None  # the stages of one model, each on as many ranks
     replica: ReplicaOptions = ReplicaOptions()  # noqa: RUF009 frozen
     shard: ShardOptions | None = None  # None: each rank, or each that are together, hold the whole model
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)

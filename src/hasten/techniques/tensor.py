@@ -66,7 +66,7 @@ def apply(setup: Setup, choice: Choice) -> None:
         raise PlanError(f"the plan asks for {choice}", where="tensor", fix=_FIX)
     found = options_of(setup.model, options)
     if setup.ranks.many:
-        setup.together, setup.tensor = int(size), found  # pyright: ignore[reportArgumentType]
+        setup.shares, setup.tensor = int(size), found  # pyright: ignore[reportArgumentType]
 
 
 def options_of(model: nn.Module, options: Mapping[str, Any]) -> TensorOptions:

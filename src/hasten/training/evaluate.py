@@ -77,7 +77,8 @@ class Evaluator:
     ) -> None:
         """together: whether ranks wait for each other in a forward pass. pipeline: where each holds a stage of it."""
         self._together, self._pipeline = together, pipeline
-        self._forward_only = getattr(loss, "forward_only", torch.inference_mode)
+        computes = loss if pipeline is None else pipeline.in_parts or loss
+        self._forward_only = getattr(computes, "forward_only", torch.inference_mode)
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         # The job's own metrics are its own: they are copied, not moved or filled.
         self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}

@@ -32,7 +32,7 @@ def divided(run: Run) -> Divided | None:
     """Let ranks hold layers together, where the plan wants that and there are several. Before anything else holds the
     model's parameters."""
     options = run.setup.tensor
-    if options is None or run.grid.mesh is None:
+    if options is None or not run.grid.shares.many:
         return None
     from hasten.parallel.tensor import divide  # few runs need it
     from hasten.training.same_when_divided import checked_on_a_batch
@@ -43,7 +43,7 @@ def divided(run: Run) -> Divided | None:
 def loss_of(run: Run) -> LossFunction:
     """The job's, where ranks hold layers as the plan wants it."""
     options = run.setup.tensor
-    if options is None or run.grid.mesh is None or not any(isinstance(way, Scores) for way in options.ways.values()):
+    if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
         return run.job.loss
     from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
 
@@ -67,8 +67,10 @@ def sharded(run: Run) -> Sharded | None:
         what = 'parameters = "bf16" gathers layers in a format that only precision = "bf16" computes in'
         raise PlanError(what, where="shard", fix='add precision = "bf16" to the plan')
     if options.made_once and run.grid.mesh is not None:
-        what = "meta leaves the weights to the first process, and `tensor` divides them where they are made"
+        what = "meta leaves weights to the first process, and `tensor` and `pipeline` divide them where they are made"
         raise PlanError(what, where="shard", fix="leave meta out")
+    if run.grid.stages.many:
+        return None  # the stages are first to be cut
     from hasten.parallel.shard import Sharded  # it takes a second to load
 
     return Sharded(
@@ -91,7 +93,7 @@ def check_optimizers(run: Run) -> None:
 
 def pipeline(run: Run) -> Pipeline | None:
     """Keep a stage of the model, where the plan wants that and there are several ranks. Behind the optimizers."""
-    if run.setup.pipeline is None or run.grid.mesh is None:
+    if run.setup.pipeline is None or not run.grid.stages.many:
         return None
     from hasten.training.staged import stages_of  # it takes a while to load
 

@@ -71,7 +71,7 @@ class Run:
     def _assemble(self, built: Built) -> None:
         job, setup = self.job, built.setup
         self.built, self.setup = built, setup
-        self.grid = grid_of(setup.together, setup.device)
+        self.grid = grid_of(1 if setup.pipeline is None else setup.pipeline.stages, setup.shares, setup.device)
         self.ranks, self.notices = self.grid.all, setup.notices
         self.device, self.model = setup.device, over_ranks.on_device(self)
         self.loader = train_loader(self, setup.step.microbatch_size)

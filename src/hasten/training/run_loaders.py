@@ -41,7 +41,7 @@ def train_loader(run: Run, microbatch_size: int | None, batch_size: int | None =
 def parts_at_least(run: Run) -> int | None:
     """Microbatches that a pipeline asks for; None without one."""
     options = run.setup.pipeline
-    return None if options is None or run.grid.mesh is None else options.microbatches
+    return None if options is None or not run.grid.stages.many else options.microbatches
 
 
 def on_device(run: Run, microbatches: Iterator[Microbatch]) -> Iterator[Microbatch]:
@@ -111,6 +111,6 @@ def evaluator_of(run: Run) -> Evaluator | None:
         device=run.device,
         autocast=setup.step.autocast,
         ranks=run.grid.data,
-        together=run.sharded is not None or run.grid.model.many,
+        together=run.sharded is not None or run.grid.together > 1,
         pipeline=run.pipeline,
     )

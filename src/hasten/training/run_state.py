@@ -47,7 +47,7 @@ def state_of(run: Run) -> dict[str, Any]:
         "random": random_state(run.device),
         "generators": run.built.generators.states(),
         "low_rank": _low_rank(run),
-        "together": run.grid.model.size,
+        "together": run.grid.together,
         "stages": _stages(run),
         "other_ranks": _of_other_ranks(run),
         "replaced": run.loader.ledger.state_dict(),
@@ -79,7 +79,7 @@ def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
     to hold one model together draw alike, so each goes on from the first of them."""
     saved, together = [state, *state.get("other_ranks", ())], state.get("together", 1)
     data, before, now = run.grid.data, state.get("stages"), _stages(run)
-    alike = (len(saved), together) == (run.ranks.size, run.grid.model.size)
+    alike = (len(saved), together) == (run.ranks.size, run.grid.together)
     if alike and before != now:
         told = f"the run was saved {_cut(before)} and goes on {_cut(now)}"
         run.notices.append(f"{told}: what layers draw at random is not what it would have been")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ from hasten.data.randomness import undisturbed
 from hasten.errors import JobError, Misconfigured, PlanError
 from hasten.facts.loss import Loss
 from hasten.parallel.cuts import least_largest
+from hasten.parallel.grid import DATA
+from hasten.parallel.options import ShardOptions
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.pipeline import Parts, Pipeline, spans_of
@@ -38,6 +40,8 @@ from hasten.training.streams import Streams
 from hasten.training.window_sums import weighed
 
 if TYPE_CHECKING:
+    from hasten.parallel.divided import Divided
+    from hasten.parallel.stages_in_parts import StagesInParts
     from hasten.training.run import Run
 
 _FIX = "leave `pipeline` out of the plan, or let the model call its blocks one behind the other"
@@ -48,11 +52,12 @@ def stages_of(run: Run) -> Pipeline:
 
     Raises Misconfigured for a model that is no row of blocks, on all ranks.
     """
-    options, model, ranks = run.setup.pipeline, run.model, run.grid.model
+    options, model, ranks = run.setup.pipeline, run.model, run.grid.stages
     assert options is not None
     _check_job(run)
-    with torch.no_grad():  # a model need not be the same on each rank by itself
-        follow_the_leader([*model.parameters(), *model.buffers()], run.grid.all)
+    if run.divided is None:
+        with torch.no_grad():  # a model need not be the same on each rank by itself
+            follow_the_leader([*model.parameters(), *model.buffers()], run.grid.all)
     look, nudged = _Look(run), Nudged(model)
     names = look.whole(options.blocks)
     seconds = gather_over_ranks([look.seconds], run.grid.all, run.device)[0]  # which differ from one rank to the other
@@ -70,7 +75,7 @@ def stages_of(run: Run) -> Pipeline:
     begins = [names[each] for each in before]
     parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
     owner = {names[number]: parts.owner(stage) for stage, span in enumerate(parts.spans) for number in span}
-    owners = _owners(model, owner, parts)
+    owners = _owners(model, owner, parts, run.divided)
     owners.free_others(model)
     for optimizer in run.optimizers:
         for each in _others(model, owners):
@@ -88,78 +93,110 @@ def stages_of(run: Run) -> Pipeline:
         streams=streams,
     )
     look.check_stages(pipeline)
-    nudged.back(owners.share)
+    nudged.back(lambda name, held: held if owners.has(name) else held.new_empty((0, *held.shape[1:])))
+    if run.setup.shard is not None and run.grid.data.many:
+        pipeline.hold_in_parts(_in_parts(run, pipeline, run.setup.shard))
     run.notices.append(
         f"pipeline: {len(names)} blocks in {options.chunks} stages, cut before {', '.join(parts.begins)}"
     )
     return pipeline
 
 
+def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInParts:
+    from hasten.parallel.stages_in_parts import StagesInParts
+
+    parts, mesh = pipeline.parts, run.grid.mesh
+    assert mesh is not None
+    own = [parts.passing.blocks[number] for stage in parts.own for number in parts.spans[stage]]
+    return StagesInParts(run.model, own, _others(run.model, pipeline.owners), run.optimizers, mesh[DATA], options)
+
+
+class _Whole(NamedTuple):
+    """What the whole model has computed of a microbatch, in one mode. given: to each block, in first."""
+
+    given: dict[str, Tensor]
+    returned: Loss | Tensor
+
+
 class _Look:
-    """At one microbatch of the run, in training mode. No trace is left."""
+    """At one microbatch of the run, in both modes. No trace is left."""
 
     def __init__(self, run: Run) -> None:
         held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
         self._run, self._names = held, list[str]()
-        self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.job.loss, run.model)
+        self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.loss, run.model)
         self._batch: Any = run._placed(run.loader.first_batch(), run.built.train)
-        self._given = dict[str, Tensor]()
-        self._returned: Loss | Tensor | None = None
+        self._wholes = dict[bool, _Whole]()  # by whether the model trains
+        self._times = list[float]()  # at which each block began, the last one ended, and all did
         self.seconds = list[float]()  # of each block, with what follows it up to the next; of what follows the last
 
     def whole(self, blocks: Sequence[str]) -> list[str]:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
-        calls, begun = list[str](), dict[str, float]()
-        outputs, last, end = dict[str, Any](), 0.0, 0.0
+        self._compute(blocks, training=True)  # warms up
+        self._names = self._compute(blocks, training=True)
+        self.seconds = [stop - start for start, stop in pairwise(self._times)]
+        if self._compute(blocks, training=False) != self._names:
+            raise _refused("the blocks are called in another order while it evaluates")
+        return self._names
 
-        def enter(name: str, given: tuple[Any, ...]) -> None:
+    def _compute(self, blocks: Sequence[str], *, training: bool) -> list[str]:
+        """The blocks in the order of their calls."""
+        calls, begun = list[str](), list[float]()
+        given, outputs, last = dict[str, Tensor](), dict[str, Any](), 0.0
+
+        def enter(name: str, to: tuple[Any, ...]) -> None:
             calls.append(name)
-            if given and isinstance(given[0], Tensor):
-                self._given[name] = given[0].clone()  # a block may write to what it is given
-            begun[name] = self._now()
+            if to and isinstance(to[0], Tensor):
+                given[name] = to[0].clone()  # a block may write to what it is given
+            begun.append(self._now())
 
-        def leave(name: str, given: Any) -> None:
+        def leave(name: str, gives: Any) -> None:
             nonlocal last
-            outputs[name], last = type(given), self._now()
+            outputs[name], last = type(gives), self._now()
 
-        for _ in range(2):  # the first one warms up, and is not timed
-            calls.clear()
-            with self.untouched(), torch.no_grad(), self._watched(blocks, enter, leave):
-                self._returned = checked(self.call(self._batch))
-                end = self._now()
-        _check_row(blocks, Counter(calls), self._given, outputs)
-        if isinstance(self._returned, Loss) and self._returned.auxiliary is not None:
+        with self.untouched(), torch.no_grad(), self._watched(blocks, enter, leave):
+            self._begin(training)
+            returned = checked(self.call(self._batch))
+            self._times = [*begun, last, self._now()]
+        _check_row(blocks, Counter(calls), given, outputs)
+        if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise _auxiliary()
-        starts = [*(begun[name] for name in calls), last, end]
-        self._names, self.seconds = calls, [stop - start for start, stop in pairwise(starts)]
+        self._wholes[training] = _Whole(given, returned)
         return calls
 
     def check_stages(self, pipeline: Pipeline) -> None:
         """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
-        own = [reason for stage in pipeline.parts.own if (reason := self._differs(pipeline, stage))]
+        modes = [(stage, training) for stage in pipeline.parts.own for training in (True, False)]
+        own = [reason for stage, training in modes if (reason := self._differs(pipeline, stage, training))]
         reasons = gather_over_ranks(own, self._run.grid.all, self._run.device)
         if reasons:
             raise _refused(reasons[0])
-        self._given.clear()
+        self._wholes.clear()
         self._batch = None
 
-    def _differs(self, pipeline: Pipeline, stage: int) -> str:
+    def _differs(self, pipeline: Pipeline, stage: int, training: bool) -> str:
         """Why; empty where it does not."""
-        names, span = self._names, pipeline.parts.spans[stage]
-        received = self._given[names[span.start]].clone() if stage else None
+        names, span, whole = self._names, pipeline.parts.spans[stage], self._wholes[training]
+        received = whole.given[names[span.start]].clone() if stage else None
+        when = "" if training else " while it evaluates"
         try:
             with self.untouched(), torch.no_grad(), self._watched(names, lambda *_: None, lambda *_: None):
+                self._begin(training)
                 found = pipeline.compute(stage, received, self._batch)
         except Exception as error:
             told = " ".join(f"{type(error).__name__}: {error}".split())
-            return f"stage {stage + 1} cannot be computed alone: {told}"
+            return f"stage {stage + 1} cannot be computed alone{when}: {told}"
         if span.stop < len(names):
-            wanted, what = self._given[names[span.stop]], f"what {names[span.stop]} is given"
-            return "" if _alike(found, wanted) else f"{what} does not follow from what {names[span.start]} is given"
-        assert self._returned is not None
-        pairs = zip(_numbers(found), _numbers(self._returned), strict=True)
-        what = f"the loss does not follow from what {names[span.start]} is given"
-        return "" if all(_alike(*pair) for pair in pairs) else what
+            wanted, what = whole.given[names[span.stop]], f"what {names[span.stop]} is given"
+            follows = _alike(found, wanted)
+        else:
+            what = "the loss"
+            follows = all(_alike(*pair) for pair in zip(_numbers(found), _numbers(whole.returned), strict=True))
+        return "" if follows else f"{what} does not follow from what {names[span.start]} is given{when}"
+
+    def _begin(self, training: bool) -> None:
+        if not training:
+            self._run.model.eval()
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
@@ -248,20 +285,21 @@ def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[floa
     return [*costs[:-1], costs[-1] + seconds[-1]]
 
 
-def _owners(model: nn.Module, owner: dict[str, int], parts: Parts) -> Owners:
+def _owners(model: nn.Module, owner: dict[str, int], parts: Parts, within: Divided | None) -> Owners:
     """owner: of blocks, by name. Raises Misconfigured for a parameter of a block that lies elsewhere too."""
     places = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
     owners, shapes = dict[str, int](), dict[str, torch.Size]()
     buffers = dict[str, int]()
     for block, rank in owner.items():
         module = model.get_submodule(block)
-        within = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
+        here = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
         for name, each in module.named_parameters():
-            if places[id(each)] != within[id(each)]:
+            if places[id(each)] != here[id(each)]:
                 raise _refused(f"{block}.{name} is a parameter of another part of the model as well")
-            owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = rank, each.shape
+            held = each if within is None else within.mark(f"{block}.{name}", each)
+            owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = rank, held.shape
         buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
-    return Owners(owners, shapes, buffers, parts.ranks)
+    return Owners(owners, shapes, buffers, parts.ranks, within)
 
 
 def _others(model: nn.Module, owners: Owners) -> list[nn.Parameter]:
