@@ -275,6 +275,11 @@ def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
     return trained(choices | {"clipping": (0.05, {"norm_type": math.inf})})
 
 
+def trained_from_the_start(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """By an optimizer that has a state before its first step."""
+    return trained(choices, optimizer=lambda parameters: torch.optim.Adagrad(parameters, initial_accumulator_value=0.1))
+
+
 def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **changes: Any) -> dict[str, Tensor]:
     """The weights of a run that goes on by another plan after its third step, in the middle of an epoch."""
     average = hasten.ExponentialAverage(0.9)

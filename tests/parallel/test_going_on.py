@@ -12,6 +12,8 @@ ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})
 SHARES = (2, {"tensor": (2, {"vocabulary": ["words", "head"], "sequence": True})})
 FOUR, FOUR_PARTS, BOTH = (4, {}), (4, {"shard": "zero2"}), (4, {"tensor": 2, "shard": "zero3"})
+STAGES_OF_SHARES, STAGES_IN_PARTS = (4, {"pipeline": 2, "tensor": 2}), (4, {"pipeline": 2, "shard": "zero3"})
+EVERY_WAY = (8, {"pipeline": 2, "tensor": 2, "shard": "zero3"})
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,10 @@ def in_a_folder(path, name):
                 *((STAGES, each) for each in (REPLICAS, PARTS, TOGETHER, FOUR_STAGES)),
                 *((FOUR_STAGES, each) for each in (ALONE, STAGES, BOTH)),
                 *((BOTH, each) for each in (PARTS, TOGETHER, STAGES, BOTH)),
+                *((each, ALONE) for each in (STAGES_OF_SHARES, STAGES_IN_PARTS, EVERY_WAY)),
+                *((STAGES_OF_SHARES, each) for each in (STAGES_IN_PARTS, BOTH, STAGES_OF_SHARES)),
+                *((STAGES_IN_PARTS, each) for each in (STAGES, STAGES_OF_SHARES)),
+                *((each, EVERY_WAY) for each in (ALONE, BOTH, EVERY_WAY)),
             ]
         ),
     ],
@@ -73,6 +79,8 @@ def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wa
     [
         (PARTS, ALONE),
         *(pytest.param(*each, marks=pytest.mark.proof) for each in [(TOGETHER, PARTS), (STAGES, ALONE), (BOTH, PARTS)]),
+        *(pytest.param(each, ALONE, marks=pytest.mark.proof) for each in (STAGES_OF_SHARES, STAGES_IN_PARTS)),
+        pytest.param(ALONE, EVERY_WAY, marks=pytest.mark.proof),
     ],
     ids=str,
 )

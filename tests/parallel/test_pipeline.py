@@ -21,6 +21,7 @@ from pipeline_jobs import (
     skipped_alike,
     trained,
     trained_by_the_largest,
+    trained_from_the_start,
     trained_in_dozens,
     trained_with_average,
 )
@@ -141,6 +142,16 @@ def test_a_pipeline_without_a_share_of_the_last_window_takes_part(tmp_path):
 def test_averages_and_other_norms_are_those_of_one_process(way, tmp_path):
     wanted = way({})
     for found in on_ranks(2, tmp_path, way, stages()):
+        check_alike(found, wanted)
+
+
+@pytest.mark.proof
+@pytest.mark.trap(24)
+@pytest.mark.parametrize("beside", [{"tensor": 2}, {"shard": "zero3"}, {"shard": "zero2"}], ids=str)
+@pytest.mark.parametrize("way", [trained, trained_with_average, trained_by_the_largest, trained_from_the_start])
+def test_stages_that_several_hold_train_as_one_process(way, beside, tmp_path):
+    wanted = way({})
+    for found in on_ranks(4, tmp_path, way, stages() | beside):
         check_alike(found, wanted)
 
 

@@ -21,6 +21,7 @@ from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.over_ranks import marked, own_part, parts_of, settle_buffers
 
 if TYPE_CHECKING:
+    from hasten.parallel.divided import Divided
     from hasten.training.run import Run
 
 _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes, which is the plan's to say, not the checkpoint's
@@ -133,33 +134,33 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
 
 def _optimizer_state(run: Run, optimizer: Optimizer) -> dict[str, Any]:
     """With a mark on what is of a parameter's own size, where this rank holds a share of that."""
-    saved, divided = optimizer.state_dict(), run.divided
-    if run.pipeline is not None:
-        named = _names(run)
-        names = {number: named.get(id(each), "") for each, number in _numbered(optimizer, saved)}
-        return saved | {"state": run.pipeline.owners.everywhere(saved["state"], names, run.device)}
-    if divided is None:
+    saved, named = optimizer.state_dict(), _names(run)
+    if parts_of(run) is None:
         return saved
-    names = _names(run)
-
-    def marked_value(name: str, parameter: Tensor, value: Any) -> Any:
-        if not isinstance(value, Tensor) or value.dim() == 0 or name not in divided.splits:
-            return value
-        if value.shape != parameter.shape:
-            what = f"{type(optimizer).__name__} keeps a state of {name} of another shape than its own"
-            fix = "take an optimizer that moves each element by itself, or leave `tensor` out of the plan"
-            raise Misconfigured(f"{what}, which is divided", where="tensor", fix=fix)
-        return divided.mark(name, value)
-
-    state = {
-        number: {
-            key: marked_value(names.get(id(parameter), ""), parameter, value)
-            for key, value in saved["state"][number].items()
+    numbered = _numbered(optimizer, saved)
+    names = {number: named.get(id(parameter), "") for parameter, number in numbered}
+    state = saved["state"]
+    if run.divided is not None:
+        mark = partial(_with_mark, run.divided, optimizer)
+        state = {
+            number: {key: mark(names[number], parameter, each) for key, each in state[number].items()}
+            for parameter, number in numbered
+            if number in state
         }
-        for parameter, number in _numbered(optimizer, saved)
-        if number in saved["state"]
-    }
+    if run.pipeline is not None:
+        state = run.pipeline.owners.everywhere(state, names, run.device)
     return saved | {"state": state}
+
+
+def _with_mark(divided: Divided, optimizer: Optimizer, name: str, parameter: Tensor, value: Any) -> Any:
+    """Of a parameter."""
+    if not isinstance(value, Tensor) or value.dim() == 0 or name not in divided.splits:
+        return value
+    if value.shape != parameter.shape:
+        what = f"{type(optimizer).__name__} keeps a state of {name} of another shape than its own"
+        fix = "take an optimizer that moves each element by itself, or leave `tensor` out of the plan"
+        raise Misconfigured(f"{what}, which is divided", where="tensor", fix=fix)
+    return divided.mark(name, value)
 
 
 def _names(run: Run) -> dict[int, str]:
