@@ -11,7 +11,6 @@ Source: the stages of GPipe, Huang et al. 2019, arXiv:1811.06965.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -29,9 +28,12 @@ class Passing:
     """blocks: of the model, in the order of their calls; each is called once, with a tensor in first. It wraps their
     forward methods in place."""
 
-    def __init__(self, blocks: Sequence[nn.Module], around: Callable[[int], AbstractContextManager[None]]) -> None:
-        """around: (number of a block) -> what is entered while it computes."""
-        self.blocks, self._around = blocks, around
+    def __init__(
+        self, blocks: Sequence[nn.Module], before: Callable[[int], None], behind: Callable[[int], None]
+    ) -> None:
+        """before: called with the number of a block that is about to compute. behind: with that of one that has
+        computed, or was passed over."""
+        self.blocks, self._before, self._behind = blocks, before, behind
         self._span, self._received, self._begun = range(0), None, False
         for number, block in enumerate(blocks):
             block.forward = partial(self._forward, number, block.forward)
@@ -62,6 +64,7 @@ class Passing:
                 "let activation_checkpointing in the plan recompute, or leave `pipeline` out of it",
             )
         if number < span.start:
+            self._behind(number)
             return given[0]
         if number == span.stop:
             raise _Reached(given[0])
@@ -69,5 +72,7 @@ class Passing:
             self._begun = True
             if self._received is not None:
                 given = (self._received.clone(), *given[1:])  # a block may write to what it is given
-        with self._around(number):
-            return forward(*given, **named)
+        self._before(number)
+        found = forward(*given, **named)
+        self._behind(number)
+        return found

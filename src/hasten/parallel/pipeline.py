@@ -85,8 +85,7 @@ def spans_of(before: Sequence[int], blocks: int) -> list[range]:
 class Streams(Protocol):
     """What each microbatch of a step draws at random, alike on every stage."""
 
-    def begin(self) -> None:
-        """A step begins."""
+    def of_step(self) -> AbstractContextManager[None]: ...
 
     def of_microbatch(self, number: int) -> AbstractContextManager[None]: ...
 
@@ -154,12 +153,12 @@ class Pipeline:
         microbatches, number = self._microbatches, torch.arange(len(self._microbatches))
         self._sums, self._scaled = torch.zeros(2, dtype=torch.float64, device=self._device), scaled
         schedule, stages = self._schedule(microbatches)
-        self._streams.begin()
         first: tuple[Any, ...] = (number,) if 0 in self.parts.own else ()
         raised: Exception | None = None
         try:
             # A stage is told which microbatch it computes by its number, as a batch may be any object.
-            schedule.step(*first, target=number, number=number)
+            with self._streams.of_step():
+                schedule.step(*first, target=number, number=number)
         except RuntimeError as error:
             raised = next((stage.raised for stage in stages if stage.raised is not None), _own_cause(error))
             if raised is None:
@@ -175,18 +174,18 @@ class Pipeline:
         """What the loss returned, on the rank of the last stage; None on others."""
         parts, ranks, device = self.parts, self.parts.ranks, self._device
         activations = self._activations_of(batch)
-        self._streams.begin()
-        for stage in parts.own:
-            received = None
-            if stage:
-                received = activations[stage - 1].empty(device)
-                dist.recv(received, group=ranks.group, group_src=parts.owner(stage - 1))
-            with self._streams.of_microbatch(0):
-                found = self.compute(stage, received, batch)
-            if stage == len(parts.spans) - 1:
-                return found
-            self._check(found, activations[stage])
-            dist.send(found.contiguous(), group=ranks.group, group_dst=parts.owner(stage + 1))
+        with self._streams.of_step():
+            for stage in parts.own:
+                received = None
+                if stage:
+                    received = activations[stage - 1].empty(device)
+                    dist.recv(received, group=ranks.group, group_src=parts.owner(stage - 1))
+                with self._streams.of_microbatch(0):
+                    found = self.compute(stage, received, batch)
+                if stage == len(parts.spans) - 1:
+                    return found
+                self._check(found, activations[stage])
+                dist.send(found.contiguous(), group=ranks.group, group_dst=parts.owner(stage + 1))
         return None
 
     def unreached(self, names: Sequence[str]) -> list[str]:

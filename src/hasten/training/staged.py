@@ -71,7 +71,7 @@ def stages_of(run: Run) -> Pipeline:
         )
     generators = run.built.generators
     streams = Streams(run.device, generators.states, generators.go_on_from)
-    passing = Passing([model.get_submodule(name) for name in names], streams.of_block)
+    passing = Passing([model.get_submodule(name) for name in names], streams.before_block, streams.behind_block)
     begins = [names[each] for each in before]
     parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
     owner = {names[number]: parts.owner(stage) for stage, span in enumerate(parts.spans) for number in span}

@@ -2,8 +2,8 @@
 
 Each stage calls the whole loss, and computes its own blocks alone. What is drawn around them, noise that is added to a
 sample or a mask over its words, has to be the same on every stage: a later one computes the target of what an earlier
-one has seen. So each microbatch has a stream of its own, made of a number that all stages draw alike once in a step;
-and each block has one too, so that who computes it moves no other's.
+one has seen. So all generators begin anew with each microbatch, before each block and behind it, from a number that all
+stages draw alike once in a step: who computes a block moves nothing else that is drawn.
 
 A generator that the job holds itself goes on from the same state for each stage of a microbatch.
 """
@@ -18,7 +18,7 @@ import torch
 
 from hasten.data.randomness import derived, reseed, undisturbed
 
-_AROUND = -1
+_BEFORE_ALL = -1
 
 
 class Streams:
@@ -32,36 +32,39 @@ class Streams:
         self._begun = list[Mapping[str, Any]]()  # the states of the job's own, as each microbatch began
         self._open = False
 
-    def begin(self) -> None:
-        """A step, or a batch of an evaluation, begins: draws one number, which all stages call alike."""
+    @contextmanager
+    def of_step(self) -> Iterator[None]:
+        """Around a step, or a batch of an evaluation: draws one number, which all stages do alike. Afterwards, the
+        global generators are where they were then."""
         self._seed, self._begun = int(torch.randint(2**62, (), dtype=torch.int64)), [self._own()]
+        with undisturbed(self._device):
+            yield
 
     @contextmanager
     def of_microbatch(self, number: int) -> Iterator[None]:
-        """Inside, what is drawn is that of this microbatch; afterwards, the global generators are where they were."""
+        """Inside, what is drawn is that of this microbatch."""
         self._go_on(self._begun[number])
-        with undisturbed(self._device):
-            self._microbatch, self._open = number, True
-            self._start(_AROUND)
-            try:
-                yield
-            finally:
-                self._open = False
+        self._microbatch, self._open = number, True
+        self._begin(_BEFORE_ALL)
+        try:
+            yield
+        finally:
+            self._open = False
         if number + 1 == len(self._begun):
             self._begun.append(self._own())
         self._go_on(self._begun[-1])
 
-    @contextmanager
-    def of_block(self, number: int) -> Iterator[None]:
-        """Inside, what is drawn is that of this block; afterwards, that of what lies around it."""
-        if not self._open:  # stages are compared with the whole, which has no streams
-            yield
-            return
-        with undisturbed(self._device):
-            self._start(number)
-            yield
+    def before_block(self, number: int) -> None:
+        """From now on, what is drawn is that of this block."""
+        self._begin(2 * number)
 
-    def _start(self, place: int) -> None:
+    def behind_block(self, number: int) -> None:
+        """From now on, what is drawn is that of what lies behind this block, computed or passed over."""
+        self._begin(2 * number + 1)
+
+    def _begin(self, place: int) -> None:
+        if not self._open:  # stages are compared with the whole, which has no streams
+            return
         number = derived(self._seed, self._microbatch, place)
         reseed(number)
         if self._device.type == "cuda":
