@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hasten.facts.ranks import Ranks
+from hasten.parallel.sums import add_up
 
 
 class Split(NamedTuple):
@@ -90,25 +91,8 @@ class Divided:
         """Sum gradients up, in place, that are known in part; once behind all microbatches of a step. A rank may have
         none of a parameter that its part of the sequence did not use."""
         found = [each for name, each in parameters if name in self.partial]
-        for kind in sorted({each.dtype for each in found}, key=str):
-            self._sum_up([each for each in found if each.dtype == kind])
-
-    def _sum_up(self, parameters: Sequence[Tensor]) -> None:
-        """All at once, with what says which have one anywhere: zeros would let weight decay move what nothing uses."""
-        parts = [local_of(each if each.grad is None else each.grad).detach() for each in parameters]
-        reached = parts[0].new_tensor([each.grad is not None for each in parameters])
-        values = [
-            part.flatten() if each.grad is not None else torch.zeros_like(part).flatten()
-            for each, part in zip(parameters, parts, strict=True)
-        ]
-        joined = torch.cat([reached, *values])
-        dist.all_reduce(joined, group=self.ranks.group)
-        anywhere, *sums = joined.split([len(parameters), *(part.numel() for part in parts)])
-        for each, is_reached, summed in zip(parameters, anywhere.tolist(), sums, strict=True):
-            if is_reached:
-                if each.grad is None:
-                    each.grad = torch.zeros_like(each)
-                local_of(each.grad).copy_(summed.view_as(local_of(each.grad)))
+        if found:
+            add_up(found, self.ranks, torch.zeros(0, dtype=torch.float64, device=found[0].device))
 
     def norm(
         self, gradients: Mapping[str, Tensor], norm_of: Callable[[Sequence[Tensor]], Tensor], kind: float
@@ -128,8 +112,3 @@ class Divided:
         """The largest of what each rank has found."""
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
         return found
-
-
-def local_of(tensor: Any) -> Tensor:
-    """What this rank has of it, where it is in parts."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -34,11 +34,11 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.errors import HastenError, JobError
 from hasten.facts.ranks import Ranks
-from hasten.parallel.divided import local_of
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.parallel.stages_in_parts import StagesInParts
+from hasten.parallel.sums import add_up
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
@@ -311,9 +311,9 @@ class Pipeline:
 
     def _reduced(self) -> tuple[Tensor, Tensor]:
         """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
-        sums = _add_up(self._shared, self.parts.ranks, self._sums)
+        sums = add_up(self._shared, self.parts.ranks, self._sums)
         if self._data.many and self.in_parts is None:
-            _add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
+            add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
             for parameter in self._trained:
                 if parameter.grad is not None:
                     parameter.grad.div_(self._data.size)
@@ -348,27 +348,6 @@ def _own_cause(error: BaseException) -> HastenError | None:
     while cause is not None and not isinstance(cause, HastenError):
         cause = cause.__cause__ or cause.__context__
     return cause
-
-
-def _add_up(parameters: Sequence[Tensor], ranks: Ranks, numbers: Tensor) -> Tensor:
-    """The sum of some numbers, float64; and of gradients, in place, all at once: None where no rank has one.
-
-    Which have one is known to none before. Zeros in the place of one that nobody has would let weight decay move what
-    nothing uses.
-    """
-    reached = torch.tensor([each.grad is not None for each in parameters], dtype=torch.float64, device=numbers.device)
-    told = torch.cat([numbers, reached])
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    summed = [told, *(local_of(each.grad) for each in parameters if each.grad is not None)]
-    for work in [dist.all_reduce(each, group=ranks.group, async_op=True) for each in summed]:
-        assert work is not None
-        work.wait()
-    for parameter, anywhere in zip(parameters, told[len(numbers) :].tolist(), strict=True):
-        if not anywhere:
-            parameter.grad = None
-    return told[: len(numbers)]
 
 
 def _shapes(batch: Any) -> Any:
