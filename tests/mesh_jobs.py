@@ -161,6 +161,26 @@ def trained(choices: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, int]
         }
 
 
+def allocated_by_a_stage(choices: Mapping[str, Any], of: Mapping[str, Any]) -> list[int]:
+    """The most bytes that the process has asked for since before the run, in its second step and third."""
+    _peak_of_stages(choices, {**of, "width": 32})  # all that is loaded and made once
+    gc.collect()
+    before = held_bytes(torch.device("cpu"))
+    return [_peak_of_stages(choices, of) - before]
+
+
+def _peak_of_stages(choices: Mapping[str, Any], of: Mapping[str, Any]) -> int:
+    watched = Watched()
+    with prepare(mesh_job(**of, loss=watched), make_plan(**choices)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps == 1:
+                watched.peak_bytes = 0  # of the whole model, while its stages are proven
+            elif run.steps == 3:
+                break
+    return watched.peak_bytes
+
+
 def summed_bytes(step: Callable[[Any], object], batch: Any) -> int:
     """That a pass gives to collectives by itself, as tensor ranks do: those of replicas and parts are torch's own."""
     given = list[int]()

@@ -55,6 +55,7 @@ def test_a_rank_that_is_killed_ends_all_and_is_named(tmp_path):
     assert still_there(tmp_path) == []
 
 
+@pytest.mark.proof  # the launcher gives a process that hangs half a minute to end
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_a_rank_that_hangs_ends_all_and_is_named(tmp_path):
     ended = subprocess.run(

@@ -19,7 +19,17 @@ from hasten.facts.plan import make_plan
 from hasten.tune import mesh_needs
 from hasten.tune.mesh_cost import memory_of, sent_of
 from hasten.tune.mesh_needs import ON_SHAPES, needs_of
-from mesh_jobs import BATCH, HEADS, LENGTH, WORDS, allocated_by_a_rank, held_by_a_rank, loss, mesh_job
+from mesh_jobs import (
+    BATCH,
+    HEADS,
+    LENGTH,
+    WORDS,
+    allocated_by_a_rank,
+    allocated_by_a_stage,
+    held_by_a_rank,
+    loss,
+    mesh_job,
+)
 from ranks import on_ranks
 
 FLOAT = 4  # bytes
@@ -64,6 +74,25 @@ def test_the_memory_of_two_ranks_is_as_predicted_within_15_percent(model, tmp_pa
             of_tensors = sum(asdict(predicted)[kind] for kind in HELD)
             assert of_tensors == pytest.approx(tensors, rel=0.15)
             assert predicted.total == pytest.approx(allocated, rel=0.15)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("mesh", "beside"),
+    [
+        (Mesh(data=1, tensor=1, pipeline=2), {}),
+        (Mesh(data=2, tensor=1, pipeline=2), {}),
+        (Mesh(data=2, tensor=1, pipeline=2, shard=Sharding.ZERO3), {"shard": "zero3"}),
+        (Mesh(data=1, tensor=2, pipeline=2), {"tensor": 2}),
+    ],
+    ids=str,
+)
+def test_the_memory_of_the_largest_stage_is_as_predicted_within_15_percent(mesh, beside, tmp_path):
+    of = {"width": 384, "layers": 4}
+    plan = {"pipeline": (2, {"microbatches": 4, "before": ["blocks.2"]}), **beside}
+    predicted = memory_of(mesh, needs_of(mesh_job(**of)), BATCH // mesh.data // 4, 4)
+    found = on_ranks(mesh.data * mesh.tensor * mesh.pipeline, tmp_path, allocated_by_a_stage, plan, of)
+    assert predicted.total == pytest.approx(max(peak for (peak,) in found), rel=0.15)
 
 
 def test_on_shapes_alone_a_job_needs_what_it_needs_with_numbers(monkeypatch):

@@ -280,13 +280,24 @@ def test_the_best_has_stages_only_where_no_mesh_without_them_fits():
 
 
 def test_what_a_plan_cannot_say_together_is_no_mesh():
-    found = planned_meshes(NEEDS, cluster(GB))
-    assert not [each for each in found.legal if each.mesh.pipeline > 1 and each.mesh.tensor > 1]
+    compiled = Choice(technique="compile", value="default")
+    found = planned_meshes(NEEDS, cluster(GB), beside=[compiled])
+    assert not [each for each in found.legal if each.mesh.pipeline > 1 or each.mesh.tensor > 1]
     reasons = {str(each.mesh): each.reason for each in found.illegal}
-    told = "tensor = 2 and pipeline = 2 exclude each other: both say which processes hold one model"
-    assert reasons["data 2 × tensor 2 × pipeline 2"] == told
+    told = "what is compiled cannot be left in the middle of its forward pass"
+    assert told in reasons["data 4 × tensor 1 × pipeline 2"]
     for each in found.legal:
-        assert conflicts(choices_of(each)) == []
+        assert conflicts([*choices_of(each), compiled]) == []
+
+
+def test_stages_shares_and_parts_make_one_mesh():
+    found = planned_meshes(NEEDS, cluster(GB)).legal
+    every = Mesh(data=2, tensor=2, pipeline=2, shard=Sharding.ZERO3)
+    assert {each.technique for each in choices_of(next(each for each in found if each.mesh == every))} == {
+        "shard",
+        "tensor",
+        "pipeline",
+    }
 
 
 def test_where_no_mesh_is_legal_fewer_devices_are_named_that_have_one():
