@@ -69,7 +69,8 @@ def _of_stage(mesh: Mesh, needs: ModelNeeds, blocks: tuple[Part, ...], samples: 
     activations += _kept(needs.around, samples, tensor)
     activations += max(each.recomputed.over(tensor) * samples for each in parts)
     if mesh.shard is Sharding.NONE:
-        gathered, buckets, shards = 0.0, gradients if mesh.data > 1 else 0.0, 1
+        in_buckets = mesh.data > 1 and mesh.pipeline == 1  # replicas of stages sum gradients where they lie
+        gathered, buckets, shards = 0.0, gradients if in_buckets else 0.0, 1
     else:
         shards, buckets = mesh.data, 0.0
         gathered = _gathered(parts, tensor, everything=mesh.shard is Sharding.ZERO2)
