@@ -316,6 +316,11 @@ def skipped_alike() -> list[Any]:
     return []
 
 
+def noticed(choices: Mapping[str, Any]) -> list[str]:
+    with prepare(job_of(), make_plan(**choices)) as run:
+        return run.notices
+
+
 def refused(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", **changes: Any) -> str:
     try:
         with prepare(job_of(model, kind, **changes), make_plan(**choices)):

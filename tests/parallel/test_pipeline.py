@@ -17,6 +17,7 @@ from pipeline_jobs import (
     cut_and_gone_on,
     job_of,
     masks,
+    noticed,
     refused,
     skipped_alike,
     trained,
@@ -155,6 +156,23 @@ def test_stages_that_several_hold_train_as_one_process(way, beside, tmp_path):
         check_alike(found, wanted)
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize("beside", [{"tensor": 2}, {"shard": "zero3"}, {"shard": "zero2"}], ids=str)
+@pytest.mark.parametrize("again", [{}, {"activation_checkpointing": "blocks"}], ids=str)
+def test_two_stages_of_each_that_several_hold_train_as_one_process(beside, again, tmp_path):
+    wanted = trained({})
+    for found in on_ranks(4, tmp_path, trained, stages(schedule="interleaved") | beside | again):
+        check_alike(found, wanted)
+
+
+@pytest.mark.proof
+@pytest.mark.trap(28)
+def test_a_stage_in_parts_of_which_nothing_is_trained_stands_and_hands_on(tmp_path):
+    wanted = trained({}, "Frozen")
+    for found in on_ranks(4, tmp_path, trained, stages(before=["blocks.2"]) | {"shard": "zero3"}, "Frozen"):
+        check_alike(found, wanted)
+
+
 @pytest.mark.trap(36)
 @pytest.mark.trap(38)
 @pytest.mark.parametrize(
@@ -227,6 +245,11 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
 def test_what_is_no_row_of_blocks_is_refused_with_the_reason(choices, model, kind, reason, tmp_path):
     for told in on_ranks(2, tmp_path, refused, choices, model, kind):
         assert reason in told
+
+
+def test_parts_of_what_one_process_alone_holds_are_none_and_that_is_said(tmp_path):
+    for told in on_ranks(2, tmp_path, noticed, stages() | {"shard": "zero3"}):
+        assert any("no two could share what they hold" in each for each in told)
 
 
 def test_one_process_holds_the_whole_model_and_says_so():

@@ -62,6 +62,8 @@ def sharded(run: Run) -> Sharded | None:
     anything else holds its parameters."""
     options, ranks, mesh = run.setup.shard, run.grid.data, run.grid.mesh
     if options is None or not ranks.many:
+        if options is not None and run.ranks.many:
+            run.notices.append("shard: all processes hold one model together, so no two could share what they hold")
         return None
     if options.parameters is not None and run.setup.step.autocast is not options.parameters:
         what = 'parameters = "bf16" gathers layers in a format that only precision = "bf16" computes in'
