@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hasten.facts.ranks import Ranks
+from hasten.parallel.few_numbers import from_each
 from hasten.parallel.sums import add_up
 
 
@@ -102,13 +103,9 @@ class Divided:
         shared = [each for name, each in gradients.items() if name not in self.splits]
         norms = [norm_of(shared)] if shared or not own else []
         if own:
-            mine = norm_of(own)
-            theirs = [torch.empty_like(mine) for _ in range(self.ranks.size)]
-            dist.all_gather(theirs, mine, group=self.ranks.group)
-            norms += theirs
+            norms += from_each(norm_of(own), self.ranks)
         return torch.linalg.vector_norm(torch.stack(norms), kind)
 
     def anywhere(self, found: Tensor) -> Tensor:
         """The largest of what each rank has found."""
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
-        return found
+        return torch.stack(from_each(found, self.ranks)).amax(0)
