@@ -43,28 +43,38 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """layer: () -> one of the layers that it repeats."""
+    """layer: () -> one of the layers that it repeats. words: that it knows."""
 
-    def __init__(self, width: int, layers: int, layer: Callable[[], nn.Module]) -> None:
+    def __init__(self, width: int, layers: int, words: int, layer: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, width)
+        self.words = nn.Embedding(words, width)
         self.blocks = nn.Sequential(*(layer() for _ in range(layers)))
-        self.head = nn.Linear(width, WORDS)
+        self.head = nn.Linear(width, words)
 
     def forward(self, words: Tensor) -> Tensor:
         return self.head(self.blocks(self.words(words)))
 
 
-def gpt(width: int, layers: int) -> nn.Module:
-    return Language(width, layers, lambda: Block(width, HEADS))
+def gpt(width: int, layers: int, words: int) -> nn.Module:
+    return Language(width, layers, words, lambda: Block(width, HEADS))
 
 
-def encoder(width: int, layers: int) -> nn.Module:
+def encoder(width: int, layers: int, words: int) -> nn.Module:
     """torch's own layers."""
-    return Language(width, layers, lambda: nn.TransformerEncoderLayer(width, HEADS, 4 * width, 0.0, batch_first=True))
+
+    def layer() -> nn.Module:
+        return nn.TransformerEncoderLayer(width, HEADS, 4 * width, 0.0, batch_first=True)
+
+    return Language(width, layers, words, layer)
 
 
-MODELS = {"gpt": gpt, "encoder": encoder}
+def tied(width: int, layers: int, words: int) -> nn.Module:
+    model = Language(width, layers, words, lambda: Block(width, HEADS))
+    model.head.weight = model.words.weight
+    return model
+
+
+MODELS = {"gpt": gpt, "encoder": encoder, "tied": tied}
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -74,12 +84,12 @@ def loss(model: nn.Module, batch: Any) -> Loss:
 
 
 def mesh_job(
-    model: str | Callable[[], nn.Module] = "gpt", width: int = 64, layers: int = 4, **changes: Any
+    model: str | Callable[[], nn.Module] = "gpt", width: int = 64, layers: int = 4, known: int = WORDS, **changes: Any
 ) -> hasten.Job:
     generator = torch.Generator().manual_seed(7)
     words = torch.randint(0, WORDS, (4 * BATCH, LENGTH + 1), generator=generator)
     fields: dict[str, Any] = {
-        "model": (lambda: MODELS[model](width, layers)) if isinstance(model, str) else model,
+        "model": (lambda: MODELS[model](width, layers, known)) if isinstance(model, str) else model,
         "loss": loss,
         "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
         "train": (words[:, :-1], words[:, 1:]),
@@ -102,7 +112,7 @@ class Watched:
             storage = tensor.untyped_storage()
             kept[storage._cdata] = storage
             self._look()
-            return tensor
+            return tensor.detach()  # a node that keeps its own output would keep itself, where no backward pass comes
 
         def give_back(tensor: Tensor) -> Tensor:
             self._look()
@@ -145,6 +155,7 @@ def trained(choices: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, int]
         held = [each for optimizer in run.optimizers for group in optimizer.param_groups for each in group["params"]]
         for _ in range(2):
             run.step(next(batches))
+        watched.peak_bytes = 0  # of all that is held to compare divided layers with the whole ones
         summed = summed_bytes(run.step, next(batches))
         gradients = sum(_local(each.grad).nbytes for each in held)
         summed += summed_bytes(run.step, next(batches))

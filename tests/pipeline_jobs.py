@@ -169,7 +169,34 @@ class Dropping(GPT):
         self.norm = nn.Sequential(nn.LayerNorm(WIDTH), nn.Dropout(0.3))
 
 
+class Untied(GPT):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+
+
+class Peeking(Untied):
+    """Its head reads the embedding, and no gradient tells."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        return super().forward(words) * self.words.weight.detach().norm()
+
+
+class Returning(Untied):
+    """Its head reads the embedding, but not in the passes by which stages are proven."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, words: Tensor) -> Tensor:
+        self.passes = self.passes + self.training
+        late = 0.0 if self.passes < 2 else self.words.weight.detach().norm()
+        return super().forward(words) + late
+
+
 _ALL = (GPT, Mixed, Frozen, Twice, Remembering, Judging, Tied, Halves, Resting, Sparse, Writing, Dropping)
+_ALL = (*_ALL, Untied, Peeking, Returning)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
 
 
@@ -313,6 +340,32 @@ def skipped_alike() -> list[Any]:
         except HastenError as error:
             same = all(map(torch.equal, before, run.model.parameters()))
             return [type(error).__name__, same]
+    return []
+
+
+def owned(choices: Mapping[str, Any], model: str) -> list[Any]:
+    """Elements of what lies around the blocks, and of the optimizer's state of it, that this rank has after a step."""
+    with prepare(job_of(model), make_plan(**choices)) as run:
+        for batch in run.batches():
+            run.step(batch)
+            if run.steps:
+                break
+        around = {name: each for name, each in run.model.named_parameters() if "blocks" not in name}
+        states = run.optimizers[0].state
+        return [
+            {name: each.numel() for name, each in around.items()},
+            {name: states[each]["exp_avg"].numel() for name, each in around.items() if each in states},
+        ]
+
+
+def stopped(choices: Mapping[str, Any], model: str) -> list[Any]:
+    """Of a run that an error ends: which, and whether the weights are finite."""
+    with prepare(job_of(model), make_plan(**choices)) as run:
+        try:
+            for batch in run.batches():
+                run.step(batch)
+        except HastenError as error:
+            return [type(error).__name__, all(bool(each.isfinite().all()) for each in run.model.parameters())]
     return []
 
 

@@ -20,6 +20,8 @@ _TAG = 1  # what stages hand on has another
 def from_each(numbers: Tensor, ranks: Ranks) -> list[Tensor]:
     """What each rank tells, in their order; of one shape and dtype. All ranks call it alike."""
     found = [numbers if rank == ranks.rank else torch.empty_like(numbers) for rank in range(ranks.size)]
+    if not ranks.many:
+        return found
     if not _by_messages(numbers, ranks):
         dist.all_gather(found, numbers.clone(), group=ranks.group)
         return found
@@ -53,7 +55,7 @@ class FromOne:
 
 
 def _by_messages(numbers: Tensor, ranks: Ranks) -> bool:
-    return numbers.device.type == "cpu" and 1 < ranks.size <= _FEW
+    return numbers.device.type == "cpu" and ranks.size <= _FEW
 
 
 def _wait(begun: list[dist.Work | None]) -> None:

@@ -253,7 +253,7 @@ class Pipeline:
         if activation is None:
             total, count = self._weighed(found, samples)
             self._found.append((total.detach(), count))  # to be summed while the other stages are not done yet
-            return self._scaled(total).reshape(1)
+            return self._scaled(total.reshape(1))  # which is no view: torch would keep the graph of one
         self._check(found, activation)
         found = found.contiguous()
         # Where nothing before it is trained: torch still sends a gradient back.
