@@ -31,8 +31,8 @@ from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.build import Built, build
 from hasten.training.losses import calling, mean_and_count
 from hasten.training.quiet import undisturbed
+from hasten.training.sides import AROUND, BEFORE, BEHIND, sides_of
 from hasten.tune.saved_tensors import Kept, kept_by
-from hasten.tune.sides import AROUND, BEFORE, BEHIND, sides_of
 from hasten.tune.state_bytes import state_bytes
 
 SAMPLES = 2, 4  # at which activations are measured

@@ -21,7 +21,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from hasten.techniques._mesh_parts import ModelParts
-from hasten.tune.sides import AROUND, BEFORE, BEHIND
+from hasten.training.sides import AROUND, BEFORE, BEHIND
 
 
 @dataclass(kw_only=True, slots=True)
