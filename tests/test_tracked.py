@@ -1,4 +1,4 @@
-"""What the project holds is its own: no link that leads out of it, which a clone would put in the place of what it has."""
+"""What is tracked is the project's own: a link out of it would take the place of what a clone has there."""
 
 from __future__ import annotations
 
