@@ -157,6 +157,7 @@ def test_what_one_stage_alone_uses_trains_as_in_one_process(ranks, choices, mode
         check_alike(found, wanted)
 
 
+@pytest.mark.xfail(strict=True, reason="all ranks hold what lies around the blocks until the proof sees all of it")
 def test_each_stage_has_what_it_alone_uses_and_what_others_use_too(tmp_path):
     first, last = on_ranks(2, tmp_path, owned, stages(), "Untied")
     for held in first:
@@ -171,6 +172,7 @@ def test_what_several_stages_use_each_of_them_has_whether_or_not_a_gradient_tell
             assert {"words.weight", "positions", *OF_HEAD} == {name for name, size in found.items() if size}
 
 
+@pytest.mark.xfail(strict=True, reason="all ranks hold what lies around the blocks until the proof sees all of it")
 def test_what_a_stage_begins_to_use_too_late_moves_nothing(tmp_path):
     for told in on_ranks(2, tmp_path, stopped, stages(), "Returning"):
         assert told == ["NonFinite", True]
