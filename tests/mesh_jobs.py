@@ -43,38 +43,28 @@ class Block(nn.Module):
 
 
 class Language(nn.Module):
-    """layer: () -> one of the layers that it repeats. words: that it knows."""
+    """layer: () -> one of the layers that it repeats."""
 
-    def __init__(self, width: int, layers: int, words: int, layer: Callable[[], nn.Module]) -> None:
+    def __init__(self, width: int, layers: int, layer: Callable[[], nn.Module]) -> None:
         super().__init__()
-        self.words = nn.Embedding(words, width)
+        self.words = nn.Embedding(WORDS, width)
         self.blocks = nn.Sequential(*(layer() for _ in range(layers)))
-        self.head = nn.Linear(width, words)
+        self.head = nn.Linear(width, WORDS)
 
     def forward(self, words: Tensor) -> Tensor:
         return self.head(self.blocks(self.words(words)))
 
 
-def gpt(width: int, layers: int, words: int) -> nn.Module:
-    return Language(width, layers, words, lambda: Block(width, HEADS))
+def gpt(width: int, layers: int) -> nn.Module:
+    return Language(width, layers, lambda: Block(width, HEADS))
 
 
-def encoder(width: int, layers: int, words: int) -> nn.Module:
+def encoder(width: int, layers: int) -> nn.Module:
     """torch's own layers."""
-
-    def layer() -> nn.Module:
-        return nn.TransformerEncoderLayer(width, HEADS, 4 * width, 0.0, batch_first=True)
-
-    return Language(width, layers, words, layer)
+    return Language(width, layers, lambda: nn.TransformerEncoderLayer(width, HEADS, 4 * width, 0.0, batch_first=True))
 
 
-def tied(width: int, layers: int, words: int) -> nn.Module:
-    model = Language(width, layers, words, lambda: Block(width, HEADS))
-    model.head.weight = model.words.weight
-    return model
-
-
-MODELS = {"gpt": gpt, "encoder": encoder, "tied": tied}
+MODELS = {"gpt": gpt, "encoder": encoder}
 
 
 def loss(model: nn.Module, batch: Any) -> Loss:
@@ -84,12 +74,12 @@ def loss(model: nn.Module, batch: Any) -> Loss:
 
 
 def mesh_job(
-    model: str | Callable[[], nn.Module] = "gpt", width: int = 64, layers: int = 4, known: int = WORDS, **changes: Any
+    model: str | Callable[[], nn.Module] = "gpt", width: int = 64, layers: int = 4, **changes: Any
 ) -> hasten.Job:
     generator = torch.Generator().manual_seed(7)
     words = torch.randint(0, WORDS, (4 * BATCH, LENGTH + 1), generator=generator)
     fields: dict[str, Any] = {
-        "model": (lambda: MODELS[model](width, layers, known)) if isinstance(model, str) else model,
+        "model": (lambda: MODELS[model](width, layers)) if isinstance(model, str) else model,
         "loss": loss,
         "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
         "train": (words[:, :-1], words[:, 1:]),

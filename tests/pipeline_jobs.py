@@ -182,21 +182,55 @@ class Peeking(Untied):
         return super().forward(words) * self.words.weight.detach().norm()
 
 
-class Returning(Untied):
-    """Its head reads the embedding, but not in the passes by which stages are proven."""
+class Masked(Untied):
+    """A mask is made of what an embedding gives: of the word that is padding it gives zeros."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.words = nn.Embedding(WORDS, WIDTH, padding_idx=0)
 
     def forward(self, words: Tensor) -> Tensor:
-        self.passes = self.passes + self.training
-        late = 0.0 if self.passes < 2 else self.words.weight.detach().norm()
-        return super().forward(words) + late
+        found = self.words(words)
+        kept, stream = found.abs().sum(-1, keepdim=True) != 0, found + self.positions
+        for block in self.blocks:
+            stream = block(stream) * kept
+        return self.head(self.norm(stream))
+
+
+class Stem(Untied):
+    """Batch norm lies before the blocks, and nothing behind them reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.BatchNorm1d(LENGTH)
+
+    def forward(self, words: Tensor) -> Tensor:
+        stream = self.first(self.words(words))
+        for block in self.blocks:
+            stream = block(stream)
+        return self.head(self.norm(stream))
+
+
+class TiedWithin(GPT):
+    """Two layers of one block have one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Again() for _ in range(4))
+
+
+class Again(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.second.weight = self.first.weight
+
+    def forward(self, stream: Tensor) -> Tensor:
+        return stream + self.second(self.first(stream).tanh())
 
 
 _ALL = (GPT, Mixed, Frozen, Twice, Remembering, Judging, Tied, Halves, Resting, Sparse, Writing, Dropping)
-_ALL = (*_ALL, Untied, Peeking, Returning)
+_ALL = (*_ALL, Untied, Peeking, Masked, Stem, TiedWithin)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
 
 
@@ -340,32 +374,6 @@ def skipped_alike() -> list[Any]:
         except HastenError as error:
             same = all(map(torch.equal, before, run.model.parameters()))
             return [type(error).__name__, same]
-    return []
-
-
-def owned(choices: Mapping[str, Any], model: str) -> list[Any]:
-    """Elements of what lies around the blocks, and of the optimizer's state of it, that this rank has after a step."""
-    with prepare(job_of(model), make_plan(**choices)) as run:
-        for batch in run.batches():
-            run.step(batch)
-            if run.steps:
-                break
-        around = {name: each for name, each in run.model.named_parameters() if "blocks" not in name}
-        states = run.optimizers[0].state
-        return [
-            {name: each.numel() for name, each in around.items()},
-            {name: states[each]["exp_avg"].numel() for name, each in around.items() if each in states},
-        ]
-
-
-def stopped(choices: Mapping[str, Any], model: str) -> list[Any]:
-    """Of a run that an error ends: which, and whether the weights are finite."""
-    with prepare(job_of(model), make_plan(**choices)) as run:
-        try:
-            for batch in run.batches():
-                run.step(batch)
-        except HastenError as error:
-            return [type(error).__name__, all(bool(each.isfinite().all()) for each in run.model.parameters())]
     return []
 
 

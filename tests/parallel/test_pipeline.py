@@ -18,10 +18,8 @@ from pipeline_jobs import (
     job_of,
     masks,
     noticed,
-    owned,
     refused,
     skipped_alike,
-    stopped,
     trained,
     trained_by_the_largest,
     trained_from_the_start,
@@ -29,8 +27,6 @@ from pipeline_jobs import (
     trained_with_average,
 )
 from ranks import on_ranks
-
-OF_HEAD = {"norm.weight", "norm.bias", "head.weight"}
 
 
 def stages(number=2, **options):
@@ -134,48 +130,19 @@ def test_a_stage_of_which_nothing_is_trained_stands_and_hands_on(tmp_path):
 
 
 @pytest.mark.trap(24)
-@pytest.mark.parametrize(
-    ("ranks", "choices", "model"),
-    [
-        (2, stages(), "Untied"),
-        (2, stages(), "Peeking"),
-        *(
-            pytest.param(ranks, choices, "Untied", marks=pytest.mark.proof)
-            for ranks, choices in [
-                (2, stages(schedule="interleaved")),
-                (4, stages(4)),
-                (4, stages() | {"shard": "zero3"}),
-                (4, stages() | {"tensor": 2}),
-            ]
-        ),
-    ],
-    ids=str,
-)
-def test_what_one_stage_alone_uses_trains_as_in_one_process(ranks, choices, model, tmp_path):
+@pytest.mark.parametrize("model", ["Untied", "Peeking", "Masked", "TiedWithin"])
+def test_what_lies_around_the_blocks_may_be_read_anywhere(model, tmp_path):
     wanted = trained({}, model)
-    for found in on_ranks(ranks, tmp_path, trained, choices, model):
+    for found in on_ranks(2, tmp_path, trained, stages(), model):
         check_alike(found, wanted)
 
 
-@pytest.mark.xfail(strict=True, reason="all ranks hold what lies around the blocks until the proof sees all of it")
-def test_each_stage_has_what_it_alone_uses_and_what_others_use_too(tmp_path):
-    first, last = on_ranks(2, tmp_path, owned, stages(), "Untied")
-    for held in first:
-        assert {name for name, size in held.items() if size} == {"words.weight", "positions"}
-    for held in last:
-        assert {name for name, size in held.items() if size} == OF_HEAD
-
-
-def test_what_several_stages_use_each_of_them_has_whether_or_not_a_gradient_tells(tmp_path):
-    for held, states in on_ranks(2, tmp_path, owned, stages(), "Peeking"):
-        for found in (held, states):
-            assert {"words.weight", "positions", *OF_HEAD} == {name for name, size in found.items() if size}
-
-
-@pytest.mark.xfail(strict=True, reason="all ranks hold what lies around the blocks until the proof sees all of it")
-def test_what_a_stage_begins_to_use_too_late_moves_nothing(tmp_path):
-    for told in on_ranks(2, tmp_path, stopped, stages(), "Returning"):
-        assert told == ["NonFinite", True]
+@pytest.mark.trap(30)
+def test_what_batch_norm_counts_before_the_blocks_is_that_of_one_process(tmp_path):
+    whole = {"drop_last": True, "batch_size": 8}
+    wanted = trained_with_average({"microbatch": 2}, "Stem", whole)
+    for found in on_ranks(2, tmp_path, trained_with_average, stages(microbatches=4), "Stem", whole):
+        check_alike(found, wanted)
 
 
 @pytest.mark.proof

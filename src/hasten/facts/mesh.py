@@ -38,7 +38,7 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One block that a model repeats, or what lies around these.
+    """One block that a model repeats, or all that lies around these.
 
     weights, gradients, state: bytes, counted; state is the optimizers'.
     root: bytes of weights that `shard` gathers once, for the whole of a forward and backward pass.
@@ -66,8 +66,6 @@ class ModelNeeds:
 
     parameters: counted. flops_per_sample: forward and backward, counted.
     batch_size: samples of one optimizer step, over all devices.
-    before, behind: what the model uses before its blocks, or behind them, alone: the first and the last stage of a
-        pipeline have it. around: what every stage has.
     divisible: what a number of tensor ranks must divide, by name; none where no layer can be divided.
     border_bytes: a sample of what flows from one repeated block into the next.
     buffer_bytes: of the model's buffers, which each device holds.
@@ -77,9 +75,7 @@ class ModelNeeds:
 
     parameters: int
     batch_size: int
-    before: Part
     around: Part
-    behind: Part
     blocks: tuple[Part, ...]
     divisible: tuple[tuple[str, int], ...]
     border_bytes: float
@@ -87,10 +83,6 @@ class ModelNeeds:
     short_weights: bool
     flops_per_sample: float
     how: str
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return self.before, self.around, self.behind, *self.blocks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.few_numbers import from_each
 from hasten.parallel.sums import add_up
 
 
@@ -103,9 +102,13 @@ class Divided:
         shared = [each for name, each in gradients.items() if name not in self.splits]
         norms = [norm_of(shared)] if shared or not own else []
         if own:
-            norms += from_each(norm_of(own), self.ranks)
+            mine = norm_of(own)
+            theirs = [torch.empty_like(mine) for _ in range(self.ranks.size)]
+            dist.all_gather(theirs, mine, group=self.ranks.group)
+            norms += theirs
         return torch.linalg.vector_norm(torch.stack(norms), kind)
 
     def anywhere(self, found: Tensor) -> Tensor:
         """The largest of what each rank has found."""
-        return torch.stack(from_each(found, self.ranks)).amax(0)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
+        return found

@@ -1,13 +1,13 @@
 """Parameters of which one rank of a group has the whole, and the others nothing but the name.
 
-Those that several stages of a pipeline use, an embedding that is the head as well, all of its ranks hold. So each
-gradient of those is known everywhere, and counts once; each other one is known to its owner.
+What belongs to no stage of a pipeline alone, an embedding or a head, all of its ranks hold. So each gradient of those
+is known everywhere, and counts once; each other one is known to its owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from hasten.facts.ranks import Ranks
 from hasten.parallel.divided import Divided, Share
-from hasten.parallel.few_numbers import from_each
 from hasten.parallel.replicate import gather_over_ranks
 
 
@@ -58,42 +57,30 @@ class Owners:
     ranks: Ranks
     within: Divided | None = None
 
-    def with_more(self, model: nn.Module, owners: Mapping[str, int]) -> Owners:
-        """The same, with owners of further parameters, which every rank still has."""
-        marks = {name: self._held(name, each) for name, each in model.named_parameters() if name in owners}
-        shapes = {name: each.shape for name, each in marks.items()}
-        return replace(self, owners={**self.owners, **owners}, shapes={**self.shapes, **shapes})
-
     def has(self, name: str) -> bool:
         return self.owners.get(name, self.ranks.rank) == self.ranks.rank
-
-    def own(self, name: str, held: Tensor) -> Tensor:
-        """What this rank keeps of what the owner of a parameter holds."""
-        return held if self.has(name) or not held.dim() else held.new_empty((0, *held.shape[1:]))
 
     def free_others(self, model: nn.Module) -> None:
         """Give the memory of what other ranks have back. Parameters stay themselves, for optimizers number them; their
         first dimension becomes 0."""
         for name, parameter in model.named_parameters():
-            if not self.has(name):
-                parameter.data = self.own(name, parameter.data)
+            if not self.has(name) and parameter.dim():
+                parameter.data = parameter.data.new_empty((0, *parameter.shape[1:]))
 
     def marked(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """The same, by the same names, with a mark in the place of each tensor that one rank has."""
         return {name: self.mark(name, each) for name, each in named.items()}
 
     def mark(self, name: str, tensor: Any) -> Any:
-        held = self._held(name, tensor)
+        held = tensor if self.within is None else self.within.mark(name, tensor)
         if name not in self.owners or not isinstance(held, Tensor | Share):
             return held
         return Owned(held, self.owners[name], self.shapes[name], held.dtype, self.ranks)
 
     def share(self, name: str, whole: Tensor) -> Tensor:
         """What this rank has of a tensor that was saved whole."""
-        return self.own(name, whole if self.within is None else self.within.share(name, whole))
-
-    def _held(self, name: str, tensor: Any) -> Any:
-        return tensor if self.within is None else self.within.mark(name, tensor)
+        held = whole if self.within is None else self.within.share(name, whole)
+        return held if self.has(name) or not held.dim() else held.new_empty((0, *held.shape[1:]))
 
     def everywhere(
         self, states: Mapping[int, Mapping[str, Any]], names: Mapping[int, str], device: torch.device
@@ -148,12 +135,13 @@ class Owners:
         own = of({name: each for name, each in gradients.items() if name in self.owners})
         shared = of({name: each for name, each in gradients.items() if name not in self.owners})
         device = next((each.device for each in gradients.values()), own.device)
-        theirs = from_each(own.to(device), self.ranks)
+        theirs = [torch.empty_like(own, device=device) for _ in range(self.ranks.size)]
+        dist.all_gather(theirs, own.to(device), group=self.ranks.group)
         return torch.linalg.vector_norm(torch.stack([shared.to(device), *theirs]), kind)
 
     def anywhere(self, found: Tensor) -> Tensor:
         """The largest of what each rank has found."""
-        found = torch.stack(from_each(found, self.ranks)).amax(0)
+        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
         return found if self.within is None else self.within.anywhere(found)
 
 

@@ -34,12 +34,10 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.errors import HastenError, JobError
 from hasten.facts.ranks import Ranks
-from hasten.parallel.few_numbers import FromOne
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.parallel.stages_in_parts import StagesInParts
-from hasten.parallel.stand_ins import StandIns
 from hasten.parallel.sums import add_up
 
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
@@ -58,19 +56,14 @@ class Activation(NamedTuple):
 class Parts(NamedTuple):
     """Of a model, one behind the other.
 
-    names: of the blocks. spans: of blocks, for each stage. ranks: that hold them; stage s is on rank s modulo their
-    number.
+    spans: of blocks, for each stage. begins: the names of their first blocks, but for the first stage. ranks: that hold
+    them; stage s is on rank s modulo their number.
     """
 
     passing: Passing
-    names: Sequence[str]
     spans: Sequence[range]
+    begins: Sequence[str]
     ranks: Ranks
-
-    @property
-    def begins(self) -> list[str]:
-        """The names of the stages' first blocks, but for the first stage."""
-        return [self.names[span.start] for span in self.spans[1:]]
 
     @property
     def own(self) -> list[int]:
@@ -120,24 +113,16 @@ class Pipeline:
         streams: Streams,
     ) -> None:
         """runs_through: all forward passes of a window come before its backward passes."""
-        self.parts, self._data, self._device = parts, data, device
+        self.owners, self.parts, self._data, self._device = owners, parts, data, device
         self._streams = streams
         self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
         self._model = model
         self.in_parts: StagesInParts | None = None
         self._around = [each for name, each in model.named_buffers() if name not in owners.buffers]
-        self.take_over(owners)
+        self._find_parameters()
         self._schedules: dict[Any, Any] = {}
         self._activations: dict[Any, list[Activation]] = {}
         self.forget()
-
-    def take_over(self, owners: Owners) -> None:
-        """From now on, these are the owners. Before what others own is freed."""
-        in_blocks = {each for block in self.parts.passing.blocks for each in block.parameters()}
-        named = self._model.named_parameters()
-        elsewhere = {name for name, each in named if each not in in_blocks and not owners.has(name)}
-        self.owners, self._stand_ins = owners, StandIns(self._model, elsewhere)
-        self._find_parameters()
 
     def hold_in_parts(self, held: StagesInParts) -> None:
         """From now on: replicas of this rank each hold a part of what it holds, and sum its gradients."""
@@ -166,10 +151,8 @@ class Pipeline:
         Raises JobError where microbatches of a window differ in their shapes, and what the loss raises.
         """
         microbatches, number = self._microbatches, torch.arange(len(self._microbatches))
-        self._found, self._scaled = list[tuple[Tensor, Any]](), scaled
+        self._sums, self._scaled = torch.zeros(2, dtype=torch.float64, device=self._device), scaled
         schedule, stages = self._schedule(microbatches)
-        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
-        of_last = None if self._shared else self._of_last(sums)
         first: tuple[Any, ...] = (number,) if 0 in self.parts.own else ()
         raised: Exception | None = None
         try:
@@ -184,11 +167,8 @@ class Pipeline:
             self.forget()
         if raised is not None:  # torch wraps it into one of its own
             raise raised
-        for each in self._found:
-            sums += torch.stack([torch.as_tensor(number, dtype=torch.float64, device=self._device) for number in each])
-        sums = add_up(self._shared, self.parts.ranks, sums) if of_last is None else of_last.told()
-        self._average()
-        return sums[0], sums[1], sum(samples for _, samples in microbatches)
+        total, count = self._reduced()
+        return total, count, sum(samples for _, samples in microbatches)
 
     def forward_only(self, batch: Any) -> Any:
         """What the loss returned, on the rank of the last stage; None on others."""
@@ -215,10 +195,8 @@ class Pipeline:
 
     def from_last(self, sums: Tensor) -> Tensor:
         """The tensor that the rank of the last stage has, on all of them, in place."""
-        return self._of_last(sums).told()
-
-    def _of_last(self, numbers: Tensor) -> FromOne:
-        return FromOne(numbers, self.parts.ranks.size - 1, self.parts.ranks)
+        dist.broadcast(sums, group=self.parts.ranks.group, group_src=self.parts.ranks.size - 1)
+        return sums
 
     def told_by_last(self, compute: Callable[[], Any]) -> Any:
         """What the rank of the last stage computes, on all of them; of anything that can be pickled."""
@@ -231,8 +209,7 @@ class Pipeline:
         def through() -> Any:
             return self.parts.passing.through(self.parts.spans[stage], received, lambda: self._call(batch))
 
-        around = nullcontext() if stage == self.parts.own[-1] else self._around_stands()
-        with self._stand_ins.in_place(), around:
+        with nullcontext() if stage == self.parts.own[-1] else self._around_stands():
             return through() if self.in_parts is None else self.in_parts(through)
 
     @contextmanager
@@ -252,8 +229,8 @@ class Pipeline:
             found = self.compute(stage, received, batch)
         if activation is None:
             total, count = self._weighed(found, samples)
-            self._found.append((total.detach(), count))  # to be summed while the other stages are not done yet
-            return self._scaled(total.reshape(1))  # which is no view: torch would keep the graph of one
+            self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
+            return torch.stack([self._scaled(total)])
         self._check(found, activation)
         found = found.contiguous()
         # Where nothing before it is trained: torch still sends a gradient back.
@@ -332,13 +309,15 @@ class Pipeline:
             self._activations[key] = found
         return self._activations[key]
 
-    def _average(self) -> None:
-        """Gradients over replicas that hold them whole."""
+    def _reduced(self) -> tuple[Tensor, Tensor]:
+        """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
+        sums = add_up(self._shared, self.parts.ranks, self._sums)
         if self._data.many and self.in_parts is None:
             add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
             for parameter in self._trained:
                 if parameter.grad is not None:
                     parameter.grad.div_(self._data.size)
+        return sums[0], sums[1]
 
 
 class _Stage(nn.Module):
@@ -360,7 +339,7 @@ class _Stage(nn.Module):
 
 
 def _total(objective: Tensor, number: Tensor) -> Tensor:
-    return objective.reshape(())
+    return objective.sum()
 
 
 def _own_cause(error: BaseException) -> HastenError | None:

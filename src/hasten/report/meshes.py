@@ -108,7 +108,8 @@ def _of(mesh: Mesh) -> str:
 
 
 def _held(needs: ModelNeeds) -> str:
-    held = {kind: _total(getattr(each, kind) for each in needs.parts) for kind in ("weights", "gradients", "state")}
+    parts = (needs.around, *needs.blocks)
+    held = {kind: _total(getattr(each, kind) for each in parts) for kind in ("weights", "gradients", "state")}
     return _listed(held).replace("state", "optimizer state")
 
 
@@ -116,7 +117,7 @@ def _activations(needs: ModelNeeds) -> str:
     def kept(parts: Iterable[Part]) -> float:
         return _total(each.per_sample for each in parts)
 
-    each, inside = kept(needs.parts), kept(needs.blocks)
+    each, inside = kept((needs.around, *needs.blocks)), kept(needs.blocks)
     blocks = f"{percent(inside / each) if each else '0 %'} of it in {len(needs.blocks):,} repeated blocks"
     return f"{byte_size(round(each))} of activations a sample, {blocks}"
 

@@ -5,15 +5,14 @@ are named: `before = ["blocks.4"]`. These processes read the same samples, in eq
 `microbatches` says, and twice as many as there are stages by itself. One stage computes a microbatch while the next
 computes the one before. `schedule`: "1f1b" begins backward passes as soon as it can, and keeps the graphs of no more
 microbatches than there are stages; "gpipe" computes all forward passes first; "interleaved" gives each process two
-stages that lie apart, so that it waits for less. What lies around the blocks, and one stage alone uses, as an embedding
-or a head, that stage has; what several use, as an embedding that is the head as well, each process has.
+stages that lie apart, so that it waits for less. What lies around the blocks is held by each process.
 
 Why it is faster: a process computes, updates and keeps its own blocks alone, and sends one activation for each
 microbatch, which slow links bear. And it makes room: blocks, their gradients and their optimizer's state are divided.
 
 When it loses: processes wait while the first microbatches come and the last ones go, for longer with few microbatches.
-Small microbatches use a device badly. Each stage calls what lies before the blocks, and gradients of what several of
-them use are summed in every step.
+Small microbatches use a device badly. Each stage computes what lies before the blocks anew, and gradients of what lies
+around them are summed in every step.
 
 What it gave up: nothing but rounding, where layers look at one sample at a time. Batch norm sees microbatches, as with
 accumulation. Processes are seeded alike, but what dropout draws in a stage differs from what one process would draw. An

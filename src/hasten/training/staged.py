@@ -9,32 +9,42 @@ refused, and not trained wrongly.
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from hasten.errors import JobError, PlanError
+from hasten.data.randomness import undisturbed
+from hasten.errors import JobError, Misconfigured, PlanError
 from hasten.facts.loss import Loss
 from hasten.parallel.cuts import least_largest
 from hasten.parallel.grid import DATA
-from hasten.parallel.options import PipelineOptions, ShardOptions
+from hasten.parallel.options import ShardOptions
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.pipeline import Parts, Pipeline, spans_of
 from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
-from hasten.training.losses import Count
+from hasten.techniques._restore import same_state
+from hasten.training.build import seed_everything
+from hasten.training.losses import Count, calling, checked
 from hasten.training.nudged import Nudged
-from hasten.training.stage_look import FIX, StageLook, no_auxiliary, refused
 from hasten.training.streams import Streams
 from hasten.training.window_sums import weighed
 
 if TYPE_CHECKING:
+    from hasten.parallel.divided import Divided
     from hasten.parallel.stages_in_parts import StagesInParts
     from hasten.training.run import Run
+
+_FIX = "leave `pipeline` out of the plan, or let the model call its blocks one behind the other"
 
 
 def stages_of(run: Run) -> Pipeline:
@@ -42,53 +52,17 @@ def stages_of(run: Run) -> Pipeline:
 
     Raises Misconfigured for a model that is no row of blocks, on all ranks.
     """
-    options, model = run.setup.pipeline, run.model
+    options, model, ranks = run.setup.pipeline, run.model, run.grid.stages
     assert options is not None
     _check_job(run)
     if run.divided is None:
         with torch.no_grad():  # a model need not be the same on each rank by itself
             follow_the_leader([*model.parameters(), *model.buffers()], run.grid.all)
-    look, nudged = StageLook(run), Nudged(model)
-    parts, streams = _cut(run, options, look)
-    of_blocks = _owners_of_blocks(run, parts)
-    # Of no rank alone yet: the proof does not see buffers, predictions or comparisons that a stand-in would bend.
-    alone = _of_one_rank(of_blocks, ())
-    of_blocks.free_others(model)
-    pipeline = Pipeline(
-        model,
-        parts,
-        of_blocks.with_more(model, alone),
-        run.grid.data,
-        run.device,
-        runs_through=options.schedule == "gpipe",
-        call=look.call,
-        weighed=_weighed,
-        untouched=look.untouched,
-        streams=streams,
-    )
-    reasons = look.reasons(pipeline)
-    if reasons and alone:  # a stage may depend on a weight without a gradient
-        pipeline.take_over(of_blocks)
-        reasons = look.reasons(pipeline)
-    if reasons:
-        raise refused(reasons[0])
-    look.forget()
-    _keep_own(run, pipeline.owners)
-    nudged.back(pipeline.owners.own)
-    if run.setup.shard is not None and run.grid.data.many:
-        pipeline.hold_in_parts(_in_parts(run, pipeline, run.setup.shard))
-    run.notices.append(
-        f"pipeline: {len(parts.passing.blocks)} blocks in {options.chunks} stages, cut before {', '.join(parts.begins)}"
-    )
-    return pipeline
-
-
-def _cut(run: Run, options: PipelineOptions, look: StageLook) -> tuple[Parts, Streams]:
+    look, nudged = _Look(run), Nudged(model)
     names = look.whole(options.blocks)
-    blocks = [run.model.get_submodule(name) for name in names]
     seconds = gather_over_ranks([look.seconds], run.grid.all, run.device)[0]  # which differ from one rank to the other
-    before = [names.index(name) for name in options.before]
-    before = before or [*least_largest(_by_kind(seconds, blocks), options.chunks)]
+    costs = _by_kind(seconds, [model.get_submodule(name) for name in names])
+    before = [names.index(name) for name in options.before] or [*least_largest(costs, options.chunks)]
     if sorted({0, *before}) != [0, *before]:
         raise PlanError(
             f"before names {', '.join(options.before)}, which are not called in this order, behind another block",
@@ -97,8 +71,35 @@ def _cut(run: Run, options: PipelineOptions, look: StageLook) -> tuple[Parts, St
         )
     generators = run.built.generators
     streams = Streams(run.device, generators.states, generators.go_on_from)
-    passing = Passing(blocks, streams.before_block, streams.behind_block)
-    return Parts(passing, names, spans_of(before, len(names)), run.grid.stages), streams
+    passing = Passing([model.get_submodule(name) for name in names], streams.before_block, streams.behind_block)
+    begins = [names[each] for each in before]
+    parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
+    owner = {names[number]: parts.owner(stage) for stage, span in enumerate(parts.spans) for number in span}
+    owners = _owners(model, owner, parts, run.divided)
+    owners.free_others(model)
+    for optimizer in run.optimizers:
+        for each in _others(model, owners):
+            optimizer.state.pop(each, None)
+    pipeline = Pipeline(
+        model,
+        parts,
+        owners,
+        run.grid.data,
+        run.device,
+        runs_through=options.schedule == "gpipe",
+        call=look.call,
+        weighed=_weighed,
+        untouched=look.untouched,
+        streams=streams,
+    )
+    look.check_stages(pipeline)
+    nudged.back(lambda name, held: held if owners.has(name) else held.new_empty((0, *held.shape[1:])))
+    if run.setup.shard is not None and run.grid.data.many:
+        pipeline.hold_in_parts(_in_parts(run, pipeline, run.setup.shard))
+    run.notices.append(
+        f"pipeline: {len(names)} blocks in {options.chunks} stages, cut before {', '.join(parts.begins)}"
+    )
+    return pipeline
 
 
 def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInParts:
@@ -110,9 +111,151 @@ def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInPa
     return StagesInParts(run.model, own, _others(run.model, pipeline.owners), run.optimizers, mesh[DATA], options)
 
 
+class _Whole(NamedTuple):
+    """What the whole model has computed of a microbatch, in one mode. given: to each block, in first."""
+
+    given: dict[str, Tensor]
+    returned: Loss | Tensor
+
+
+class _Look:
+    """At one microbatch of the run, in both modes. No trace is left."""
+
+    def __init__(self, run: Run) -> None:
+        held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
+        self._run, self._names = held, list[str]()
+        self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.loss, run.model)
+        self._batch: Any = run._placed(run.loader.first_batch(), run.built.train)
+        self._wholes = dict[bool, _Whole]()  # by whether the model trains
+        self._times = list[float]()  # at which each block began, the last one ended, and all did
+        self.seconds = list[float]()  # of each block, with what follows it up to the next; of what follows the last
+
+    def whole(self, blocks: Sequence[str]) -> list[str]:
+        """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
+        self._compute(blocks, training=True)  # warms up
+        self._names = self._compute(blocks, training=True)
+        self.seconds = [stop - start for start, stop in pairwise(self._times)]
+        if self._compute(blocks, training=False) != self._names:
+            raise _refused("the blocks are called in another order while it evaluates")
+        return self._names
+
+    def _compute(self, blocks: Sequence[str], *, training: bool) -> list[str]:
+        """The blocks in the order of their calls."""
+        calls, begun = list[str](), list[float]()
+        given, outputs, last = dict[str, Tensor](), dict[str, Any](), 0.0
+
+        def enter(name: str, to: tuple[Any, ...]) -> None:
+            calls.append(name)
+            if to and isinstance(to[0], Tensor):
+                given[name] = to[0].clone()  # a block may write to what it is given
+            begun.append(self._now())
+
+        def leave(name: str, gives: Any) -> None:
+            nonlocal last
+            outputs[name], last = type(gives), self._now()
+
+        with self.untouched(), torch.no_grad(), self._watched(blocks, enter, leave):
+            self._begin(training)
+            returned = checked(self.call(self._batch))
+            self._times = [*begun, last, self._now()]
+        _check_row(blocks, Counter(calls), given, outputs)
+        if isinstance(returned, Loss) and returned.auxiliary is not None:
+            raise _auxiliary()
+        self._wholes[training] = _Whole(given, returned)
+        return calls
+
+    def check_stages(self, pipeline: Pipeline) -> None:
+        """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
+        modes = [(stage, training) for stage in pipeline.parts.own for training in (True, False)]
+        own = [reason for stage, training in modes if (reason := self._differs(pipeline, stage, training))]
+        reasons = gather_over_ranks(own, self._run.grid.all, self._run.device)
+        if reasons:
+            raise _refused(reasons[0])
+        self._wholes.clear()
+        self._batch = None
+
+    def _differs(self, pipeline: Pipeline, stage: int, training: bool) -> str:
+        """Why; empty where it does not."""
+        names, span, whole = self._names, pipeline.parts.spans[stage], self._wholes[training]
+        received = whole.given[names[span.start]].clone() if stage else None
+        when = "" if training else " while it evaluates"
+        try:
+            with self.untouched(), torch.no_grad(), self._watched(names, lambda *_: None, lambda *_: None):
+                self._begin(training)
+                found = pipeline.compute(stage, received, self._batch)
+        except Exception as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            return f"stage {stage + 1} cannot be computed alone{when}: {told}"
+        if span.stop < len(names):
+            wanted, what = whole.given[names[span.stop]], f"what {names[span.stop]} is given"
+            follows = _alike(found, wanted)
+        else:
+            what = "the loss"
+            follows = all(_alike(*pair) for pair in zip(_numbers(found), _numbers(whole.returned), strict=True))
+        return "" if follows else f"{what} does not follow from what {names[span.start]} is given{when}"
+
+    def _begin(self, training: bool) -> None:
+        if not training:
+            self._run.model.eval()
+
+    @contextmanager
+    def untouched(self) -> Iterator[None]:
+        run = self._run
+        drawn, kept = run.built.generators.states(), [(each, dict(vars(each))) for each in run.model.modules()]
+        try:
+            with undisturbed(run.device), same_state(run.model):
+                yield
+        finally:
+            run.built.generators.go_on_from(drawn)
+            for module, attributes in kept:
+                vars(module).clear()
+                vars(module).update(attributes)
+
+    @contextmanager
+    def _watched(
+        self,
+        blocks: Sequence[str],
+        enter: Callable[[str, tuple[Any, ...]], None],
+        leave: Callable[[str, Any], None],
+    ) -> Iterator[None]:
+        """Call these around each block's forward. It draws the same whatever was drawn before, and what follows it the
+        same whatever it draws."""
+        generators = self._run.built.generators
+        drawn = generators.states()
+
+        def begin() -> None:
+            seed_everything(0)
+            generators.go_on_from(drawn)
+
+        def before(name: str, block: nn.Module, given: Any) -> None:
+            begin()
+            enter(name, given)
+
+        def after(name: str, block: nn.Module, given: Any, gives: Any) -> None:
+            leave(name, gives)
+            begin()
+
+        begin()
+        hooks = list[Any]()
+        try:
+            for name in blocks:
+                block = self._run.model.get_submodule(name)
+                hooks.append(block.register_forward_pre_hook(partial(before, name)))
+                hooks.append(block.register_forward_hook(partial(after, name)))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _now(self) -> float:
+        if self._run.device.type == "cuda":
+            torch.cuda.synchronize(self._run.device)  # queued kernels would be billed to the next block
+        return time.perf_counter()
+
+
 def _check_job(run: Run) -> None:
     if run.built.train.iterable:
-        raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", FIX)
+        raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", _FIX)
     for name, module in run.model.named_modules():
         if getattr(module, "sparse", False) is True and isinstance(module, nn.Embedding | nn.EmbeddingBag):
             what = f"has sparse gradients in {name}, which stages cannot sum"
@@ -124,6 +267,16 @@ def _check_job(run: Run) -> None:
             raise JobError("loss", what, "leave `pipeline` out of the plan, or hold it in the model")
 
 
+def _check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tensor], outputs: dict[str, type]) -> None:
+    for name in blocks:
+        if calls[name] != 1:
+            raise _refused(f"{name} is called {calls[name]} times in a forward pass")
+        if name not in given or not given[name].is_floating_point():
+            raise _refused(f"{name} is not called with a tensor of floating-point numbers in first")
+        if not issubclass(outputs[name], Tensor):
+            raise _refused(f"{name} returns {outputs[name].__name__}, and not one tensor")
+
+
 def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[float]:
     """Of each block the mean of those like it, so that one model is cut alike whenever it is measured; the last one's
     with what follows it."""
@@ -132,38 +285,21 @@ def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[floa
     return [*costs[:-1], costs[-1] + seconds[-1]]
 
 
-def _owners_of_blocks(run: Run, parts: Parts) -> Owners:
-    """Raises Misconfigured for a parameter of a block that lies elsewhere too."""
-    model = run.model
+def _owners(model: nn.Module, owner: dict[str, int], parts: Parts, within: Divided | None) -> Owners:
+    """owner: of blocks, by name. Raises Misconfigured for a parameter of a block that lies elsewhere too."""
     places = Counter(id(each) for _, each in model.named_parameters(remove_duplicate=False))
-    owners, buffers = dict[str, int](), dict[str, int]()
-    for stage, span in enumerate(parts.spans):
-        for block in (parts.names[number] for number in span):
-            module, rank = model.get_submodule(block), parts.owner(stage)
-            here = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
-            for name, each in module.named_parameters():
-                if places[id(each)] != here[id(each)]:
-                    raise refused(f"{block}.{name} is a parameter of another part of the model as well")
-                owners[f"{block}.{name}"] = rank
-            buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
-    return Owners({}, {}, buffers, parts.ranks, run.divided).with_more(model, owners)
-
-
-def _of_one_rank(of_blocks: Owners, reached: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """What lies around the blocks, and one rank's stages alone are differentiated by."""
-    ranks = dict[str, set[int]]()
-    for name, rank in reached:
-        ranks.setdefault(name, set()).add(rank)
-    return {
-        name: min(found) for name, found in sorted(ranks.items()) if len(found) == 1 and name not in of_blocks.owners
-    }
-
-
-def _keep_own(run: Run, owners: Owners) -> None:
-    owners.free_others(run.model)
-    for optimizer in run.optimizers:
-        for each in _others(run.model, owners):
-            optimizer.state.pop(each, None)
+    owners, shapes = dict[str, int](), dict[str, torch.Size]()
+    buffers = dict[str, int]()
+    for block, rank in owner.items():
+        module = model.get_submodule(block)
+        here = Counter(id(each) for _, each in module.named_parameters(remove_duplicate=False))
+        for name, each in module.named_parameters(remove_duplicate=False):  # a state has every name
+            if places[id(each)] != here[id(each)]:
+                raise _refused(f"{block}.{name} is a parameter of another part of the model as well")
+            held = each if within is None else within.mark(f"{block}.{name}", each)
+            owners[f"{block}.{name}"], shapes[f"{block}.{name}"] = rank, held.shape
+        buffers |= {f"{block}.{name}": rank for name, _ in module.named_buffers()}
+    return Owners(owners, shapes, buffers, parts.ranks, within)
 
 
 def _others(model: nn.Module, owners: Owners) -> list[nn.Parameter]:
@@ -172,5 +308,32 @@ def _others(model: nn.Module, owners: Owners) -> list[nn.Parameter]:
 
 def _weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
     if isinstance(returned, Loss) and returned.auxiliary is not None:
-        raise no_auxiliary()
+        raise _auxiliary()
     return weighed(returned, samples)
+
+
+def _numbers(returned: Loss | Tensor) -> list[Tensor]:
+    if isinstance(returned, Tensor):
+        return [returned]
+    return [returned.total, torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)]
+
+
+def _alike(found: Any, wanted: Tensor) -> bool:
+    """Up to what an accelerator's sums differ by from one time to the next."""
+    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    most = max(1e-5, 4 * torch.finfo(wanted.dtype).eps)
+    size = wanted.abs().nan_to_num(0.0, 0.0).max().item() if wanted.numel() else 0.0
+    return torch.allclose(found, wanted, rtol=most, atol=most * size, equal_nan=True)
+
+
+def _auxiliary() -> JobError:
+    return JobError(
+        "loss",
+        "has an auxiliary term, which is divided by another number than the total",
+        "leave `pipeline` out of the plan, or add the term to the total",
+    )
+
+
+def _refused(what: str) -> Misconfigured:
+    return Misconfigured(what, where="pipeline", fix=_FIX)

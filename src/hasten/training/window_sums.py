@@ -98,6 +98,6 @@ class WindowSums:
 def weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
     """Total (float32 or wider, differentiable) and count of a microbatch, without the auxiliary term. Both are 0 for a
     microbatch of 0 samples, which is there so that a rank without data takes part in every reduction."""
-    total, count = total_of(returned, samples), count_of(returned, samples)
-    total = total if total.dtype is torch.float64 else total.float()
-    return (total, count) if samples else (total * 0.0, count * 0.0)
+    weight = 1.0 if samples else 0.0
+    total = total_of(returned, samples)
+    return (total if total.dtype is torch.float64 else total.float()) * weight, count_of(returned, samples) * weight

@@ -3,8 +3,8 @@
 It is that of how hasten does each: replicas reduce gradients once a step, from buckets as large as they are. Ranks with
 parts gather weights and scatter gradients behind every microbatch, and hold those of what lies around the layers that
 repeat for all of a pass. Tensor ranks sum activations once in each direction for each pair of layers. Stages of a
-pipeline each hold a share of the repeated blocks, the first and the last one also what only they use, and run one
-forward, one backward (1F1B), so that the first one keeps as many microbatches as there are stages.
+pipeline each hold a share of the repeated blocks and all that lies around them, and run one forward, one backward
+(1F1B), so that the first one keeps as many microbatches as there are stages.
 
 Sources: ZeRO, arXiv:1910.02054, section 7; Megatron-LM, arXiv:1909.08053 and arXiv:2104.04473, section 2.2; ring
 collectives, Patarasuk and Yuan 2009.
@@ -49,30 +49,24 @@ def cost_of(
 
 def memory_of(mesh: Mesh, needs: ModelNeeds, microbatch_size: int, microbatches: int) -> Memory:
     """Of the stage that holds most."""
-    each = [
-        _of_stage(mesh, parts, needs.buffer_bytes, microbatch_size, min(mesh.pipeline - stage, microbatches))
-        for stage, parts in enumerate(stages_of(needs, mesh.pipeline))
-    ]
+    in_flight = min(mesh.pipeline, microbatches)
+    each = [_of_stage(mesh, needs, stage, microbatch_size, in_flight) for stage in stages_of(needs, mesh.pipeline)]
     return max(each, key=lambda memory: memory.total)
 
 
 def stages_of(needs: ModelNeeds, pipeline: int) -> Iterator[tuple[Part, ...]]:
-    """What each stage holds: what every one has, and its blocks in their order, one more in the first stages where they
-    cannot be alike."""
+    """The blocks of each stage, in their order; the first stages hold one more where they cannot be alike."""
     fewest, more = divmod(len(needs.blocks), pipeline)
     blocks = iter(needs.blocks)
     for stage in range(pipeline):
-        own = islice(blocks, fewest + (stage < more))
-        first = (needs.before,) if stage == 0 else ()
-        last = (needs.behind,) if stage == pipeline - 1 else ()
-        yield (needs.around, *first, *own, *last)
+        yield tuple(islice(blocks, fewest + (stage < more)))
 
 
-def _of_stage(mesh: Mesh, parts: tuple[Part, ...], buffer_bytes: int, samples: int, in_flight: int) -> Memory:
-    """in_flight: microbatches whose activations it keeps at once."""
-    tensor = mesh.tensor
+def _of_stage(mesh: Mesh, needs: ModelNeeds, blocks: tuple[Part, ...], samples: int, in_flight: int) -> Memory:
+    tensor, parts = mesh.tensor, (needs.around, *blocks)
     weights, gradients, state = _held(parts, tensor)
-    activations = sum(_kept(each, samples, tensor) for each in parts) * in_flight
+    activations = sum(_kept(each, samples, tensor) for each in blocks) * in_flight
+    activations += _kept(needs.around, samples, tensor)
     activations += max(each.recomputed.over(tensor) * samples for each in parts)
     if mesh.shard is Sharding.NONE:
         in_buckets = mesh.data > 1 and mesh.pipeline == 1  # replicas of stages sum gradients where they lie
@@ -81,7 +75,7 @@ def _of_stage(mesh: Mesh, parts: tuple[Part, ...], buffer_bytes: int, samples: i
         shards, buckets = mesh.data, 0.0
         gathered = _gathered(parts, tensor, everything=mesh.shard is Sharding.ZERO2)
     return Memory(
-        weights=weights / shards + buffer_bytes,
+        weights=weights / shards + needs.buffer_bytes,
         gathered=gathered,
         gradients=gradients / shards,
         buckets=buckets,
@@ -107,15 +101,15 @@ def _gathered(parts: tuple[Part, ...], tensor: int, *, everything: bool) -> floa
     """At most: the weights of the layer that computes and of the next, its gradients, and those of the one before on
     their way. What is in no such layer stays whole for the whole pass, and so do its gradients."""
     root = _sum(each.root for each in parts).over(tensor)
-    whole = _sum(each.weights for each in parts).over(tensor)
-    layers = min(2 * max(each.unit.over(tensor) for each in parts), whole - root)
-    return (whole if everything else root + layers) + root + layers
+    layer = max(each.unit.over(tensor) for each in parts)
+    weights = _sum(each.weights for each in parts).over(tensor) if everything else root + 2 * layer
+    return weights + root + 2 * layer
 
 
 def sent_of(mesh: Mesh, needs: ModelNeeds, samples: int, microbatches: int) -> dict[str, float]:
     """Bytes that one device sends in a step, by what they are. samples: of one data rank in a step."""
     parts = max(
-        stages_of(needs, mesh.pipeline),
+        ((needs.around, *stage) for stage in stages_of(needs, mesh.pipeline)),
         key=lambda stage: _sum(each.weights for each in stage).over(mesh.tensor),
     )
     weights, gradients, _ = _held(parts, mesh.tensor)
@@ -135,8 +129,7 @@ def sent_of(mesh: Mesh, needs: ModelNeeds, samples: int, microbatches: int) -> d
         neighbours = min(mesh.pipeline - 1, 2)
         sent["passed activations"] = neighbours * needs.border_bytes * samples
         around = needs.around.gradients.over(mesh.tensor)
-        if around:
-            sent["summed gradients around the blocks"] = 2 * (mesh.pipeline - 1) / mesh.pipeline * around
+        sent["summed gradients around the blocks"] = 2 * (mesh.pipeline - 1) / mesh.pipeline * around
     return sent
 
 

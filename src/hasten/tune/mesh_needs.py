@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hasten.errors import OutOfMemory
@@ -31,8 +31,7 @@ from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.build import Built, build
 from hasten.training.losses import calling, mean_and_count
 from hasten.training.quiet import undisturbed
-from hasten.training.sides import AROUND, BEFORE, BEHIND, sides_of
-from hasten.tune.saved_tensors import Kept, kept_by
+from hasten.tune.saved_tensors import AROUND, Kept, kept_by
 from hasten.tune.state_bytes import state_bytes
 
 SAMPLES = 2, 4  # at which activations are measured
@@ -49,7 +48,6 @@ class _Looked:
     parts: ModelParts
     few: Kept
     many: Kept
-    sides: Mapping[str, str]
     flops_per_sample: float
 
     def slope(self, block: str, kind: str) -> float:
@@ -116,16 +114,12 @@ def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], h
     built, parts = looked.built, looked.parts
     trained = [each.dtype for each in built.setup.model.parameters() if each.requires_grad]
     weights = _weights(job, built, parts)
-    before, around, behind, *blocks = (
-        _part(each, weights, looked, full) for each in (BEFORE, AROUND, BEHIND, *parts.blocks)
-    )
+    found = [_part(each, weights, looked, full) for each in (*parts.blocks, AROUND)]
     return ModelNeeds(
         parameters=sum(each.elements for each in weights.values()),
         batch_size=built.batch_size,
-        before=before,
-        around=around,
-        behind=behind,
-        blocks=tuple(blocks),
+        around=found[-1],
+        blocks=tuple(found[:-1]),
         divisible=parts.sizes,
         border_bytes=(looked.many.border - looked.few.border) / (SAMPLES[1] - SAMPLES[0]),
         buffer_bytes=sum(each.nbytes for each in built.setup.model.buffers()),
@@ -148,15 +142,14 @@ def _look(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any]) ->
     def forward(batch: Any) -> Any:
         return calling(_HOST, setup.step.autocast)(job.loss, setup.model, batch)
 
-    def mean() -> Tensor:
-        return mean_and_count(forward(batches[0]), SAMPLES[0])[0]
+    def both_ways() -> None:
+        mean_and_count(forward(batches[0]), SAMPLES[0])[0].backward()
 
     with mode:
         few, many = (kept_by(partial(forward, batch), setup.model, parts) for batch in batches)
-        flops = profile_flops(lambda: mean().backward(), setup.model, SAMPLES[0]).flops_per_sample
+        flops = profile_flops(both_ways, setup.model, SAMPLES[0]).flops_per_sample
         setup.model.zero_grad(set_to_none=True)
-        sides = sides_of(mean, setup.model, parts.blocks)
-    return _Looked(built=built, parts=parts, few=few, many=many, sides=sides, flops_per_sample=flops)
+    return _Looked(built=built, parts=parts, few=few, many=many, flops_per_sample=flops)
 
 
 def _weights(job: Job, built: Built, parts: ModelParts) -> dict[str, _Weight]:
@@ -187,8 +180,8 @@ def _tied(model: nn.Module) -> frozenset[str]:
 
 
 def _part(block: str, weights: Mapping[str, _Weight], looked: _Looked, full: _Looked) -> Part:
-    parts, sides = looked.parts, looked.sides
-    own = {name: each for name, each in weights.items() if _block_of(name, parts.blocks, sides) == block}
+    parts = looked.parts
+    own = {name: each for name, each in weights.items() if _block_of(name, parts.blocks) == block}
     in_units = dict[str, Amount]()
     root = Amount()
     for name, each in own.items():
@@ -213,9 +206,8 @@ def _part(block: str, weights: Mapping[str, _Weight], looked: _Looked, full: _Lo
     )
 
 
-def _block_of(name: str, blocks: Iterable[str], sides: Mapping[str, str]) -> str:
-    """Or on which side of them it lies."""
-    return next((block for block in blocks if is_in(name, block)), sides.get(name, AROUND))
+def _block_of(name: str, blocks: Iterable[str]) -> str:
+    return next((block for block in blocks if is_in(name, block)), AROUND)
 
 
 def _sum(amounts: Iterable[Amount]) -> Amount:

@@ -21,13 +21,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from hasten.techniques._mesh_parts import ModelParts
-from hasten.training.sides import AROUND, BEFORE, BEHIND
+
+AROUND = ""  # the name of what lies in no repeated block
 
 
 @dataclass(kw_only=True, slots=True)
 class Kept:
-    """Bytes, by the name of a block or of a side. summed: of activations that tensor ranks sum, forward and backward.
-    border: of what the first block gives the second."""
+    """Bytes, by the name of a block. summed: of activations that tensor ranks sum, forward and backward. border: of
+    what the first block gives the second."""
 
     whole: Counter[str] = field(default_factory=Counter[str])
     divided: Counter[str] = field(default_factory=Counter[str])
@@ -53,7 +54,6 @@ class _Watch:
         self.kept = Kept()
         self._parts = parts
         self._blocks = list[str]()  # that run now, the innermost last
-        self._ended = 0  # blocks
         self._between = 0  # pairs of divided layers of which the first has begun and the second has not ended
         # Held to the end, so that no address is used twice.
         self._seen = dict(_storages([*model.parameters(), *model.buffers()]))
@@ -80,10 +80,7 @@ class _Watch:
 
     @property
     def _block(self) -> str:
-        if self._blocks or not self._parts.blocks:
-            return self._blocks[-1] if self._blocks else AROUND
-        between = 0 < self._ended < len(self._parts.blocks)
-        return AROUND if between else BEHIND if self._ended else BEFORE
+        return self._blocks[-1] if self._blocks else AROUND
 
     def _open(self, module: nn.Module, given: Any, named: Any) -> None:
         entering = dict(_storages(tree_leaves((given, named))))
@@ -98,7 +95,6 @@ class _Watch:
 
     def _leave(self, name: str, module: nn.Module, given: Any, output: Any) -> None:
         self._blocks.pop()
-        self._ended += 1
         if name == self._parts.blocks[0]:
             self.kept.border += sum(each.nbytes for each in _tensors(output))
 
