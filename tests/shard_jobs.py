@@ -16,13 +16,12 @@ import hasten
 from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.events import Noticed
-from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.logs import Collected
 from hasten.training.loop import train_run
-from hasten.training.over_ranks import whole_state
 from rank_jobs import PartlyUsed
 from support import small_job
+from word_jobs import gone_on_from, job_on_words, loss
 
 WORDS, WIDTH, LENGTH = 19, 8, 5
 
@@ -60,31 +59,9 @@ class Language(nn.Module):
         return self.head(self.scale * rows)
 
 
-def loss(model: nn.Module, batch: Any) -> Loss:
-    words, following = batch
-    scores = model(words).flatten(0, 1)
-    counted = following.flatten() % 4 != 0
-    each = functional.cross_entropy(scores, following.flatten(), reduction="none")
-    return Loss((each * counted).sum(), counted.sum(), prediction=scores, target=following.flatten())
-
-
 def language_job(**changes: Any) -> hasten.Job:
-    generator = torch.Generator().manual_seed(7)
-    words = torch.randint(0, WORDS, (37, LENGTH + 1), generator=generator)
-    data = (words[:, :-1], words[:, 1:])
-    fields: dict[str, Any] = {
-        "model": lambda: Language().double(),
-        "loss": loss,
-        "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-        "train": data,
-        "valid": tuple(each[:11] for each in data),
-        "batch_size": 10,
-        "epochs": 3,
-        "clip_norm": 0.5,
-        "log_every": 1,
-        "metrics": {"accuracy": MulticlassAccuracy(WORDS, average="micro")},
-    }
-    return hasten.Job(**(fields | changes))
+    fields: dict[str, Any] = {"metrics": {"accuracy": MulticlassAccuracy(WORDS, average="micro")}}
+    return job_on_words(Language, WORDS, LENGTH, **(fields | changes))
 
 
 def trained(choices: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -131,18 +108,7 @@ def refused_short_weights() -> str:
 
 
 def cut_and_gone_on(before: dict[str, Any], after: dict[str, Any], **changes: Any) -> dict[str, Tensor]:
-    """The weights of a run that goes on by another plan after its fifth step, in the middle of an epoch."""
-    with prepare(language_job(**changes), make_plan(**before)) as run:
-        for batch in run.batches():
-            run.step(batch)
-            if run.steps == 5:
-                break
-        state = whole_state(run, run.state_dict(), on_all=True)
-    with prepare(language_job(**changes), make_plan(**after)) as run:
-        run.load_state_dict(state)
-        for batch in run.batches():
-            run.step(batch)
-        return run.weights()
+    return gone_on_from(5, lambda: language_job(**changes), before, after)
 
 
 def told_unreached() -> list[str]:

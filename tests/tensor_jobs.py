@@ -26,32 +26,11 @@ from hasten.parallel.join import from_the_leader
 from hasten.parallel.replicate import present_ranks
 from hasten.training.over_ranks import whole_state
 from tensor_models import LENGTH, MODELS, WORDS
-
-
-def loss(model: nn.Module, batch: Any) -> Loss:
-    words, following = batch
-    scores = model(words).flatten(0, 1)
-    counted = following.flatten() % 4 != 0
-    each = functional.cross_entropy(scores, following.flatten(), reduction="none")
-    return Loss((each * counted).sum(), counted.sum(), prediction=scores, target=following.flatten())
+from word_jobs import gone_on_from, job_on_words, loss
 
 
 def word_job(model: str = "gpt", **changes: Any) -> hasten.Job:
-    generator = torch.Generator().manual_seed(7)
-    words = torch.randint(0, WORDS, (37, LENGTH + 1), generator=generator)
-    data = (words[:, :-1], words[:, 1:])
-    fields: dict[str, Any] = {
-        "model": lambda: MODELS[model]().double(),
-        "loss": loss,
-        "optimizer": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
-        "train": data,
-        "valid": tuple(each[:11] for each in data),
-        "batch_size": 10,
-        "epochs": 3,
-        "clip_norm": 0.5,
-        "log_every": 1,
-    }
-    return hasten.Job(**(fields | changes))
+    return job_on_words(MODELS[model], WORDS, LENGTH, **changes)
 
 
 def trained(choices: Mapping[str, Any], model: str = "gpt", **changes: Any) -> dict[str, Any]:
@@ -86,19 +65,8 @@ def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **changes: Any) -> dict[str, Tensor]:
-    """The weights of a run that goes on by another plan after its fifth step, in the middle of an epoch."""
     average = hasten.ExponentialAverage(0.9)
-    with prepare(word_job(average=average, **changes), make_plan(**before)) as run:
-        for batch in run.batches():
-            run.step(batch)
-            if run.steps == 5:
-                break
-        state = whole_state(run, run.state_dict(), on_all=True)
-    with prepare(word_job(average=average, **changes), make_plan(**after)) as run:
-        run.load_state_dict(state)
-        for batch in run.batches():
-            run.step(batch)
-        return run.weights()
+    return gone_on_from(5, lambda: word_job(average=average, **changes), before, after)
 
 
 def skipped_alike() -> list[Any]:

@@ -16,6 +16,7 @@ import psutil
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import dying
@@ -173,3 +174,53 @@ def dies_while_it_saves() -> hasten.Job:
         return nullcontext()
 
     return _when_the_second_saves(act)
+
+
+def _acts_in_layers(rank: str, act: Callable[[nn.Module], object]) -> hasten.Job:
+    """act: is called with the model, on this rank alone, in every step from the fourth on, before it computes."""
+
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        taken.extend([1] * torch.is_grad_enabled())
+        if len(taken) > 6 and os.environ.get("RANK") == rank:
+            act(model)
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    taken: list[int] = []
+    return small_job(model=_of_blocks, loss=loss, epochs=4)
+
+
+def _of_blocks() -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(4)), nn.Linear(6, 3))
+
+
+def raises_in_the_first_stage() -> hasten.Job:
+    return _acts_in_layers("0", _raise)
+
+
+def raises_in_the_last_stage() -> hasten.Job:
+    return _acts_in_layers("1", _raise)
+
+
+def freezes_in_a_stage() -> hasten.Job:
+    return _acts_in_layers("0", lambda model: model.get_submodule("0").requires_grad_(False))
+
+
+def recomputes_in_a_stage() -> hasten.Job:
+    return replace(_acts_in_layers("", _raise), model=_Recomputing)
+
+
+def _raise(model: nn.Module) -> None:
+    raise ValueError("this stage cannot go on")
+
+
+class _Recomputing(nn.Module):
+    """By torch's own function, of which hasten is told nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = _of_blocks()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        for layer in self.body.children():
+            rows = checkpoint(layer, rows, use_reentrant=False)
+        return rows

@@ -12,6 +12,8 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from hasten.facts.plan import make_plan
+from hasten.facts.plan_file import plan_to_toml
 from launching import JOBS, command, environment, losses, ran, still_there, until_begun
 
 
@@ -42,6 +44,25 @@ def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
     assert "ValueError: the second cannot go on" in ended.stderr
     assert "rank 1" in ended.stderr
     assert "fault of hasten" not in ended.stderr
+    assert still_there(tmp_path) == []
+
+
+@pytest.mark.fault("user exception")
+@pytest.mark.parametrize(
+    ("function", "code", "told"),
+    [
+        ("raises_in_the_first_stage", 10, "ValueError: this stage cannot go on"),
+        ("raises_in_the_last_stage", 10, "ValueError: this stage cannot go on"),
+        ("freezes_in_a_stage", 2, "begins or ceases to train 0.0.weight, 0.0.bias in a run"),
+        ("recomputes_in_a_stage", 2, "let activation_checkpointing in the plan recompute"),
+    ],
+)
+def test_what_a_stage_of_a_pipeline_raises_ends_all_and_is_told(tmp_path, function, code, told):
+    (tmp_path / "stages.toml").write_text(plan_to_toml(make_plan(pipeline=2)))
+    ended = ran(tmp_path, function, "--nproc", "2", "--plan", "stages.toml")
+    assert ended.returncode == code, ended.stderr
+    assert told in ended.stderr
+    assert "connection" not in ended.stderr
     assert still_there(tmp_path) == []
 
 

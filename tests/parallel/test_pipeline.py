@@ -238,6 +238,8 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
         (stages(), "Tied", "loss", "blocks.0.mix.weight is a parameter of another part of the model as well"),
         (stages(before=["blocks.2"]), "Remembering", "loss", "the loss does not follow from what blocks.2 is given"),
         (stages(before=["blocks.2"]), "Resting", "loss", "the loss does not follow from what blocks.2 is given"),
+        (stages(before=["blocks.2"]), "Counting", "loss", "size does not follow from what blocks.2 is given"),
+        (stages(before=["blocks.2"]), "Kept", "predicting", "its prediction does not follow from what blocks.2"),
         (stages(), "Sparse", "loss", "has sparse gradients in words"),
         (stages(before=["blocks.2"]), "GPT", "penalized", "the loss does not follow from what blocks.2 is given"),
         (stages(), "GPT", "with_auxiliary", "has an auxiliary term"),

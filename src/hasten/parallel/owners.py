@@ -1,7 +1,8 @@
 """Parameters of which one rank of a group has the whole, and the others nothing but the name.
 
 What belongs to no stage of a pipeline alone, an embedding or a head, all of its ranks hold. So each gradient of those
-is known everywhere, and counts once; each other one is known to its owner.
+is known everywhere, and counts once; each other one is known to its owner. Elsewhere a tensor's first dimension is 0,
+and one of no dimensions keeps its number, which nobody reads.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
+from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.training.losses import LossFunction
 
@@ -41,14 +42,16 @@ def divided(run: Run) -> Divided | None:
 
 
 def loss_of(run: Run) -> LossFunction:
-    """The job's, where ranks hold layers as the plan wants it."""
-    options = run.setup.tensor
-    if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
+    """The job's, where ranks hold layers as the plan wants it, and train what they did at first."""
+    if not run.ranks.many:
         return run.job.loss
+    loss, options = StillTrained(run.job.loss), run.setup.tensor
+    if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
+        return loss
     from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
 
     run._open.enter_context(computing_on_shares())
-    return LossOfShares(run.job.loss)
+    return LossOfShares(loss)
 
 
 def on_device(run: Run) -> nn.Module:
@@ -108,7 +111,8 @@ def parts_of(run: Run) -> Divided | Owners | None:
 
 
 def settle_buffers(run: Run) -> None:
-    """Let all ranks have those that are evaluated and saved: the leader's, or, of a stage's blocks, its own."""
+    """Let all ranks have those that are evaluated and saved: the leader's. Of a pipeline's blocks their
+    stage's, and the last stage's around them."""
     with torch.no_grad():
         if run.pipeline is None:
             follow_the_leader(run.model.buffers(), run.ranks)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from hasten.data.randomness import undisturbed
 from hasten.errors import JobError, Misconfigured, PlanError
@@ -50,7 +51,8 @@ _FIX = "leave `pipeline` out of the plan, or let the model call its blocks one b
 def stages_of(run: Run) -> Pipeline:
     """Keep this rank's stages of the model, in place: behind the optimizers, which number all parameters.
 
-    Raises Misconfigured for a model that is no row of blocks, on all ranks.
+    Raises on all ranks Misconfigured for a model that is no row of blocks, JobError for a job that stages cannot train,
+    and PlanError for blocks that are not called in the plan's order.
     """
     options, model, ranks = run.setup.pipeline, run.model, run.grid.stages
     assert options is not None
@@ -112,10 +114,12 @@ def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInPa
 
 
 class _Whole(NamedTuple):
-    """What the whole model has computed of a microbatch, in one mode. given: to each block, in first."""
+    """What the whole model has computed of a microbatch, in one mode. given: to each block, in first. buffers: as they
+    were behind it."""
 
     given: dict[str, Tensor]
     returned: Loss | Tensor
+    buffers: dict[str, Tensor]
 
 
 class _Look:
@@ -158,10 +162,11 @@ class _Look:
             self._begin(training)
             returned = checked(self.call(self._batch))
             self._times = [*begun, last, self._now()]
+            buffers = {name: each.clone() for name, each in self._run.model.named_buffers()}
         _check_row(blocks, Counter(calls), given, outputs)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise _auxiliary()
-        self._wholes[training] = _Whole(given, returned)
+        self._wholes[training] = _Whole(given, returned, buffers)
         return calls
 
     def check_stages(self, pipeline: Pipeline) -> None:
@@ -183,16 +188,26 @@ class _Look:
             with self.untouched(), torch.no_grad(), self._watched(names, lambda *_: None, lambda *_: None):
                 self._begin(training)
                 found = pipeline.compute(stage, received, self._batch)
+                moved = self._moved_otherwise(pipeline, stage, whole.buffers)
         except Exception as error:
             told = " ".join(f"{type(error).__name__}: {error}".split())
             return f"stage {stage + 1} cannot be computed alone{when}: {told}"
         if span.stop < len(names):
-            wanted, what = whole.given[names[span.stop]], f"what {names[span.stop]} is given"
-            follows = _alike(found, wanted)
+            other = "" if _alike(found, whole.given[names[span.stop]]) else f"what {names[span.stop]} is given"
         else:
-            what = "the loss"
-            follows = all(_alike(*pair) for pair in zip(_numbers(found), _numbers(whole.returned), strict=True))
-        return "" if follows else f"{what} does not follow from what {names[span.start]} is given{when}"
+            other = _other_in_loss(found, whole.returned)
+        other = other or moved
+        return f"{other} does not follow from what {names[span.start]} is given{when}" if other else ""
+
+    def _moved_otherwise(self, pipeline: Pipeline, stage: int, wanted: Mapping[str, Tensor]) -> str:
+        """The name of a buffer that this stage moves, and not as the whole has; empty where there is none."""
+        names, span = self._names, pipeline.parts.spans[stage]
+        blocks = tuple(f"{names[number]}." for number in span)
+        for name, each in self._run.model.named_buffers():
+            last_moves = span.stop == len(names) and name not in pipeline.owners.buffers
+            if (last_moves or name.startswith(blocks)) and not _alike(each, wanted[name]):
+                return name
+        return ""
 
     def _begin(self, training: bool) -> None:
         if not training:
@@ -312,16 +327,32 @@ def _weighed(returned: Loss | Tensor, samples: int) -> tuple[Tensor, Count]:
     return weighed(returned, samples)
 
 
-def _numbers(returned: Loss | Tensor) -> list[Tensor]:
+def _other_in_loss(found: Loss | Tensor, wanted: Loss | Tensor) -> str:
+    """What of a loss is another one; empty where nothing is."""
+    for what, *pair in zip(("the loss", "its prediction", "its target"), _values(found), _values(wanted), strict=True):
+        here, there = pair
+        if len(here) != len(there) or not all(map(_alike, here, there)):
+            return what
+    return ""
+
+
+def _values(returned: Loss | Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     if isinstance(returned, Tensor):
-        return [returned]
-    return [returned.total, torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)]
+        return [returned], [], []
+    count = torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)
+    prediction, target = (
+        [each for each in tree_leaves(some) if isinstance(each, Tensor)]
+        for some in (returned.prediction, returned.target)
+    )
+    return [returned.total, count], prediction, target
 
 
 def _alike(found: Any, wanted: Tensor) -> bool:
     """Up to what an accelerator's sums differ by from one time to the next."""
     if not isinstance(found, Tensor) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
         return False
+    if not wanted.is_floating_point():
+        return torch.equal(found, wanted)
     most = max(1e-5, 4 * torch.finfo(wanted.dtype).eps)
     size = wanted.abs().nan_to_num(0.0, 0.0).max().item() if wanted.numel() else 0.0
     return torch.allclose(found, wanted, rtol=most, atol=most * size, equal_nan=True)
