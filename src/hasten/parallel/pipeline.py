@@ -230,7 +230,7 @@ class Pipeline:
         if activation is None:
             total, count = self._weighed(found, samples)
             self._sums += torch.stack([total.detach().double(), torch.as_tensor(count).to(total.device).double()])
-            return torch.stack([self._scaled(total)])
+            return torch.stack([self._scaled(total)]).float()  # as torch was told; a gradient of 1 is one in any format
         self._check(found, activation)
         found = found.contiguous()
         # Where nothing before it is trained: torch still sends a gradient back.
