@@ -41,7 +41,16 @@ def mean(model: nn.Module, batch: Any) -> Tensor:
     return functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
 
 
-LOSSES = {each.__name__: each for each in (loss, penalized, predicting, with_auxiliary, mean)}
+def toggling(model: nn.Module, batch: Any) -> Loss:
+    """The first block is frozen while the loss is computed, and put back without much care."""
+    first = model.get_submodule("blocks.0")
+    first.requires_grad_(False)
+    found = loss(model, batch)
+    first.requires_grad_(True)
+    return found
+
+
+LOSSES = {each.__name__: each for each in (loss, penalized, predicting, toggling, with_auxiliary, mean)}
 
 
 def job_of(model: str = "GPT", kind: str = "loss", **changes: Any) -> hasten.Job:
@@ -140,8 +149,8 @@ def skipped_alike() -> list[Any]:
     return []
 
 
-def noticed(choices: Mapping[str, Any]) -> list[str]:
-    with prepare(job_of(), make_plan(**choices)) as run:
+def noticed(choices: Mapping[str, Any], model: str = "GPT") -> list[str]:
+    with prepare(job_of(model), make_plan(**choices)) as run:
         return run.notices
 
 
@@ -153,8 +162,9 @@ def refused(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", 
         return str(error)
 
 
-def unfrozen(choices: Mapping[str, Any], parameter: str, trains: bool) -> str:
-    """What a run is refused with that begins, or ceases, to train this parameter in its third step."""
+def unfrozen(choices: Mapping[str, Any], parameter: str, trains: bool) -> dict[str, Any]:
+    """Of a run that begins, or ceases, to train this parameter in its third step: what it is refused with, and by how
+    much the parameter has moved."""
     steps = list[int]()
 
     def changing(model: nn.Module, batch: Any) -> Loss:
@@ -164,10 +174,29 @@ def unfrozen(choices: Mapping[str, Any], parameter: str, trains: bool) -> str:
         return loss(model, batch)
 
     with prepare(job_of("Frozen", loss=changing), make_plan(**choices)) as run:
+        before, told = run.weights()[parameter].clone(), ""
         try:
             for batch in run.epoch_batches():
                 steps.append(run.steps)
                 run.step(batch)
         except HastenError as error:
-            return f"{error} after {run.steps} steps"
+            told = f"{error} after {run.steps} steps"
+        return {"told": told, "moved": (run.weights()[parameter] - before).abs().max().item()}
+
+
+def grown(choices: Mapping[str, Any]) -> str:
+    """What a model is refused with that makes a layer in its first step."""
+    try:
+        with prepare(job_of("Growing"), make_plan(**choices)) as run:
+            run.step(next(run.batches()))
+    except HastenError as error:
+        return str(error)
     return ""
+
+
+def toggled(choices: Mapping[str, Any]) -> str:
+    """What a loss is refused with that freezes a block and puts it back."""
+    try:
+        return "" if trained(choices, kind="toggling") else "nothing"
+    except HastenError as error:
+        return str(error)

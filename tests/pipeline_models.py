@@ -245,21 +245,45 @@ class Again(nn.Module):
         return stream + self.second(self.first(stream).tanh())
 
 
-_ALL = (
-    GPT,
-    Mixed,
-    Frozen,
-    Twice,
-    Remembering,
-    Judging,
-    Counting,
-    Kept,
-    Tied,
-    Halves,
-    Resting,
-    Sparse,
-    Writing,
-    Dropping,
-)
-_ALL = (*_ALL, Untied, Peeking, Masked, Stem, TiedWithin)
-MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in _ALL}
+class Replaced(Untied):
+    """A count before the blocks is another tensor each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, words: Tensor) -> Tensor:
+        self.seen = self.seen + self.training
+        return super().forward(words)
+
+
+class Annealed(Untied):
+    """What is counted behind the blocks is read before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    def forward(self, words: Tensor) -> Tensor:
+        stream = self.words(words) / (1 + self.seen)
+        for block in self.blocks:
+            stream = block(stream)
+        self.seen += self.training
+        return self.head(stream)
+
+
+class Growing(Untied):
+    """It makes a layer when it is first called."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(WIDTH, WIDTH).double()
+        stream = self.late(self.words(words))
+        for block in self.blocks:
+            stream = block(stream)
+        return self.head(stream)
+
+
+_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin, Replaced)
+_OTHERS = (Twice, Remembering, Judging, Counting, Kept, Tied, Halves, Resting, Sparse, Annealed, Growing)
+MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in (*_ROWS, *_OTHERS)}

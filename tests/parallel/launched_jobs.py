@@ -202,14 +202,19 @@ def raises_in_the_last_stage() -> hasten.Job:
 
 
 def freezes_in_a_stage() -> hasten.Job:
-    return _acts_in_layers("0", lambda model: model.get_submodule("0").requires_grad_(False))
+    return _acts_in_layers("1", lambda model: model.get_submodule("0").requires_grad_(False))
 
 
 def recomputes_in_a_stage() -> hasten.Job:
     return replace(_acts_in_layers("", _raise), model=_Recomputing)
 
 
+def writes_in_a_stage() -> hasten.Job:
+    return replace(_acts_in_layers("", _raise), model=_Writing)
+
+
 def _raise(model: nn.Module) -> None:
+    model.requires_grad_(False)  # as a loss may have frozen it when it fails
     raise ValueError("this stage cannot go on")
 
 
@@ -224,3 +229,16 @@ class _Recomputing(nn.Module):
         for layer in self.body.children():
             rows = checkpoint(layer, rows, use_reentrant=False)
         return rows
+
+
+class _Writing(nn.Module):
+    """To a buffer that gradients need."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = _of_blocks()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        self.scale.mul_(0.99)  # pyright: ignore[reportCallIssue]
+        return self.body(rows.clone().requires_grad_() * self.scale)

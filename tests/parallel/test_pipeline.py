@@ -145,6 +145,13 @@ def test_what_batch_norm_counts_before_the_blocks_is_that_of_one_process(tmp_pat
         check_alike(found, wanted)
 
 
+def test_what_a_model_puts_into_the_place_of_a_buffer_counts_once(tmp_path):
+    whole, stages_of_two = {"drop_last": True, "batch_size": 8}, stages(schedule="interleaved", microbatches=4)
+    wanted = trained_with_average({"microbatch": 2}, "Replaced", whole)
+    for found in on_ranks(2, tmp_path, trained_with_average, stages_of_two, "Replaced", whole):
+        check_alike(found, wanted)
+
+
 @pytest.mark.proof
 @pytest.mark.trap(22)
 def test_a_pipeline_without_a_share_of_the_last_window_takes_part(tmp_path):
@@ -240,6 +247,7 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
         (stages(before=["blocks.2"]), "Resting", "loss", "the loss does not follow from what blocks.2 is given"),
         (stages(before=["blocks.2"]), "Counting", "loss", "size does not follow from what blocks.2 is given"),
         (stages(before=["blocks.2"]), "Kept", "predicting", "its prediction does not follow from what blocks.2"),
+        (stages(), "Annealed", "loss", "does not follow from what blocks.0 is given in a second call"),
         (stages(), "Sparse", "loss", "has sparse gradients in words"),
         (stages(before=["blocks.2"]), "GPT", "penalized", "the loss does not follow from what blocks.2 is given"),
         (stages(), "GPT", "with_auxiliary", "has an auxiliary term"),
@@ -268,6 +276,11 @@ def test_what_is_no_row_of_blocks_is_refused_with_the_reason(choices, model, kin
 def test_parts_of_what_one_process_alone_holds_are_none_and_that_is_said(tmp_path):
     for told in on_ranks(2, tmp_path, noticed, stages() | {"shard": "zero3"}):
         assert any("no two could share what they hold" in each for each in told)
+
+
+def test_that_batch_norm_sees_a_share_of_each_batch_is_said(tmp_path):
+    for told in on_ranks(2, tmp_path, noticed, {}, "Stem"):
+        assert any("batch norm sees 4 samples on each process, and not the 8 of a batch" in each for each in told)
 
 
 def test_one_process_holds_the_whole_model_and_says_so():

@@ -39,7 +39,9 @@ from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.parallel.stages_in_parts import StagesInParts
 from hasten.parallel.sums import add_up
+from hasten.parallel.ways import below
 
+_WRITTEN = "modified by an inplace operation"  # torch's words
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
 
 
@@ -118,7 +120,12 @@ class Pipeline:
         self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
         self._model = model
         self.in_parts: StagesInParts | None = None
-        self._around = [each for name, each in model.named_buffers() if name not in owners.buffers]
+        self._around = [
+            (each._buffers, own)
+            for name, each in model.named_modules()
+            for own in each._buffers
+            if below(name, own) not in owners.buffers
+        ]
         self._find_parameters()
         self._schedules: dict[Any, Any] = {}
         self._activations: dict[Any, list[Activation]] = {}
@@ -160,7 +167,7 @@ class Pipeline:
             with self._streams.of_step():
                 schedule.step(*first, target=number, number=number)
         except RuntimeError as error:
-            raised = next((stage.raised for stage in stages if stage.raised is not None), _own_cause(error))
+            raised = next((stage.raised for stage in stages if stage.raised is not None), _told_cause(error))
             if raised is None:
                 raise
         finally:
@@ -215,11 +222,14 @@ class Pipeline:
     @contextmanager
     def _around_stands(self) -> Iterator[None]:
         """Inside, buffers of what lies around the blocks do not move: a later stage of this rank counts it as well."""
-        before = [each.clone() for each in self._around]
+        held = [
+            (buffers, name, each, each.clone()) for buffers, name in self._around if (each := buffers[name]) is not None
+        ]
         try:
             yield
         finally:
-            for buffer, values in zip(self._around, before, strict=True):
+            for buffers, name, buffer, values in held:
+                buffers[name] = buffer  # a model may have put another one into its place
                 buffer.data.copy_(values)  # as graphs have kept it, which count what is written to it otherwise
 
     def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
@@ -342,10 +352,17 @@ def _total(objective: Tensor, number: Tensor) -> Tensor:
     return objective.sum()
 
 
-def _own_cause(error: BaseException) -> HastenError | None:
-    """What one of torch's errors came from, where that is one of ours."""
+def _told_cause(error: BaseException) -> HastenError | None:
+    """What one of torch's errors came from, where that is one of ours, or one that a pipeline alone meets."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, HastenError):
+        if _WRITTEN in str(cause):
+            return JobError(
+                "model",
+                "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline begins several "
+                "before it differentiates one",
+                "let it make a new tensor in place of writing to one, or leave `pipeline` out of the plan",
+            )
         cause = cause.__cause__ or cause.__context__
     return cause
 

@@ -95,8 +95,28 @@ def in_parts(
     for block in blocks:
         before(block)
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
+        if options.keeps_gathered:
+            block.register_forward_pre_hook(_refusing_a_change(block))
     before(root)
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
+
+
+def _refusing_a_change(block: nn.Module) -> Callable[[nn.Module, Any], None]:
+    """A hook that raises JobError where a loss has changed what the block trains: a part, and what is gathered of it,
+    have a flag each, and a loss changes the one that it finds."""
+    held = [each._parameters for each in block.modules()]
+
+    def trains() -> list[bool]:
+        return [each is not None and each.requires_grad for some in held for each in some.values()]
+
+    at_first = trains()
+
+    def refuse(module: nn.Module, given: Any) -> None:
+        if trains() != at_first:
+            what = "changes requires_grad in its loss, and layers that stay gathered would train something else"
+            raise JobError("model", what, 'take shard = "zero3", which gathers them for each call')
+
+    return refuse
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
+from hasten.techniques.batch_split import normalizes_by_batch
 from hasten.training.losses import LossFunction
 
 if TYPE_CHECKING:
@@ -42,16 +43,29 @@ def divided(run: Run) -> Divided | None:
 
 
 def loss_of(run: Run) -> LossFunction:
-    """The job's, where ranks hold layers as the plan wants it, and train what they did at first."""
+    """The job's. Over several ranks it looks whether its model has become another one, and computes on shares where a
+    vocabulary is in shares."""
     if not run.ranks.many:
         return run.job.loss
-    loss, options = StillTrained(run.job.loss), run.setup.tensor
+    loss, options = StillTrained(run.job.loss, run.model), run.setup.tensor
     if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
         return loss
     from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
 
     run._open.enter_context(computing_on_shares())
     return LossOfShares(loss)
+
+
+def notices_of(run: Run) -> list[str]:
+    """What a person is to know of a batch that replicas share."""
+    ranks, batch = run.grid.data, run.built.batch_size
+    if not ranks.many or run.grid.stages.many or not normalizes_by_batch(run.model):
+        return []
+    samples = min(-(-batch // ranks.size), run.microbatch_size or batch)
+    what = (
+        f"batch norm sees {samples} samples on each process, and not the {batch} of a batch: its statistics are noisier"
+    )
+    return [f"{what}, and those of the first process are evaluated and saved"]
 
 
 def on_device(run: Run) -> nn.Module:

@@ -75,7 +75,7 @@ class Run:
         self.ranks, self.notices = self.grid.all, setup.notices
         self.device, self.model = setup.device, over_ranks.on_device(self)
         self.loader = train_loader(self, setup.step.microbatch_size)
-        self.notices += self.loader.notices
+        self.notices += [*self.loader.notices, *over_ranks.notices_of(self)]
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
         self.loss = over_ranks.loss_of(self)
