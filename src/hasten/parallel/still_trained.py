@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hasten.errors import JobError
 
@@ -23,36 +23,38 @@ class StillTrained:
 
     def __init__(self, loss: Callable[[nn.Module, Any], Any], model: nn.Module) -> None:
         self._loss, self._at_first = loss, _trains(model)
-        self._children, self._parameters = list[dict[str, Any]](), list[dict[str, Any]]()  # of each module
+        # Where modules have theirs, and others; a walk over the model would take longer in each call than these.
+        self._places, self._held = list[tuple[dict[str, Any], str]](), list[dict[str, Any]]()
         self._known: tuple[int, list[bool]] | None = None  # how they look when all is as it was
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         trains = torch.is_grad_enabled()
-        if trains or self._known is None:
-            self._check(model)
-        before = [(held, name, each.requires_grad) for held, name, each in self._present()]
+        _, before = self._checked(model) if trains or self._known is None else self._look()
         try:
             found = self._loss(model, batch)
         except BaseException:
             # As a stage of a pipeline leaves: what its loss would have put back behind the last block is put back here.
-            for held, name, trained in before:
-                if (each := held.get(name)) is not None:
-                    each.requires_grad_(trained)
+            self._put_back(before)
             raise
         if trains:
-            self._check(model)
+            self._checked(model)
         return found
 
-    def _present(self) -> list[tuple[dict[str, Any], str, Tensor]]:
-        return [(held, name, each) for held in self._parameters for name, each in held.items() if each is not None]
-
     def _look(self) -> tuple[int, list[bool]]:
-        """A walk over the whole model would take longer in every call than what it compares."""
-        return sum(map(len, self._children)), [each.requires_grad for _, _, each in self._present()]
+        """How many there are, and what is trained."""
+        flags = [(each := held.get(name)) is not None and each.requires_grad for held, name in self._places]
+        return sum(map(len, self._held)), flags
 
-    def _check(self, model: nn.Module) -> None:
-        if self._known is not None and self._look() == self._known:
-            return
+    def _put_back(self, flags: list[bool]) -> None:
+        for (held, name), trained in zip(self._places, flags, strict=True):
+            if (each := held.get(name)) is not None:
+                each.requires_grad_(trained)
+
+    def _checked(self, model: nn.Module) -> tuple[int, list[bool]]:
+        """How it looks. Raises JobError where it is another one."""
+        look = self._look()
+        if look == self._known:
+            return look
         now, before = _trains(model), self._at_first
         told = [
             f"{what} {', '.join(names[:_SHOWN])}"
@@ -70,9 +72,11 @@ class StillTrained:
                 f"{' and '.join(told)} in a run, and its processes have divided what it held and trained at the start",
                 "make and freeze all in Job.model; a second run can go on from the first one's weights: --weights",
             )
-        self._children = [each._modules for each in model.modules()]
-        self._parameters = [each._parameters for each in model.modules()]
+        modules = [*model.modules()]
+        self._places = [(each._parameters, name) for each in modules for name in each._parameters]
+        self._held = [held for each in modules for held in (each._parameters, each._modules)]
         self._known = self._look()
+        return self._known
 
 
 def _trains(model: nn.Module) -> dict[str, bool]:
