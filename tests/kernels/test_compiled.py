@@ -121,7 +121,7 @@ def test_code_that_others_can_write_is_not_run(caches, source):
 
 
 def test_a_kept_library_that_is_damaged_is_made_anew(caches, source):
-    damaged = caches / f"seven-{module._key(source, module._compiler())}.so"
+    damaged = caches / f"seven-{module._key(source, module._compiler(module._LANGUAGES['.c']))}.so"
     damaged.parent.mkdir(parents=True, mode=0o700)
     damaged.write_bytes(b"no library")
     assert compiled(source).seven() == 7

@@ -1,13 +1,13 @@
-"""C that is compiled on first use, for the processor that it runs on, and kept.
+"""C and C++ that is compiled on first use, for the processor that it runs on, and kept.
 
-    library = compiled(Path("operator.c"))          # compiled the first time, and only loaded ever after
+    library = compiled(Path("operator.cpp"))        # compiled the first time, and only loaded ever after
 
 The code is kept in the user's own caches, under a name made of everything that decides what it is: source, flags,
 compiler and processor. So one home directory can serve many machines, and a new version of hasten compiles anew. Who
 has no compiler loses speed and nothing else: every operator has a plain form that gives the same numbers.
 
-Plain C through ctypes, because torch's own way to build extensions takes half a minute for its headers. ctypes lets
-other threads run during a call.
+Plain functions through ctypes, because torch's own way to build extensions takes half a minute for its headers, and
+this a third of a second. ctypes lets other threads run during a call.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -29,10 +31,28 @@ from hasten.checkpoint.private import user_cache
 from hasten.checkpoint.temporary import process_folder
 from hasten.errors import StorageFailed
 
-# Without contraction, a product and a sum are rounded one after the other, as torch rounds them.
-FLAGS = ("-std=c11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = ("-O3", "-march=native", "-fPIC", "-shared")
 LONGEST_SECONDS = 120
 _TELLING = ("flags", "Features", "CPU part", "model")  # lines of /proc/cpuinfo
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """variable: of the environment, that names a compiler; usual: where it names none."""
+
+    name: str
+    variable: str
+    usual: str
+    flags: tuple[str, ...]
+
+
+# Without contraction, a product and a sum are rounded one after the other, as torch rounds them in what is to agree to
+# the bit. OpenMP's library is the one that torch has loaded, with its threads.
+_LANGUAGES = {
+    ".c": Language("C", "CC", "cc", ("-std=c11", "-ffp-contract=off")),
+    ".cpp": Language("C++", "CXX", "c++", ("-std=c++17", "-ffp-contract=fast", "-fopenmp")),
+}
+_INCLUDED = re.compile(rb'^#include "([^"/]+)"', re.MULTILINE)  # beside the source
 
 
 class CannotCompile(Exception):
@@ -40,32 +60,37 @@ class CannotCompile(Exception):
 
 
 def compiled(source: Path) -> ctypes.CDLL:
-    """The library that a C file makes, compiled unless that was done before. Raises CannotCompile."""
+    """The library that a file of C or C++ makes, compiled unless that was done before. Raises CannotCompile."""
     try:
-        command = _compiler()
+        command = _compiler(_LANGUAGES[source.suffix])
         kept = user_cache("kernels") / f"{source.stem}-{_key(source, command)}.so"
         with suppress(OSError):  # not there, or damaged
             return ctypes.CDLL(str(kept))
         write_atomically(kept, _made(source, command))
         return ctypes.CDLL(str(kept))
-    except (StorageFailed, OSError, ValueError) as error:  # ValueError: a $CC that no shell could read
+    except (StorageFailed, OSError, ValueError) as error:  # ValueError: a $CC or $CXX that no shell could read
         raise CannotCompile(str(error)) from error
 
 
-def _compiler() -> list[str]:
-    """The command that compiles C here: $CC, or cc."""
-    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+def _compiler(language: Language) -> list[str]:
+    """The command that compiles this language here: $CC or cc, $CXX or c++, and the language's own flags."""
+    command = shlex.split(os.environ.get(language.variable, "")) or [language.usual]
     found = shutil.which(command[0])
     if found is None:
-        raise CannotCompile(f"there is no C compiler here: {command[0]} is not found")
-    return [found, *command[1:]]
+        raise CannotCompile(f"there is no {language.name} compiler here: {command[0]} is not found")
+    return [found, *command[1:], *language.flags]
 
 
 def _key(source: Path, command: list[str]) -> str:
     programs = [os.stat(found) for each in command if (found := shutil.which(each))]  # also behind a ccache
     changes = [(each.st_size, each.st_mtime_ns) for each in programs]
-    told = (source.read_bytes(), FLAGS, command, changes, _processor())
+    told = (source.read_bytes(), _headers(source), FLAGS, command, changes, _processor())
     return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
+
+
+def _headers(source: Path) -> list[bytes]:
+    """What lies beside the source and it includes."""
+    return [source.with_name(name.decode()).read_bytes() for name in _INCLUDED.findall(source.read_bytes())]
 
 
 def _processor(told: str = "/proc/cpuinfo") -> str:

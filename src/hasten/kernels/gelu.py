@@ -1,0 +1,85 @@
+"""GELU: x · Φ(x), where Φ is the normal distribution; or by tanh, which is near it.
+
+    y = gelu(x)                              # what torch.nn.functional.gelu(x) gives
+    y = gelu(x, approximate="tanh")
+
+By tanh it is ½ x (1 + tanh u) of u = √(2/π) (x + 0.044715 x³), and that is x / (1 + e^(-2u)): one exponential and one
+division, where torch's takes tanh. Backward makes all of it again from x, in one pass, and so nothing else is kept.
+
+Composed of torch's functions each step of the formula is a pass over memory; this is one, forward and backward.
+
+Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hasten.kernels.operators import LIBRARY, Compiled, laid_out_as, operator
+
+_COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
+_FORMS = {"none": "exact", "tanh": "tanh"}  # in the C++ file
+why_plain = _COMPILED.why_plain
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """Of any shape and floating-point format; the same come out. approximate: "none" or "tanh".
+
+    Differentiable once. Raises ValueError for another form.
+    """
+    if approximate not in _FORMS:
+        raise ValueError(f"approximate is {approximate!r}, and none and tanh are the forms")
+    return _gelu(x, approximate)
+
+
+def _plain(x: Tensor, approximate: str) -> Tensor:
+    return functional.gelu(x, approximate=approximate)
+
+
+def _plain_backward(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
+    return torch.ops.aten.gelu_backward(gradient, x, approximate=approximate)
+
+
+def _on_cpu(x: Tensor, approximate: str) -> Tensor:
+    if not _COMPILED.takes(x):
+        return _plain(x, approximate)
+    y = torch.empty_like(x)
+    _COMPILED(_FORMS[approximate], laid_out_as(y, x), y, x.numel())
+    return y
+
+
+def _backward_on_cpu(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
+    if not _COMPILED.takes(x, gradient):
+        return _plain_backward(gradient, x, approximate)
+    to = torch.empty_like(x)
+    _COMPILED(f"{_FORMS[approximate]}_backward", laid_out_as(to, gradient), laid_out_as(to, x), to, x.numel())
+    return to
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+    x, ctx.approximate = inputs
+    ctx.save_for_backward(x)
+
+
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    return _gelu_backward(gradient, *ctx.saved_tensors, ctx.approximate), None
+
+
+_gelu = operator(
+    "gelu(Tensor x, str approximate) -> Tensor",
+    plain=_plain,
+    on_cpu=_on_cpu,
+    fake=lambda x, approximate: torch.empty_like(x),
+)
+_gelu_backward = operator(
+    "gelu_backward(Tensor gradient, Tensor x, str approximate) -> Tensor",
+    plain=_plain_backward,
+    on_cpu=_backward_on_cpu,
+    fake=lambda gradient, x, approximate: torch.empty_like(x),
+)
+torch.library.register_autograd("hasten::gelu", _differentiate, setup_context=_keep, lib=LIBRARY)

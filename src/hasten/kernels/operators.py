@@ -1,0 +1,78 @@
+"""How an operator of hasten's own becomes one of torch's: named, known to compilers, and sent to the form that a tensor
+can take.
+
+An operator has a plain form in torch's own functions, for any device and format. Its compiled form is for float32 and
+bfloat16 on a processor, and is one pass over memory. Where it cannot be compiled, the plain form takes its place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hasten.kernels.compiled import CannotCompile, compiled
+
+SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}  # as the functions of a library end
+LIBRARY = torch.library.Library("hasten", "FRAGMENT")  # torch forgets what it holds with it
+
+
+class Compiled:
+    """The functions that a C++ file makes, compiled when the first of them is asked for."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+
+    @functools.cached_property
+    def _library(self) -> ctypes.CDLL | str:
+        try:
+            return compiled(self._source)
+        except CannotCompile as reason:
+            return str(reason)
+
+    def why_plain(self) -> str | None:
+        """Why the compiled form is not used here; None where it is. Compiles on the first call in a process."""
+        return self._library if isinstance(self._library, str) else None
+
+    def takes(self, *tensors: Tensor) -> bool:
+        """Whether they are of one format that it knows, and it is there."""
+        known = tensors[0].dtype in SUFFIXES and all(each.dtype == tensors[0].dtype for each in tensors)
+        return known and self.why_plain() is None
+
+    def __call__(self, name: str, *given: Tensor | int | float) -> None:
+        """Call the function of this name, for the first tensor's format. It is given the memory of tensors, which are
+        dense, whole numbers as int64, and others as float."""
+        first = next(each for each in given if isinstance(each, Tensor))
+        getattr(self._library, f"{name}_{SUFFIXES[first.dtype]}")(*map(_as_c, given))
+
+
+def _as_c(value: Tensor | int | float) -> Any:
+    if isinstance(value, Tensor):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_float(value)
+
+
+def laid_out_as(like: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor, or a copy of it in the order in memory of one that is dense."""
+    return tensor if tensor.stride() == like.stride() else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
+
+
+def operator(
+    schema: str, *, plain: Callable[..., Any], on_cpu: Callable[..., Any], fake: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Define torch.ops.hasten.<name>; what calls it.
+
+    plain: the form for any device. on_cpu: the one for a processor, which calls the plain one where it has to. fake: an
+    empty tensor of the shape, the format and the strides of what comes out, for compilers.
+    """
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema)
+    LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, on_cpu, "CPU")
+    torch.library.register_fake(f"hasten::{name}", fake, lib=LIBRARY)
+    return getattr(torch.ops.hasten, name).default

@@ -1,0 +1,121 @@
+"""Every fused operator gives what torch's own gives, and its gradients: nearly always nearer to the exact number, and
+never more than twice as far."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.library import opcheck
+from torch.testing import assert_close
+
+from operator_cases import ALL
+
+FORMATS = [torch.float32, torch.bfloat16, torch.float16]
+every_operator = pytest.mark.parametrize("case", ALL, ids=attrgetter("name"))
+
+
+def all_of(function, given, upstream):
+    """What the function gives, and the gradients of those that it is given."""
+    leaves = [each.clone().requires_grad_(each.is_floating_point()) for each in given]
+    found = function(*leaves)
+    wanted = [each for each in leaves if each.requires_grad]
+    gradients = torch.autograd.grad(found, wanted, upstream.to(found.dtype).expand_as(found), allow_unused=True)
+    return [found.detach(), *gradients]
+
+
+def check_near(case, given, upstream, times=2.0):
+    exact = all_of(case.theirs, [each.double() if each.is_floating_point() else each for each in given], upstream)
+    ours, theirs = all_of(case.ours, given, upstream), all_of(case.theirs, given, upstream)
+    for number, (mine, other, wanted) in enumerate(zip(ours, theirs, exact, strict=True)):
+        assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
+        if not wanted.numel():
+            continue
+        one_rounding = torch.finfo(mine.dtype).eps / 2 * wanted.abs().max()
+        for measure in (torch.max, torch.mean):
+            found, allowed = (measure((each.double() - wanted).abs()) for each in (mine, other))
+            assert found <= times * allowed + one_rounding, f"output {number}, {measure.__name__}"
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_it_is_as_exact_as_torchs_own(case, dtype):
+    torch.manual_seed(0)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(257, 384)]
+    check_near(case, given, torch.randn(()).to(dtype).double())
+
+
+@every_operator
+@given(rows=st.integers(0, 9), width=st.integers(1, 140), dtype=st.sampled_from(FORMATS), seed=st.integers(0, 99))
+def test_any_shape_goes(case, rows, width, dtype, seed):
+    torch.manual_seed(seed)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(rows, width)]
+    check_near(case, given, torch.randn((), dtype=torch.float64))
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("order", ["transposed", "every second", "expanded"])
+def test_any_strides_go(case, dtype, order):
+    torch.manual_seed(0)
+    given = list(case.made(12, 38))
+    first = given[0].to(dtype)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in given]
+    given[0] = {
+        "transposed": lambda: first.t().contiguous().t(),
+        "every second": lambda: first.repeat_interleave(2, dim=-1)[..., ::2],
+        "expanded": lambda: first[:1].expand_as(first),
+    }[order]()
+    assert_close(case.ours(*given), case.ours(*(each.contiguous() for each in given)), rtol=0, atol=0)
+    check_near(case, given, torch.ones((), dtype=torch.float64))
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_huge_numbers_are_as_torch_takes_them_and_nan_stays(case, dtype):
+    torch.manual_seed(0)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(3, 40)]
+    given[0][0, :4] = torch.tensor([1e30, -1e30, 88.0, -88.0]).to(dtype)
+    given[0][1, 5] = torch.nan
+    ours, theirs = case.ours(*given), case.theirs(*given)
+    assert torch.equal(ours.isnan(), theirs.isnan())
+    assert_close(ours, theirs, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5, equal_nan=True)
+
+
+@every_operator
+def test_its_gradients_are_those_of_differences(case):
+    torch.manual_seed(0)
+    given = [each.requires_grad_(each.is_floating_point()) for each in case.made(3, 5)]
+    assert torch.autograd.gradcheck(case.ours, given)
+
+
+@every_operator
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_torch_finds_it_a_sound_operator(case, dtype):
+    torch.manual_seed(0)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(6, 20)]
+    for first in (given[0], given[0].t().contiguous().t()):
+        leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in (first, *given[1:])]
+        opcheck(case.overload, (*leaves, *case.options))
+
+
+@every_operator
+def test_a_compiler_of_torch_takes_it_whole(case):
+    torch.manual_seed(0)
+    given = [each.float() if each.is_floating_point() else each for each in case.made(6, 20)]
+    compiled = torch.compile(case.ours, backend="aot_eager", fullgraph=True)
+    for found, wanted in zip(
+        all_of(compiled, given, torch.ones(())), all_of(case.ours, given, torch.ones(())), strict=True
+    ):
+        assert_close(found, wanted, rtol=0, atol=0)
+
+
+@every_operator
+def test_autocast_leaves_its_format(case):
+    torch.manual_seed(0)
+    given = [each.bfloat16() if each.is_floating_point() else each for each in case.made(6, 20)]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert case.ours(*given).dtype == case.theirs(*given).dtype

@@ -1,0 +1,44 @@
+"""Every fused operator beside torch's own: whoever is listed here is put to all shared tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hasten.kernels.gelu import gelu
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """ours, theirs: of the same tensors, the same tensor. made: (rows, width) -> what they take, in float64; those of
+    floating-point numbers are differentiated. overload: what they end in, for torch's own checks."""
+
+    name: str
+    ours: Callable[..., Tensor]
+    theirs: Callable[..., Tensor]
+    made: Callable[[int, int], tuple[Tensor, ...]]
+    overload: torch._ops.OpOverload
+    options: tuple[object, ...] = ()  # of the overload, behind the tensors
+
+
+def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
+    """Matrices of random rows, of these spreads."""
+    return lambda rows, width: tuple(scale * torch.randn(rows, width, dtype=torch.float64) for scale in scales)
+
+
+ALL = [
+    Case(
+        name=f"gelu-{approximate}",
+        ours=partial(gelu, approximate=approximate),
+        theirs=partial(functional.gelu, approximate=approximate),
+        made=rows_of(3.0),
+        overload=torch.ops.hasten.gelu.default,
+        options=(approximate,),
+    )
+    for approximate in ("none", "tanh")
+]
