@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from hasten.kernels import compiled as module
 from hasten.kernels.compiled import CannotCompile, compiled
@@ -38,10 +39,15 @@ def test_it_is_compiled_once_and_kept_for_its_owner_alone(caches, source, monkey
     assert [each.stat().st_mtime_ns for each in caches.iterdir()] == [before]
 
 
-@pytest.mark.parametrize("what", ["source", "flags", "compiler", "processor"])
+@pytest.mark.parametrize("what", ["source", "header", "flags", "compiler", "processor"])
 def test_whatever_decides_what_it_is_compiles_it_anew(what, caches, source, monkeypatch):
+    header = source.with_name("beside.h")
+    header.write_text("// nothing\n")
+    source.write_text(f'#include "beside.h"\n{source.read_text()}')
     compiled(source)
-    if what == "source":
+    if what == "header":
+        header.write_text("// nothing either\n")
+    elif what == "source":
         source.write_text("int seven(void) { return 3 + 4; }\n")
     elif what == "flags":
         monkeypatch.setattr(module, "FLAGS", (*module.FLAGS, "-g"))
@@ -168,6 +174,35 @@ print(compiled(pathlib.Path(sys.argv[1])).seven())
     ]
     assert [process.communicate(timeout=100)[0] for process in started] == ["7\n"] * 4
     assert [each.suffix for each in caches.iterdir()] == [".so"]
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_cpp_is_compiled_by_its_own_compiler_and_shares_the_threads_of_torch(caches, tmp_path, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    source = tmp_path / "threads.cpp"
+    source.write_text('#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n')
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert compiled(source).threads() == 1
+        torch.set_num_threads(3)
+        assert compiled(source).threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_process_that_is_killed_while_it_compiles_leaves_nothing_that_is_loaded(
+    caches, source, tmp_path, monkeypatch
+):
+    killer = tmp_path / "killer"
+    killer.write_text('#!/bin/sh\nfor last; do :; done\nprintf half > "$last"\nkill -9 $PPID\n')
+    killer.chmod(0o755)
+    program = f"from pathlib import Path; from hasten.kernels.compiled import compiled; compiled(Path({str(source)!r}))"
+    ended = subprocess.run([sys.executable, "-c", program], env=os.environ | {"CC": str(killer)}, check=False)
+    assert ended.returncode == -9
+    assert not list(caches.glob("*.so"))
+    assert compiled(source).seven() == 7
 
 
 def test_other_threads_run_during_a_call(source, caches):

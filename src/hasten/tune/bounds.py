@@ -74,6 +74,7 @@ REACH: Mapping[str, Reach] = {
     "device_transform": _READING,
     "evaluation_batch": Reach(always=frozenset({Part.EVALUATION})),
     "flush_denormals": Reach(always=EVERYTHING),
+    "fused_operators": Reach(always=COMPUTING),
     "fused_optimizer": Reach(always=frozenset({Part.OPTIMIZER}), off_cpu=STEP),
     "in_memory": _READING,
     "learning_rate": _TRAINING,

@@ -1,0 +1,102 @@
+"""Operators in one pass beside torch's own, torch.compile, TorchScript and the formula as people write it (goal G8).
+
+    python -m bench.kernels                                    # an hour or more; nothing else may run; writes records
+    python -m bench.kernels --operators gelu --sizes 24        # one of them, on 2^24 numbers: ten minutes
+    python -m bench.kernels --quick                            # minutes; judges nothing
+
+A step is a forward and a backward pass. Beside them, "copy" moves as many bytes as a step has to, from memory to memory;
+its time over an operator's is that one's share of the bandwidth that a copy reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from bench.arms import LEAST_SECONDS, Arm, Protocol, run_arms
+from bench.judging import conclude, controlled, middle_seconds, speed_targets
+from bench.kernels_arms import FORMS, OPERATORS, arm
+from bench.options import parser_of
+from bench.record import Record
+
+from hasten.measure.paired import compare
+
+ARMS = Path(__file__).resolve().with_name("kernels_arms.py")
+BASELINE = "composed"
+
+# Fixed before the first run: (arm, over which other one, at least).
+LEAST = (("hasten", "composed", 6.0), ("hasten", "torch", 0.95))
+
+SIZES = (20, 22, 24, 26)  # powers of two
+ROUNDS, WARMUP_STEPS = 12, 3
+
+
+def main() -> None:
+    options = _options()
+    for operator in options.operators:
+        for power in options.sizes:
+            _measure(operator, 2**power, options.dtype, None if options.quick else options.records)
+
+
+def _measure(operator: str, numbers: int, dtype: str, records: Path | None) -> None:
+    names = ["copy", *FORMS]
+    arms = [_arm(name, operator, numbers, dtype) for name in names]
+    protocol = Protocol(rounds=ROUNDS, steps=50, warmup_steps=WARMUP_STEPS)
+    itself = controlled(next(each for each in arms if each.name == "hasten"), protocol)
+    measured = run_arms(arms, protocol)
+    comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in names if name != BASELINE]
+    seconds = {name: middle_seconds(measured.windows, name) for name in names}
+    for name in names:
+        share = f"{seconds['copy'] / seconds[name]:.2f} of a copy's bandwidth"
+        print(
+            f"{operator}, {numbers:,} numbers of {dtype}, {name:12} {seconds[name] * 1e3:9.3f} ms  {share}", flush=True
+        )
+    shares = {name: seconds["copy"] / seconds[name] for name in names}
+    record = Record(
+        what=f"kernels-{operator}-{dtype}-{numbers.bit_length() - 1}",
+        claim=f"{operator}, forward and backward, {numbers:,} numbers of {dtype}: in one pass, and otherwise",
+        command=f"python -m bench.kernels --operators {operator} --sizes {numbers.bit_length() - 1} --dtype {dtype}",
+        protocol=protocol,
+        control=itself,
+        comparisons=comparisons,
+        measured=measured,
+        targets=speed_targets(measured.windows, LEAST, "steps"),
+        remarks=[
+            "share of the bandwidth that a copy of as many bytes reaches: "
+            + ", ".join(f"{name} {share:.2f}" for name, share in shares.items() if name != "copy")
+            + ". A copy writes to memory that is there; operators are given new memory by torch in each step"
+        ],
+    )
+    conclude(record, records)
+
+
+def _arm(name: str, operator: str, numbers: int, dtype: str) -> Arm:
+    """With as many steps in a window as last two seconds."""
+    arguments = {"form": name, "operator": operator, "numbers": numbers, "dtype": dtype}
+    window = arm(**arguments)
+    window(1)
+    start = time.perf_counter()
+    window(2)
+    seconds = (time.perf_counter() - start) / 2
+    steps = max(2, min(5_000, int(1.3 * LEAST_SECONDS / seconds)))
+    return Arm(name=name, entry=f"{ARMS}:arm", arguments=arguments, steps=steps)
+
+
+def _options() -> argparse.Namespace:
+    parser = parser_of("kernels", __doc__)
+    parser.add_argument(
+        "--operators", nargs="+", choices=list(OPERATORS), default=list(OPERATORS), help="all by default"
+    )
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, default=list(SIZES), metavar="POWER", help="of two: 20 22 24 26"
+    )
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="float32 by default")
+    options = parser.parse_args()
+    if options.quick:
+        options.sizes = [20]
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.kernels import gelu
+from hasten.techniques import fused_operators
+from hasten.techniques.contract import No, Yes
+from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
+from support import laptop, setup_of
+
+
+class OwnGELU(nn.GELU):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input * 2
+
+
+def perceptron() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU("tanh"), OwnGELU(), nn.Linear(8, 3))
+
+
+def plan(value):
+    return Choice(technique="fused_operators", value=value, preserves=Preserves.ROUNDING)
+
+
+def operations(model):
+    """Names of the operations that a forward pass and its backward pass call."""
+    with torch.profiler.profile() as profile:
+        model(torch.randn(5, 6)).sum().backward()
+    return {event.key for event in profile.key_averages()}
+
+
+def test_layers_of_a_kind_are_found_and_subclasses_left_alone():
+    model = perceptron()
+    assert find(model) == {"gelu": [model[1], model[3]]}
+
+
+def test_exchanged_layers_compute_by_the_operator_and_give_the_same():
+    rows = torch.randn(5, 6)
+    model, other = perceptron(), perceptron()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    exchange(find(model))
+    assert {name: value.tolist() for name, value in model.state_dict().items()} == {
+        name: value.tolist() for name, value in before.items()
+    }
+    assert {"hasten::gelu", "hasten::gelu_backward"} <= operations(model)
+    assert "hasten::gelu" not in operations(other)
+    model.zero_grad()
+    other.zero_grad()
+    found, wanted = model(rows), other(rows)
+    assert_close(found, wanted)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert_close(one.grad, two.grad)
+
+
+def test_a_copy_of_an_exchanged_layer_computes_by_itself():
+    model = nn.Sequential(nn.GELU())
+    exchange(find(model))
+    copied = copy.deepcopy(model)
+    copied[0].approximate = "tanh"  # pyright: ignore[reportAttributeAccessIssue]
+    rows = torch.randn(4, 4)
+    assert_close(copied(rows), nn.functional.gelu(rows, approximate="tanh"))
+    assert_close(model(rows), nn.functional.gelu(rows))
+
+
+def test_a_layer_is_exchanged_once():
+    model = perceptron()
+    exchange(find(model))
+    assert find(model) == {}
+
+
+def test_without_a_compiler_it_is_refused_and_a_plan_is_obeyed_with_the_reason_said(monkeypatch):
+    reason = "there is no C++ compiler here: c++ is not found"
+    monkeypatch.setattr(gelu._COMPILED, "_library", reason, raising=False)
+    setup = setup_of(perceptron(), torch.randn(5, 6))
+    verdict = TECHNIQUE.applies(setup, laptop())
+    assert isinstance(verdict, No)
+    assert verdict.reason == reason
+    TECHNIQUE.apply(setup, plan(True))
+    assert any(reason in notice for notice in setup.notices)
+    assert find(setup.model)
+
+
+def test_a_plan_names_operators():
+    setup = setup_of(perceptron(), torch.randn(5, 6))
+    TECHNIQUE.apply(setup, plan(["gelu"]))
+    assert setup.notices == ["fused_operators: 2 by gelu"]
+    with pytest.raises(PlanError, match="asks for"):
+        TECHNIQUE.apply(setup_of(perceptron(), torch.randn(5, 6)), plan(["sigmoid"]))
+
+
+def test_it_applies_where_a_layer_is_there_and_not_where_none_is():
+    assert isinstance(TECHNIQUE.applies(setup_of(perceptron(), torch.randn(5, 6)), laptop()), Yes)
+    verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)), laptop())
+    assert isinstance(verdict, No)
+    assert all(each.kind.__name__ in verdict.reason for each in fused_operators.EXCHANGES.values())
