@@ -70,14 +70,14 @@ def assert_same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         assert torch.equal(tensor, other[name]), name
 
 
-def checkpointed(model: nn.Module, value: Value) -> nn.Module:
+def checkpointed(model: nn.Module, value: Value, **options: Value) -> nn.Module:
     model = copy.deepcopy(model)
-    TECHNIQUE.apply(setup_of(model, None), choice(value))
+    TECHNIQUE.apply(setup_of(model, None), choice(value, **options))
     return model
 
 
-def choice(value: Value) -> Choice:
-    return Choice(technique="activation_checkpointing", value=value, preserves=Preserves.BITS)
+def choice(value: Value, **options: Value) -> Choice:
+    return Choice(technique="activation_checkpointing", value=value, preserves=Preserves.BITS, options=options)
 
 
 @pytest.mark.trap(35)
@@ -91,9 +91,18 @@ def test_losses_gradients_and_buffers_keep_their_bits(value: Value, autocast: bo
     assert_same_bits(tensors_after_training(other, autocast=autocast), tensors_after_training(plain, autocast=autocast))
 
 
+@pytest.mark.trap(35)
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bf16 autocast"])
+def test_kept_products_change_no_bit(autocast: bool):
+    plain = Tower()
+    other = checkpointed(plain, "blocks", keep="products")
+    assert_same_bits(tensors_after_training(other, autocast=autocast), tensors_after_training(plain, autocast=autocast))
+
+
 @pytest.mark.trap(30)
-def test_batch_norm_counts_every_microbatch_once():
-    model = checkpointed(Tower(), "blocks")
+@pytest.mark.parametrize("options", [{}, {"keep": "products"}], ids=str)
+def test_batch_norm_counts_every_microbatch_once(options: dict[str, Value]):
+    model = checkpointed(Tower(), "blocks", **options)
     tensors_after_training(model)
     assert {int(count) for name, count in model.state_dict().items() if name.endswith("tracked")} == {4}
 
@@ -198,6 +207,7 @@ def test_memory_is_freed_and_only_in_training():
     plain = Tower()
     other = checkpointed(plain, "blocks")
     assert saved_bytes(other) < saved_bytes(plain) / 2
+    assert saved_bytes(other) <= saved_bytes(checkpointed(plain, "blocks", keep="products")) < saved_bytes(plain)
     assert saved_bytes(other.eval()) == saved_bytes(plain.eval())
 
 
@@ -232,12 +242,13 @@ def test_a_second_application_changes_nothing():
 
 
 @pytest.mark.trap(35)
-def test_a_compiled_model_recomputes_too_and_writes_its_statistics_once():
+@pytest.mark.parametrize("options", [{}, {"keep": "products"}], ids=str)
+def test_a_compiled_model_recomputes_too_and_writes_its_statistics_once(options: dict[str, Value]):
     torch._dynamo.reset()
     plain = Tower(3)
     for block in plain.blocks:
         block.dropout.p = 0.0  # the compiler draws other numbers
-    other = checkpointed(plain, "blocks")
+    other = checkpointed(plain, "blocks", **options)
     other.compile(backend="aot_eager", fullgraph=True)
     got, expected = tensors_after_training(other), tensors_after_training(plain)
     torch._dynamo.reset()
@@ -290,7 +301,12 @@ def test_a_model_of_single_layers_is_refused_with_the_reason():
     assert TECHNIQUE.applies(setup, laptop()) == No("the model is made of single layers, and has no block to recompute")
     tower = setup_of(Tower(), None)
     assert TECHNIQUE.applies(tower, laptop()) == Yes()
-    assert list(TECHNIQUE.candidates(tower, laptop())) == [choice("blocks"), choice("measured"), choice("alternate")]
+    assert list(TECHNIQUE.candidates(tower, laptop())) == [
+        choice("blocks", keep="products"),
+        choice("blocks"),
+        choice("measured"),
+        choice("alternate"),
+    ]
 
 
 @pytest.mark.parametrize("value", ["every", [], True, ["blocks.9"], ["blocks"], [""]], ids=str)
@@ -360,6 +376,11 @@ def test_what_was_chosen_is_told_with_bytes_and_seconds():
 def test_a_share_that_cannot_be_freed_is_refused(share: Value):
     with pytest.raises(PlanError, match="free_share is "):
         TECHNIQUE.apply(setup_of(Tower(), None), replace(choice("measured"), options={"free_share": share}))
+
+
+def test_nothing_but_products_can_be_kept():
+    with pytest.raises(PlanError, match="asks for"):
+        TECHNIQUE.apply(setup_of(Tower(), None), choice("blocks", keep="sums"))
 
 
 @pytest.mark.parametrize("value", ["blocks", "alternate", ["first"]], ids=str)

@@ -31,6 +31,7 @@ from hasten.checkpoint.private import user_cache
 from hasten.checkpoint.temporary import process_folder
 from hasten.errors import StorageFailed
 
+_HERE = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-fPIC", "-shared")
 LONGEST_SECONDS = 120
 _TELLING = ("flags", "Features", "CPU part", "model")  # lines of /proc/cpuinfo
@@ -52,7 +53,7 @@ _LANGUAGES = {
     ".c": Language("C", "CC", "cc", ("-std=c11", "-ffp-contract=off")),
     ".cpp": Language("C++", "CXX", "c++", ("-std=c++17", "-ffp-contract=fast", "-fopenmp")),
 }
-_INCLUDED = re.compile(rb'^#include "([^"/]+)"', re.MULTILINE)  # beside the source
+_INCLUDED = re.compile(rb'^#include "([^"/]+)"', re.MULTILINE)
 
 
 class CannotCompile(Exception):
@@ -89,8 +90,10 @@ def _key(source: Path, command: list[str]) -> str:
 
 
 def _headers(source: Path) -> list[bytes]:
-    """What lies beside the source and it includes."""
-    return [source.with_name(name.decode()).read_bytes() for name in _INCLUDED.findall(source.read_bytes())]
+    """What the source includes of what lies beside it, or here."""
+    names = [name.decode() for name in _INCLUDED.findall(source.read_bytes())]
+    places = [[folder / name for folder in (source.parent, _HERE)] for name in names]
+    return [next((each.read_bytes() for each in some if each.exists()), b"") for some in places]
 
 
 def _processor(told: str = "/proc/cpuinfo") -> str:
@@ -108,7 +111,7 @@ def _made(source: Path, command: list[str]) -> bytes:
         target = Path(folder) / "made.so"
         try:
             done = subprocess.run(
-                [*command, *FLAGS, str(source), "-o", str(target)],
+                [*command, *FLAGS, f"-I{_HERE}", str(source), "-o", str(target)],
                 capture_output=True,
                 text=True,
                 errors="replace",

@@ -7,6 +7,9 @@ and a list of module names those modules. "measured" runs the job's forward on o
 moves to its device, so it must be able to run there. It chooses the blocks that free the share `free_share` (an option;
 half where it is left out) of the bytes that all blocks keep, in the fewest seconds; a notice says which.
 
+With the option `keep = "products"` a chosen block keeps what its matrix products, convolutions and attentions gave as
+well, and computes the rest again: norms, activations, sums. That frees less, and costs little.
+
 Why it is faster: it is not. It frees memory, so that a larger microbatch fits, and that can be faster.
 
 When it loses: where memory is not short. It costs up to one more forward of each chosen block in every step, and copies
@@ -14,7 +17,8 @@ the block's buffers twice.
 
 What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes, as
 a batch norm does its running statistics, is written once, since the second forward works on copies. What a block counts
-in plain Python attributes is counted twice. "measured" may choose other blocks each time, since seconds differ.
+in plain Python attributes is counted twice. "measured" may choose other blocks each time, since seconds differ. Kept
+products are differentiated once, so they do not go together with a `Loss.auxiliary`.
 """
 
 from __future__ import annotations
@@ -32,11 +36,13 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
 from hasten.techniques._block_costs import measure_segments
+from hasten.techniques._kept_products import Context, keeping_nothing, keeping_products, products_in_a_compiler
 from hasten.techniques._replay import Found, LaterForwards, first_forward
 from hasten.techniques._segments import BlockCost, blocks_of, cheapest_segments, segments
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
+Contexts = Callable[[Context, Context], tuple[Context, Context]]  # of a first forward pass, and of a later one
 FREE_SHARE = 0.5  # of the bytes that all blocks keep
 
 
@@ -46,11 +52,20 @@ def recompute_in_backward(block: nn.Module) -> None:
     Its `forward` is wrapped on the instance, so the module, its names and its class stay as they are, and a deep copy
     recomputes itself rather than the original.
     """
+    _wrap(block, keeping_nothing)
+
+
+def recompute_all_but_products(block: nn.Module) -> None:
+    """Make `block` keep its inputs and what its products give while it trains; otherwise as recompute_in_backward."""
+    _wrap(block, keeping_products)
+
+
+def _wrap(block: nn.Module, kept: Contexts) -> None:
     if not isinstance(block.forward, partial) or block.forward.func is not _forward:
-        block.forward = partial(_forward, block, block.forward)
+        block.forward = partial(_forward, block, block.forward, kept)
 
 
-def _forward(block: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _forward(block: nn.Module, forward: Callable[..., Any], kept: Contexts, /, *args: Any, **kwargs: Any) -> Any:
     if not (block.training and torch.is_grad_enabled()):
         return forward(*args, **kwargs)
     names = tuple(kwargs)
@@ -64,9 +79,11 @@ def _forward(block: nn.Module, forward: Callable[..., Any], /, *args: Any, **kwa
     inputs = (torch.empty(0, device=_device(block)), *args, *kwargs.values())
     if torch.compiler.is_compiling():
         # A compiled graph writes each buffer once, by its nature.
+        if kept is keeping_products:
+            return checkpoint(run, *inputs, use_reentrant=False, context_fn=products_in_a_compiler)
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True)
     found: Found = {}
-    contexts = first_forward(block, found), LaterForwards(block, found)
+    contexts = kept(first_forward(block, found), LaterForwards(block, found))
     return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts)
 
 
@@ -80,16 +97,20 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
     values = ["blocks", "measured", "alternate"] if len(blocks_of(setup.model)) > 1 else ["blocks"]
-    return [Choice(technique="activation_checkpointing", value=value, preserves=Preserves.BITS) for value in values]
+    bits = partial(Choice, technique="activation_checkpointing", preserves=Preserves.BITS)
+    return [bits(value="blocks", options={"keep": "products"}), *(bits(value=value) for value in values)]
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    if choice.options.keys() - ({"free_share"} if choice.value == "measured" else set()):
-        fix = 'give no options, but for free_share of "measured"; random numbers are always preserved'
+    options = dict(choice.options)
+    keep = options.pop("keep", None)
+    if keep not in (None, "products") or options.keys() - ({"free_share"} if choice.value == "measured" else set()):
+        fix = 'give no options but keep = "products", and free_share of "measured"; random numbers are always preserved'
         raise PlanError(f"the plan asks for {choice}", fix=fix)
-    names = _measured(setup, choice.options) if choice.value == "measured" else segments(setup.model, choice.value)
+    recompute = recompute_in_backward if keep is None else recompute_all_but_products
+    names = _measured(setup, options) if choice.value == "measured" else segments(setup.model, choice.value)
     for name in names:
-        recompute_in_backward(setup.model.get_submodule(name))
+        recompute(setup.model.get_submodule(name))
 
 
 def _measured(setup: Setup, options: Mapping[str, Value]) -> list[str]:
@@ -117,7 +138,7 @@ TECHNIQUE = Technique(
     name="activation_checkpointing",
     stage=Stage.MODEL,
     treats=Symptom.MEMORY_FULL,
-    values='"blocks", "alternate", "measured" (option: free_share) or an array of module names',
+    values='"blocks", "alternate", "measured" (option: free_share) or an array of module names; keep = "products"',
     costs=("one more forward of each chosen block in every step",),
     source="https://arxiv.org/abs/1604.06174",
     applies=applies,
