@@ -1,0 +1,97 @@
+"""Time and peak memory of a vision transformer, lever by lever (goal G7): ViT-S/16, batches of 16 pictures.
+
+    python -m bench.vit              # a quarter of an hour; nothing else may run meanwhile; writes a record
+    python -m bench.vit --quick      # minutes; shows that it works, and judges nothing
+
+Time is compared by windows of optimizer steps in turns. Memory is the most that a process of its own has held, the
+interpreter, torch and the data included, after three steps; each is started three times.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.arms import Arm, Protocol, run_arms
+from bench.judging import conclude, controlled, speed_targets
+from bench.options import parser_of
+from bench.record import Record, Target
+
+from hasten.measure.paired import compare
+
+ARMS = Path(__file__).resolve().with_name("vit_arms.py")
+BASELINE, JUDGED = "float32", "bf16, fused, products kept, in two parts"
+PRODUCTS = {"activation_checkpointing": ["blocks", {"keep": "products"}]}
+PLANS: Mapping[str, Mapping[str, Any]] = {
+    BASELINE: {},
+    "bf16": {"precision": "bf16"},
+    "bf16, fused": {"precision": "bf16", "fused_operators": True},
+    "bf16, fused, products kept": {"precision": "bf16", "fused_operators": True, **PRODUCTS},
+    JUDGED: {"precision": "bf16", "fused_operators": True, **PRODUCTS, "microbatch": 8},
+    "bf16, blocks recomputed": {"precision": "bf16", "activation_checkpointing": "blocks"},
+    "bf16, in four parts": {"precision": "bf16", "microbatch": 4},
+}
+
+# Fixed before the first run, for the plan that is judged.
+LEAST_SPEED, MOST_MEMORY = 2.0, 0.6
+STARTS = 3
+
+
+def main() -> None:
+    options = parser_of("vit", __doc__).parse_args()
+    arms = [Arm(name=name, entry=f"{ARMS}:arm", arguments={"choices": dict(plan)}) for name, plan in PLANS.items()]
+    protocol = Protocol(rounds=2 if options.quick else 12, steps=4, warmup_steps=2)
+    itself = controlled(arms[1], protocol)
+    measured = run_arms(arms, protocol)
+    comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in PLANS if name != BASELINE]
+    bytes_of = {
+        name: [_peak_bytes(plan) for _ in range(1 if options.quick else STARTS)] for name, plan in PLANS.items()
+    }
+    for found in comparisons:
+        print(f"{found.challenger:40} {found.speedup}  {_told(bytes_of[found.challenger])}", flush=True)
+    print(f"{BASELINE:40} {_told(bytes_of[BASELINE])}", flush=True)
+    record = Record(
+        what="vit",
+        claim="Time and peak memory of ViT-S/16 on batches of 16 pictures of 224 pixels, lever by lever",
+        command="python -m bench.vit",
+        protocol=protocol,
+        control=itself,
+        comparisons=comparisons,
+        measured=measured,
+        targets=[
+            *speed_targets(measured.windows, [(JUDGED, BASELINE, LEAST_SPEED)], "steps"),
+            _memory_target(bytes_of),
+        ],
+        findings={"peak_bytes": bytes_of},
+        remarks=[f"{name}: {_told(found)} at most" for name, found in bytes_of.items()],
+    )
+    conclude(record, None if options.quick else options.records)
+
+
+def _peak_bytes(plan: Mapping[str, Any]) -> int:
+    ended = subprocess.run([sys.executable, str(ARMS), json.dumps(plan)], capture_output=True, text=True, check=True)
+    return int(ended.stdout.split()[-1])
+
+
+def _memory_target(bytes_of: Mapping[str, list[int]]) -> Target:
+    ours, before = (sorted(bytes_of[name]) for name in (JUDGED, BASELINE))
+    return Target(
+        name=f"{JUDGED}: bytes for each one of {BASELINE}",
+        bound=MOST_MEMORY,
+        at_most=True,
+        low=ours[0] / before[-1],
+        value=ours[len(ours) // 2] / before[len(before) // 2],
+        high=ours[-1] / before[0],
+    )
+
+
+def _told(found: list[int]) -> str:
+    return f"{min(found) / 2**20:,.0f} to {max(found) / 2**20:,.0f} MiB"
+
+
+if __name__ == "__main__":
+    main()
