@@ -45,7 +45,7 @@ def bias_gelu_dropout(
     """x: [..., width]; bias: [width]. What comes out is dense, of x's shape and format. seed: one int64 on a processor,
     drawn from torch's generator where it is None and something may be dropped.
 
-    Differentiable once, by x and bias. Raises ValueError for a form, a share p or a bias that cannot be.
+    Differentiable once, by x and bias. Raises ValueError for a form, a share p, a bias or a seed that cannot be.
     """
     if approximate not in _FORMS:
         raise ValueError(f"approximate is {approximate!r}, and none and tanh are the forms")
@@ -53,6 +53,8 @@ def bias_gelu_dropout(
         raise ValueError(f"p is {p}, and a share lies between 0 and 1")
     if not x.dim() or (bias is not None and bias.shape != x.shape[-1:]):
         raise ValueError(f"the bias is {_shape(bias)} and x is {_shape(x)}: it is one number for each of x's last axis")
+    if seed is not None and (seed.shape, seed.dtype, seed.device.type) != ((), torch.int64, "cpu"):
+        raise ValueError(f"the seed is {seed.dtype} {_shape(seed)} on {seed.device}: it is one int64 on a processor")
     p = float(p) if training else 0.0
     return _bias_gelu_dropout(x, bias, _seed(p) if seed is None else seed, p, approximate)
 
