@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
 from hasten.kernels.gelu import gelu
+from hasten.kernels.philox import drawn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,20 @@ def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
     return lambda rows, width: tuple(scale * torch.randn(rows, width, dtype=torch.float64) for scale in scales)
 
 
+def row_and_vector(rows: int, width: int) -> tuple[Tensor, ...]:
+    """Multiples of 1/16, so that a sum is exact also in bfloat16: theirs rounds it, ours does not."""
+    given = 3 * torch.randn(rows, width, dtype=torch.float64), torch.randn(width, dtype=torch.float64)
+    return tuple((each * 16).round() / 16 for each in given)
+
+
+SEED = torch.tensor(0x123456789ABCDEF)
+
+
+def _composed_dropout(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
+    kept = drawn(int(SEED), *x.shape) >= 2**30
+    return functional.gelu(x + bias, approximate=approximate) * (kept.to(x.dtype) / 0.75)
+
+
 ALL = [
     Case(
         name=f"gelu-{approximate}",
@@ -39,6 +55,17 @@ ALL = [
         made=rows_of(3.0),
         overload=torch.ops.hasten.gelu.default,
         options=(approximate,),
+    )
+    for approximate in ("none", "tanh")
+]
+ALL += [
+    Case(
+        name=f"bias_gelu_dropout-{approximate}",
+        ours=partial(bias_gelu_dropout, p=0.25, approximate=approximate, seed=SEED),
+        theirs=partial(_composed_dropout, approximate=approximate),
+        made=row_and_vector,
+        overload=torch.ops.hasten.bias_gelu_dropout.default,
+        options=(SEED, 0.25, approximate),
     )
     for approximate in ("none", "tanh")
 ]

@@ -67,7 +67,7 @@ def test_a_public_name_is_no_module_whatever_was_imported_before():
     program = """
 import pkgutil, types, hasten
 for module in pkgutil.walk_packages(hasten.__path__, "hasten."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith(("__main__", "_triton")):  # Triton need not be there
         __import__(module.name)
 print(*(name for name in hasten.__all__ if isinstance(getattr(hasten, name), types.ModuleType)))
 """

@@ -41,8 +41,9 @@ def test_it_is_compiled_once_and_kept_for_its_owner_alone(caches, source, monkey
 
 @pytest.mark.parametrize("what", ["source", "header", "flags", "compiler", "processor"])
 def test_whatever_decides_what_it_is_compiles_it_anew(what, caches, source, monkeypatch):
-    header = source.with_name("beside.h")
+    header = source.with_name("within.h")
     header.write_text("// nothing\n")
+    source.with_name("beside.h").write_text('#include "within.h"\n')
     source.write_text(f'#include "beside.h"\n{source.read_text()}')
     compiled(source)
     if what == "header":

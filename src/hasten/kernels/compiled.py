@@ -90,10 +90,16 @@ def _key(source: Path, command: list[str]) -> str:
 
 
 def _headers(source: Path) -> list[bytes]:
-    """What the source includes of what lies beside it, or here."""
-    names = [name.decode() for name in _INCLUDED.findall(source.read_bytes())]
-    places = [[folder / name for folder in (source.parent, _HERE)] for name in names]
-    return [next((each.read_bytes() for each in some if each.exists()), b"") for some in places]
+    """What the source includes, and what that includes, of what lies beside it or here."""
+    found, waiting = dict[Path, bytes](), [source]
+    while waiting:
+        text = waiting.pop().read_bytes()
+        for name in _INCLUDED.findall(text):
+            for header in (folder / name.decode() for folder in (source.parent, _HERE)):
+                if header.exists() and header not in found:
+                    found[header] = header.read_bytes()
+                    waiting.append(header)
+    return [*found.values()]
 
 
 def _processor(told: str = "/proc/cpuinfo") -> str:

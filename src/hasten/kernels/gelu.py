@@ -6,14 +6,18 @@
 By tanh it is ½ x (1 + tanh u) of u = √(2/π) (x + 0.044715 x³), and that is x / (1 + e^(-2u)): one exponential and one
 division, where torch's takes tanh. Backward makes all of it again from x, in one pass, and so nothing else is kept.
 
-Composed of torch's functions each step of the formula is a pass over memory; this is one, forward and backward.
+Composed of torch's functions each step of the formula is a pass over memory; this is one, forward and backward. On an
+accelerator it is Triton's to compile where Triton is installed (gelu_triton.py), and torch's own elsewhere.
 
 Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
 """
 
 from __future__ import annotations
 
+import functools
+import subprocess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,6 +39,12 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate not in _FORMS:
         raise ValueError(f"approximate is {approximate!r}, and none and tanh are the forms")
     return _gelu(x, approximate)
+
+
+def why_plain_on(device: torch.device) -> str | None:
+    """Why an accelerator has the plain form; None where it has Triton's. Compiles on the first call in a process."""
+    found = _triton(device)
+    return found if isinstance(found, str) else None
 
 
 def _plain(x: Tensor, approximate: str) -> Tensor:
@@ -61,6 +71,32 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
     return to
 
 
+@functools.cache
+def _triton(device: torch.device) -> ModuleType | str:
+    """The form in Triton, once it was seen to run: it wants a C compiler and Python's headers as well."""
+    try:
+        from hasten.kernels import gelu_triton
+
+        gelu_triton.forward(torch.zeros(1, device=device), "tanh")
+    except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as reason:
+        return str(reason)
+    return gelu_triton
+
+
+def _on_cuda(x: Tensor, approximate: str) -> Tensor:
+    found = _triton(x.device)
+    if isinstance(found, str) or x.dtype not in found.FORMATS:
+        return _plain(x, approximate)
+    return found.forward(x, approximate)
+
+
+def _backward_on_cuda(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
+    found = _triton(x.device)
+    if isinstance(found, str) or x.dtype not in found.FORMATS:
+        return _plain_backward(gradient, x, approximate)
+    return found.backward(gradient, x, approximate)
+
+
 def _keep(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
     x, ctx.approximate = inputs
     ctx.save_for_backward(x)
@@ -82,4 +118,6 @@ _gelu_backward = operator(
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, x, approximate: torch.empty_like(x),
 )
+LIBRARY.impl("gelu", _on_cuda, "CUDA")
+LIBRARY.impl("gelu_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::gelu", _differentiate, setup_context=_keep, lib=LIBRARY)

@@ -123,4 +123,15 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
     }
 }
 
+typedef uint64_t longs __attribute__((vector_size(4 * WIDTH))); // half as many numbers of 64 bits
+
+// The first of them, all sixteen or fewer.
+template <class Number> inline floats load_up_to(const Number *from, int64_t count) {
+    return count < WIDTH ? load_some(from, count) : load(from);
+}
+
+template <class Number> inline void store_up_to(Number *to, floats numbers, int64_t count) {
+    count < WIDTH ? store_some(to, numbers, count) : store(to, numbers);
+}
+
 } // namespace hasten

@@ -1,0 +1,213 @@
+"""What is dropped is decided by a seed and by where it stands: forward and backward, in the fast form and in the plain
+one, by however many threads, the same; and it is as random as it should be."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+from hasten.kernels import bias_gelu_dropout as module
+from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout, why_plain
+from hasten.kernels.philox import drawn
+
+needs_a_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+FORMATS = [torch.float64, torch.float32, torch.bfloat16]  # the first has the plain form
+every_format = pytest.mark.parametrize("dtype", FORMATS, ids=str)
+
+
+def kept(rows=50, width=200, *, p=0.3, seed=None, dtype=torch.float32):
+    """Which of these numbers are kept: none is 0 before."""
+    return bias_gelu_dropout(torch.full((rows, width), 4.0, dtype=dtype), None, p, seed=seed) != 0
+
+
+def seed_of(number):
+    return torch.tensor(number, dtype=torch.int64)
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("seed", [0, 1, 2**40 + 3, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("p", [1e-3, 0.1, 0.5, 0.77, 0.999])
+def test_the_fast_form_drops_what_the_plain_one_drops(seed, p):
+    assert why_plain() is None
+    for rows, width in ((1, 1), (9, 63), (3, 64), (33, 1000)):
+        wanted = drawn(seed, rows, width) >= round(p * 2**32)
+        for dtype in FORMATS:
+            assert torch.equal(kept(rows, width, p=p, seed=seed_of(seed), dtype=dtype), wanted), (rows, width, dtype)
+
+
+@every_format
+def test_backward_drops_what_forward_dropped(dtype):
+    x = torch.full((70, 130), 2.0, dtype=dtype, requires_grad=True)
+    y = bias_gelu_dropout(x, None, 0.4)
+    y.sum().backward()
+    assert torch.equal(x.grad != 0, y != 0)
+    assert 0 < (y != 0).double().mean() < 1
+
+
+@every_format
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
+def test_the_share_that_is_dropped_is_p(p, dtype):
+    """Within five standard deviations of the binomial distribution: one time in two million it is outside."""
+    count = 400 * 500
+    dropped = (~kept(400, 500, p=p, seed=seed_of(11), dtype=dtype)).sum()
+    assert abs(dropped - count * p) < 5 * (count * p * (1 - p)) ** 0.5
+
+
+@pytest.mark.parametrize("shift", [(0, 1), (0, 16), (0, 64), (1, 0), (3, 5), "another seed"], ids=str)
+def test_one_place_says_nothing_of_another(shift):
+    """Their correlation is 0 ± 5 / √n."""
+    first = kept(500, 640, p=0.5, seed=seed_of(3)).double()
+    if shift == "another seed":
+        second = kept(500, 640, p=0.5, seed=seed_of(4)).double()
+    else:
+        down, right = shift
+        first, second = first[: 500 - down, : 640 - right], first[down:, right:]
+    correlation = torch.corrcoef(torch.stack([first.flatten(), second.flatten()]))[0, 1]
+    assert correlation.abs() < 5 / first.numel() ** 0.5
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_number_of_threads_changes_nothing(dtype):
+    x, bias = torch.randn(300, 700).to(dtype), torch.randn(700).to(dtype)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            leaves = x.clone().requires_grad_(), bias.clone().requires_grad_()
+            y = bias_gelu_dropout(*leaves, 0.2, seed=seed_of(8))
+            found.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+@every_format
+def test_torchs_seed_decides_it_and_each_call_is_another(dtype):
+    torch.manual_seed(5)
+    first, second = kept(dtype=dtype), kept(dtype=dtype)
+    torch.manual_seed(5)
+    assert torch.equal(kept(dtype=dtype), first)
+    assert torch.equal(kept(dtype=dtype), second)
+    assert not torch.equal(first, second)
+    torch.manual_seed(6)
+    assert not torch.equal(kept(dtype=dtype), first)
+
+
+def test_a_generator_whose_state_is_put_back_goes_on_the_same():
+    torch.manual_seed(5)
+    kept()
+    state = torch.get_rng_state()
+    wanted = kept()
+    torch.manual_seed(77)
+    torch.set_rng_state(state)
+    assert torch.equal(kept(), wanted)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_checkpoint_that_is_computed_again_drops_the_same(use_reentrant):
+    x, bias = torch.randn(20, 90), torch.randn(90)
+    found = []
+    for through in (lambda f, *given: f(*given), lambda f, *given: checkpoint(f, *given, use_reentrant=use_reentrant)):
+        torch.manual_seed(1)
+        leaves = x.clone().requires_grad_(), bias.clone().requires_grad_()
+        y = through(lambda x, bias: bias_gelu_dropout(x * 2, bias, 0.5), *leaves)
+        torch.rand(())  # the state has moved on
+        y.square().sum().backward()
+        found.append([y.detach(), *(each.grad for each in leaves)])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("options", [{"p": 0}, {"p": 0.9, "training": False}], ids=str)
+@every_format
+def test_where_nothing_is_dropped_it_is_gelu_and_nothing_is_drawn(options, approximate, dtype):
+    # Multiples of 1/16: their sums are exact in bfloat16, in which the plain form adds.
+    x, bias = ((torch.randn(each) * 16).round().to(dtype) / 16 for each in ((7, 50), (50,)))
+    before = torch.get_rng_state()
+    found = bias_gelu_dropout(x, bias, approximate=approximate, **options)
+    assert torch.equal(torch.get_rng_state(), before)
+    wanted = functional.gelu(x.double() + bias, approximate=approximate)
+    assert_close(found.double(), wanted, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
+@every_format
+def test_where_all_is_dropped_all_is_zero(dtype):
+    x, bias = (torch.randn(each).to(dtype).requires_grad_() for each in ((6, 70), (70,)))
+    before = torch.get_rng_state()
+    y = bias_gelu_dropout(x, bias, 1)
+    assert torch.equal(torch.get_rng_state(), before)
+    y.sum().backward()
+    assert not any(each.count_nonzero() for each in (y, x.grad, bias.grad))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_more_axes_are_rows_and_a_bias_may_be_in_another_format(dtype):
+    """As under autocast, where a parameter stays in float32."""
+    x, bias = torch.randn(3, 4, 5, 40).to(dtype).requires_grad_(), torch.randn(40, requires_grad=True)
+    y = bias_gelu_dropout(x, bias, 0.1, seed=seed_of(2))
+    y.sum().backward()
+    assert (y.dtype, x.grad.dtype, bias.grad.dtype) == (dtype, dtype, torch.float32)
+    rows = bias_gelu_dropout(x.detach().view(60, 40), bias.detach(), 0.1, seed=seed_of(2))
+    assert torch.equal(y.detach().view(60, 40), rows)
+    assert_close(bias.grad, x.grad.float().sum((0, 1, 2)), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_without_a_bias_it_is_one_of_zeros(dtype):
+    x = torch.randn(5, 33, dtype=dtype, requires_grad=True)
+    found = bias_gelu_dropout(x, None, 0.2, seed=seed_of(2))
+    wanted = bias_gelu_dropout(x, x.new_zeros(33), 0.2, seed=seed_of(2))
+    assert torch.equal(found, wanted)
+    assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (found, wanted)))
+
+
+def test_a_compiler_of_torch_draws_as_torch_does():
+    x, bias = torch.randn(5, 70), torch.randn(70)
+    compiled = torch.compile(bias_gelu_dropout, backend="aot_eager", fullgraph=True)
+    found = []
+    for function in (bias_gelu_dropout, compiled):
+        torch.manual_seed(3)
+        found.append([function(x, bias, 0.3), function(x, bias, 0.3)])
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert not torch.equal(*found[1])
+
+
+def test_the_default_device_does_not_move_the_seed():
+    x = torch.ones(3, 400)
+    torch.manual_seed(2)
+    wanted = bias_gelu_dropout(x, None, 0.5)
+    with torch.device("meta"):
+        torch.manual_seed(2)
+        assert torch.equal(bias_gelu_dropout(x, None, 0.5), wanted)
+
+
+def test_without_a_compiler_it_is_the_same(monkeypatch):
+    x, bias = torch.randn(9, 100), torch.randn(100)
+    wanted = bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1))
+    monkeypatch.setattr(module._COMPILED, "_library", "there is no compiler here")
+    assert why_plain() == "there is no compiler here"
+    assert_close(bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "reason"),
+    [
+        ((3, 4), {"approximate": "fast"}, "approximate is 'fast'"),
+        ((3, 4), {"p": 1.5}, "p is 1.5"),
+        ((3, 4), {"p": float("nan")}, "p is nan"),
+        ((3, 4), {"seed": torch.ones(())}, r"the seed is torch.float32 \[\] on cpu"),
+        ((3, 5), {}, r"the bias is \[4\] and x is \[3, 5\]"),
+        ((), {}, r"the bias is \[4\] and x is \[\]"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        bias_gelu_dropout(torch.ones(given), torch.ones(4), **options)
