@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
 
 
@@ -31,7 +32,13 @@ def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
     return lambda rows, width: tuple(scale * torch.randn(rows, width, dtype=torch.float64) for scale in scales)
 
 
-ALL = [
+def scores_and_targets(rows: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Some of the rows are ignored."""
+    target = torch.randint(0, classes, (rows,))
+    return 3 * torch.randn(rows, classes, dtype=torch.float64), target.masked_fill(torch.rand(rows) < 0.2, -100)
+
+
+GELU = [
     Case(
         name=f"gelu-{approximate}",
         ours=partial(gelu, approximate=approximate),
@@ -42,3 +49,15 @@ ALL = [
     )
     for approximate in ("none", "tanh")
 ]
+CROSS_ENTROPY = [
+    Case(
+        name=f"cross_entropy-{reduction}",
+        ours=partial(cross_entropy, reduction=reduction),
+        theirs=partial(functional.cross_entropy, reduction=reduction),
+        made=scores_and_targets,
+        overload=torch.ops.hasten.cross_entropy.default,
+        options=(-100,),
+    )
+    for reduction in REDUCTIONS
+]
+ALL = [*GELU, *CROSS_ENTROPY]

@@ -4,6 +4,7 @@
 // OpenMP, whose library torch has loaded already. A thread is asked for where a thread's work is worth its wake-up.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -95,6 +96,84 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
         int64_t left = count - at < WIDTH ? count - at : WIDTH;
         store_some(out + at, compute(load_some(in + at, left)...), left);
     }
+}
+
+// ---- Rows: a matrix by its rows, each of them by one thread.
+
+constexpr int64_t BLOCK = 1024; // numbers that the nearest cache still holds when they are read again
+
+// row(i) for each of them.
+template <class Row> void each_row(int64_t rows, int64_t width, Row row) {
+#pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
+    for (int64_t i = 0; i < rows; i++)
+        row(i);
+}
+
+// out[i] = compute(in[i], ...), by this thread alone.
+template <class Out, class Compute, class... In> void map(int64_t count, Out *out, Compute compute, const In *...in) {
+    int64_t at = 0;
+    for (; at + WIDTH <= count; at += WIDTH)
+        store(out + at, compute(load(in + at)...));
+    if (at < count)
+        store_some(out + at, compute(load_some(in + at, count - at)...), count - at);
+}
+
+// join(... join(start, compute(in[0], ...)) ..., compute(in[n], ...)), in an order that keeps the processor busy.
+// neutral: what compute is given behind the last, to make what changes nothing.
+template <class Join, class Compute, class... In>
+inline float fold(int64_t count, float start, Join join, Compute compute, float neutral, const In *...in) {
+    floats found[4] = {all(start), all(start), all(start), all(start)};
+    int64_t at = 0;
+    for (; at + UNROLLED <= count; at += UNROLLED)
+        for (int64_t part = 0; part < 4; part++)
+            found[part] = join(found[part], compute(load(in + at + part * WIDTH)...));
+    for (; at + WIDTH <= count; at += WIDTH)
+        found[0] = join(found[0], compute(load(in + at)...));
+    if (at < count) {
+        ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        ints there = lanes < (int32_t)(count - at);
+        found[0] = join(found[0], compute((there ? load_some(in + at, count - at) : all(neutral))...));
+    }
+    floats joined = join(join(found[0], found[1]), join(found[2], found[3]));
+    float held[WIDTH];
+    store(held, joined);
+    for (int64_t left = WIDTH / 2; left > 0; left /= 2)
+        for (int64_t lane = 0; lane < left; lane++)
+            held[lane] = join(held[lane], held[lane + left]);
+    return held[0];
+}
+
+template <class Compute, class... In> inline float sum(int64_t count, Compute compute, float neutral, const In *...in) {
+    auto add = [](auto a, auto b) { return a + b; };
+    return fold(count, 0.0f, add, compute, neutral, in...);
+}
+
+// -∞ for none; NaN is passed over.
+template <class Number> inline float greatest(int64_t count, const Number *in) {
+    auto greater = [](auto a, auto b) { return b > a ? b : a; };
+    return fold(count, -__builtin_inff(), greater, [](floats x) { return x; }, -__builtin_inff(), in);
+}
+
+struct Exponentials {
+    float top;  // the greatest x
+    double sum; // of all e^(x - top); NaN where one x is, or ∞
+};
+
+// In one pass over memory: what was summed is scaled anew where a block has a greater number than all before.
+// Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
+template <class Number> inline Exponentials exponentials(int64_t count, const Number *x) {
+    Exponentials found = {-__builtin_inff(), 0};
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t size = count - at < BLOCK ? count - at : BLOCK;
+        float top = greatest(size, x + at);
+        if (top > found.top) {
+            found.sum *= std::exp((double)found.top - top);
+            found.top = top;
+        }
+        float shift = found.top == -__builtin_inff() ? 0.0f : found.top; // of -∞ alone so far, all are 0
+        found.sum += sum(size, [shift](floats each) { return exp(each - shift); }, -__builtin_inff(), x + at);
+    }
+    return found;
 }
 
 } // namespace hasten
