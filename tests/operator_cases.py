@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
+from hasten.kernels.softmax import softmax
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,11 @@ def scores_and_targets(rows: int, classes: int) -> tuple[Tensor, Tensor]:
     return 3 * torch.randn(rows, classes, dtype=torch.float64), target.masked_fill(torch.rand(rows) < 0.2, -100)
 
 
+def weighed(rows: Tensor) -> Tensor:
+    """Each column by another number, as shares have no gradient for one that all are given."""
+    return rows * torch.linspace(-1, 1, rows.shape[-1], dtype=rows.dtype)
+
+
 GELU = [
     Case(
         name=f"gelu-{approximate}",
@@ -60,4 +66,11 @@ CROSS_ENTROPY = [
     )
     for reduction in REDUCTIONS
 ]
-ALL = [*GELU, *CROSS_ENTROPY]
+SOFTMAX = Case(
+    name="softmax",
+    ours=lambda x: weighed(softmax(x)),
+    theirs=lambda x: weighed(torch.softmax(x, -1)),
+    made=rows_of(3.0),
+    overload=torch.ops.hasten.softmax.default,
+)
+ALL = [*GELU, *CROSS_ENTROPY, SOFTMAX]

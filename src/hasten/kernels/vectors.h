@@ -4,7 +4,6 @@
 // OpenMP, whose library torch has loaded already. A thread is asked for where a thread's work is worth its wake-up.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -61,7 +60,18 @@ template <class Number> inline void store_some(Number *to, floats numbers, int64
     memcpy(to, held, count * sizeof(Number));
 }
 
-// e^x within 1.1 units in the last place; what is smaller than a normal number is 0. Coefficients: Cephes, expf.
+// Of half a log 2 at most. Coefficients: Cephes, expf.
+inline floats exp_near_0(floats rest) {
+    floats sum = all(1.9875691500e-4f);
+    sum = sum * rest + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    return sum * (rest * rest) + rest + 1.0f;
+}
+
+// e^x within 1.1 units in the last place; what is smaller than a normal number is 0.
 inline floats exp(floats x) {
     floats clipped = x < 88.72283f ? x : all(88.72283f);
     clipped = clipped > -87.33654f ? clipped : all(-87.33654f);
@@ -69,13 +79,7 @@ inline floats exp(floats x) {
     floats n = shifted - 12582912.0f;
     floats rest = clipped - n * 0.693359375f;
     rest = rest + n * 2.12194440e-4f;
-    floats sum = all(1.9875691500e-4f);
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * (rest * rest) + rest + 1.0f;
+    floats sum = exp_near_0(rest);
     // By two factors, as 2^128 is no float.
     ints whole = (ints)shifted - 0x4b400000;
     ints half = whole >> 1;
@@ -100,8 +104,6 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
 
 // ---- Rows: a matrix by its rows, each of them by one thread.
 
-constexpr int64_t BLOCK = 1024; // numbers that the nearest cache still holds when they are read again
-
 // row(i) for each of them.
 template <class Row> void each_row(int64_t rows, int64_t width, Row row) {
 #pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
@@ -118,6 +120,23 @@ template <class Out, class Compute, class... In> void map(int64_t count, Out *ou
         store_some(out + at, compute(load_some(in + at, count - at)...), count - at);
 }
 
+const ints LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// One of all sixteen.
+template <class Join> inline float across(floats numbers, Join join) {
+#ifdef __clang__ // makes the same steps of it, and has no shuffle by that name
+    for (int64_t left = WIDTH / 2; left > 0; left /= 2)
+        for (int64_t lane = 0; lane < left; lane++)
+            numbers[lane] = join(numbers[lane], numbers[lane + left]);
+#else
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 8));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 4));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 2));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 1));
+#endif
+    return numbers[0];
+}
+
 // join(... join(start, compute(in[0], ...)) ..., compute(in[n], ...)), in an order that keeps the processor busy.
 // neutral: what compute is given behind the last, to make what changes nothing.
 template <class Join, class Compute, class... In>
@@ -130,17 +149,11 @@ inline float fold(int64_t count, float start, Join join, Compute compute, float 
     for (; at + WIDTH <= count; at += WIDTH)
         found[0] = join(found[0], compute(load(in + at)...));
     if (at < count) {
-        ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        ints there = lanes < (int32_t)(count - at);
+        ints there = LANES < (int32_t)(count - at);
         found[0] = join(found[0], compute((there ? load_some(in + at, count - at) : all(neutral))...));
     }
     floats joined = join(join(found[0], found[1]), join(found[2], found[3]));
-    float held[WIDTH];
-    store(held, joined);
-    for (int64_t left = WIDTH / 2; left > 0; left /= 2)
-        for (int64_t lane = 0; lane < left; lane++)
-            held[lane] = join(held[lane], held[lane + left]);
-    return held[0];
+    return across(joined, join);
 }
 
 template <class Compute, class... In> inline float sum(int64_t count, Compute compute, float neutral, const In *...in) {
@@ -154,26 +167,15 @@ template <class Number> inline float greatest(int64_t count, const Number *in) {
     return fold(count, -__builtin_inff(), greater, [](floats x) { return x; }, -__builtin_inff(), in);
 }
 
-struct Exponentials {
-    float top;  // the greatest x
-    double sum; // of all e^(x - top); NaN where one x is, or ∞
-};
-
-// In one pass over memory: what was summed is scaled anew where a block has a greater number than all before.
-// Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
-template <class Number> inline Exponentials exponentials(int64_t count, const Number *x) {
-    Exponentials found = {-__builtin_inff(), 0};
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        int64_t size = count - at < BLOCK ? count - at : BLOCK;
-        float top = greatest(size, x + at);
-        if (top > found.top) {
-            found.sum *= std::exp((double)found.top - top);
-            found.top = top;
-        }
-        float shift = found.top == -__builtin_inff() ? 0.0f : found.top; // of -∞ alone so far, all are 0
-        found.sum += sum(size, [shift](floats each) { return exp(each - shift); }, -__builtin_inff(), x + at);
-    }
-    return found;
+// e^x as above, in fewer steps, of numbers that are no greater than 88; NaN stays NaN.
+inline floats exp_below_88(floats x) {
+    floats clipped = x < -87.33654f ? all(-87.33654f) : x;
+    floats shifted = clipped * 1.44269504f + 12582912.0f;
+    floats n = shifted - 12582912.0f;
+    floats rest = clipped - n * 0.693359375f;
+    rest = rest + n * 2.12194440e-4f;
+    floats found = exp_near_0(rest) * (floats)(((ints)shifted - 0x4b400000 + 127) << 23);
+    return x < -87.33654f ? floats{} : found;
 }
 
 } // namespace hasten
