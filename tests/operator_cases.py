@@ -12,13 +12,16 @@ from torch.nn import functional
 
 from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
+from hasten.kernels.linear_cross_entropy import linear_cross_entropy
 from hasten.kernels.softmax import softmax
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """ours, theirs: of the same tensors, the same tensor. made: (rows, width) -> what they take, in float64; those of
-    floating-point numbers are differentiated. overload: what they end in, for torch's own checks."""
+    floating-point numbers are differentiated. overload: what they end in, for torch's own checks.
+    roundings: of the greatest number, by which an error may be greater than twice torch's: more than one where
+    matrices are multiplied, whose sums torch's own may have been lucky with."""
 
     name: str
     ours: Callable[..., Tensor]
@@ -26,6 +29,7 @@ class Case:
     made: Callable[[int, int], tuple[Tensor, ...]]
     overload: torch._ops.OpOverload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
+    roundings: int = 1
 
 
 def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
@@ -42,6 +46,17 @@ def scores_and_targets(rows: int, classes: int) -> tuple[Tensor, Tensor]:
 def weighed(rows: Tensor) -> Tensor:
     """Each column by another number, as shares have no gradient for one that all are given."""
     return rows * torch.linspace(-1, 1, rows.shape[-1], dtype=rows.dtype)
+
+
+def last_layer(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x, weight, target and bias, for 33 classes."""
+    _, target = scores_and_targets(rows, 33)
+    x, weight, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((rows, width), (33, width), (33,)))
+    return x, weight / width**0.5, target, bias
+
+
+def linear_then_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, reduction: str) -> Tensor:
+    return functional.cross_entropy(functional.linear(x, weight, bias), target, reduction=reduction)
 
 
 GELU = [
@@ -73,4 +88,16 @@ SOFTMAX = Case(
     made=rows_of(3.0),
     overload=torch.ops.hasten.softmax.default,
 )
-ALL = [*GELU, *CROSS_ENTROPY, SOFTMAX]
+LINEAR_CROSS_ENTROPY = [
+    Case(
+        name=f"linear_cross_entropy-{reduction}",
+        ours=partial(linear_cross_entropy, reduction=reduction),
+        theirs=partial(linear_then_cross_entropy, reduction=reduction),
+        made=last_layer,
+        overload=torch.ops.hasten.linear_cross_entropy.default,
+        options=(-100, [True, True, True]),
+        roundings=4,
+    )
+    for reduction in ("mean", "sum")
+]
+ALL = [*GELU, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY]

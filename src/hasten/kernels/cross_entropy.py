@@ -48,8 +48,13 @@ def cross_entropy(scores: Tensor, target: Tensor, ignore_index: int = -100, redu
         losses = losses.sum()
     if reduction == "mean":
         losses = losses / counted(target, ignore_index)
+    return losses.to(loss_format(scores))
+
+
+def loss_format(scores: Tensor) -> torch.dtype:
+    """The scores' own, and under autocast float32 at least, as torch has it."""
     widened = torch.is_autocast_enabled(scores.device.type) and scores.dtype != torch.float64
-    return losses.to(torch.float32 if widened else scores.dtype)
+    return torch.float32 if widened else scores.dtype
 
 
 def counted(target: Tensor, ignore_index: int) -> Tensor:
@@ -68,16 +73,19 @@ def _check_shapes(scores: Tensor, target: Tensor) -> None:
         raise ValueError(f"target is int64 of shape [{scores.shape[0]}], not {target.dtype} {[*target.shape]}")
 
 
-def _check(scores: Tensor, target: Tensor, ignore_index: int) -> None:
-    """Before any memory is read by an index."""
-    _check_shapes(scores, target)
-    classes = scores.shape[1]
+def check_targets(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Before any memory is read by an index. Raises IndexError."""
     wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
     if wrong.any():
         row = int(wrong.nonzero()[0])
         raise IndexError(
             f"target {int(target[row])} of row {row} is none of {classes} classes, nor {ignore_index}, which is ignored"
         )
+
+
+def _check(scores: Tensor, target: Tensor, ignore_index: int) -> None:
+    _check_shapes(scores, target)
+    check_targets(target, scores.shape[1], ignore_index)
 
 
 def _wide(scores: Tensor) -> Tensor:
