@@ -50,6 +50,14 @@ def test_many_parts_lose_no_digits(dtype, monkeypatch):
         assert (mine - wanted).abs().max() <= 2 * (other - wanted).abs().max() + one_rounding
 
 
+def test_a_weight_of_16_bits_is_given_a_sum_of_32(monkeypatch):
+    """In 16, a sum that has grown takes no more small ones."""
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 8)
+    x, weight = torch.ones(2048, 1, dtype=torch.bfloat16), torch.zeros(8, 1, dtype=torch.bfloat16, requires_grad=True)
+    (found,) = torch.autograd.grad(linear_cross_entropy(x, weight, torch.zeros(2048).long(), reduction="sum"), weight)
+    assert found[:, 0].tolist() == [-2048 * 7 / 8, *[2048 / 8] * 7]
+
+
 def test_small_gradients_do_not_vanish_in_float16():
     """A row's share of a mean would be less than its smallest number."""
     x, weight = torch.zeros(4096, 1, dtype=torch.float16), torch.zeros(64, 1, dtype=torch.float16, requires_grad=True)

@@ -64,6 +64,7 @@ def test_what_is_masked_has_no_share_and_no_gradient(dtype):
     x[0, :2500], x[1, 1:], x[2, ::2] = -INF, -INF, -INF  # more than a block, before and behind what is there
     check(x, -1)
     assert softmax(x)[1, 0] == 1
+    assert not softmax(x)[x.isneginf()].any()
 
 
 @formats

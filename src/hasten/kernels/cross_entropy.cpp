@@ -39,8 +39,7 @@ void forward(const Number *scores, const int64_t *target, double *losses, double
             return;
         const Number *x = scores + row * classes;
         Exponentials found = exponentials(classes, x);
-        // Of -∞ alone it is NaN, as torch has it, and not -∞.
-        lse[row] = found.top == -__builtin_inff() ? __builtin_nan("") : found.top + std::log(found.sum);
+        lse[row] = found.top + std::log(found.sum); // -∞ of -∞ alone, where the loss then is NaN
         losses[row] = lse[row] - load_some(x + target[row], 1)[0];
     });
 }

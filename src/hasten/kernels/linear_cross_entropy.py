@@ -98,21 +98,20 @@ def _made(
     for each in (loss, of_weight, of_bias):
         each.zero_()
     at_once = max(1, LOGITS_AT_ONCE // len(weight))
-    with torch.autocast(x.device.type, enabled=False):
-        for start in range(0, len(x), at_once):
-            part, targets = x[start : start + at_once], target[start : start + at_once]
-            logits = functional.linear(part, weight, bias)
-            losses, lse = of_rows(logits, targets, ignore_index)
-            loss += losses.sum()
-            if not any(wanted):
-                continue
-            gradient = gradient_of_rows(torch.ones_like(losses), logits, targets, lse, ignore_index)
-            if wanted[0]:
-                torch.mm(gradient, weight, out=of_x[start : start + at_once])
-            if wanted[1]:
-                _add_product(of_weight, gradient.t(), part)
-            if wanted[2]:
-                of_bias += gradient.sum(0, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    for start in range(0, len(x), at_once):
+        part, targets = x[start : start + at_once], target[start : start + at_once]
+        logits = functional.linear(part, weight, bias)
+        losses, lse = of_rows(logits, targets, ignore_index)
+        loss += losses.sum()
+        if not any(wanted):
+            continue
+        gradient = gradient_of_rows(torch.ones_like(losses), logits, targets, lse, ignore_index)
+        if wanted[0]:
+            torch.mm(gradient, weight, out=of_x[start : start + at_once])
+        if wanted[1]:
+            _add_product(of_weight, gradient.t(), part)
+        if wanted[2]:
+            of_bias += gradient.sum(0, dtype=torch.promote_types(gradient.dtype, torch.float32))
     return loss, of_x, of_weight, of_bias
 
 
