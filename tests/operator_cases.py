@@ -11,14 +11,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
+from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
+from hasten.kernels.linear_cross_entropy import linear_cross_entropy
 from hasten.kernels.philox import drawn
+from hasten.kernels.softmax import softmax
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """ours, theirs: of the same tensors, the same tensor. made: (rows, width) -> what they take, in float64; those of
-    floating-point numbers are differentiated. overload: what they end in, for torch's own checks."""
+    floating-point numbers are differentiated. overload: what they end in, for torch's own checks.
+    roundings: of the greatest number, by which an error may be greater than twice torch's: more than one where
+    matrices are multiplied, whose sums torch's own may have been lucky with."""
 
     name: str
     ours: Callable[..., Tensor]
@@ -26,6 +31,7 @@ class Case:
     made: Callable[[int, int], tuple[Tensor, ...]]
     overload: torch._ops.OpOverload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
+    roundings: int = 1
 
 
 def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
@@ -47,7 +53,29 @@ def _composed_dropout(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
     return functional.gelu(x + bias, approximate=approximate) * (kept.to(x.dtype) / 0.75)
 
 
-ALL = [
+def scores_and_targets(rows: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Some of the rows are ignored."""
+    target = torch.randint(0, classes, (rows,))
+    return 3 * torch.randn(rows, classes, dtype=torch.float64), target.masked_fill(torch.rand(rows) < 0.2, -100)
+
+
+def weighed(rows: Tensor) -> Tensor:
+    """Each column by another number, as shares have no gradient for one that all are given."""
+    return rows * torch.linspace(-1, 1, rows.shape[-1], dtype=rows.dtype)
+
+
+def last_layer(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x, weight, target and bias, for 33 classes."""
+    _, target = scores_and_targets(rows, 33)
+    x, weight, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((rows, width), (33, width), (33,)))
+    return x, weight / width**0.5, target, bias
+
+
+def linear_then_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, reduction: str) -> Tensor:
+    return functional.cross_entropy(functional.linear(x, weight, bias), target, reduction=reduction)
+
+
+GELU = [
     Case(
         name=f"gelu-{approximate}",
         ours=partial(gelu, approximate=approximate),
@@ -58,7 +86,7 @@ ALL = [
     )
     for approximate in ("none", "tanh")
 ]
-ALL += [
+BIAS_GELU_DROPOUT = [
     Case(
         name=f"bias_gelu_dropout-{approximate}",
         ours=partial(bias_gelu_dropout, p=0.25, approximate=approximate, seed=SEED),
@@ -69,3 +97,34 @@ ALL += [
     )
     for approximate in ("none", "tanh")
 ]
+CROSS_ENTROPY = [
+    Case(
+        name=f"cross_entropy-{reduction}",
+        ours=partial(cross_entropy, reduction=reduction),
+        theirs=partial(functional.cross_entropy, reduction=reduction),
+        made=scores_and_targets,
+        overload=torch.ops.hasten.cross_entropy.default,
+        options=(-100,),
+    )
+    for reduction in REDUCTIONS
+]
+SOFTMAX = Case(
+    name="softmax",
+    ours=lambda x: weighed(softmax(x)),
+    theirs=lambda x: weighed(torch.softmax(x, -1)),
+    made=rows_of(3.0),
+    overload=torch.ops.hasten.softmax.default,
+)
+LINEAR_CROSS_ENTROPY = [
+    Case(
+        name=f"linear_cross_entropy-{reduction}",
+        ours=partial(linear_cross_entropy, reduction=reduction),
+        theirs=partial(linear_then_cross_entropy, reduction=reduction),
+        made=last_layer,
+        overload=torch.ops.hasten.linear_cross_entropy.default,
+        options=(-100, [True, True, True]),
+        roundings=4,
+    )
+    for reduction in ("mean", "sum")
+]
+ALL = [*GELU, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY]

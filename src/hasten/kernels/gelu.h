@@ -18,7 +18,7 @@ struct Normal {
 inline Normal normal(floats x) {
     floats square = x * x;
     floats size = x < 0.0f ? -x : x;
-    floats bell = exp_of_negative(square * -0.5f);
+    floats bell = exp_below_88(square * -0.5f);
     floats w = 1.0f / (1.0f + 0.3f * size);
     floats tail = all(0.03842549026f);
     tail = tail * w - 0.16939519346f;

@@ -68,7 +68,18 @@ template <class Number> inline void store_some(Number *to, floats numbers, int64
     memcpy(to, held, count * sizeof(Number));
 }
 
-// e^x within 1.1 units in the last place; what is smaller than a normal number is 0. Coefficients: Cephes, expf.
+// Of half a log 2 at most. Coefficients: Cephes, expf.
+inline floats exp_near_0(floats rest) {
+    floats sum = all(1.9875691500e-4f);
+    sum = sum * rest + 1.3981999507e-3f;
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    return sum * (rest * rest) + rest + 1.0f;
+}
+
+// e^x within 1.1 units in the last place; what is smaller than a normal number is 0.
 inline floats exp(floats x) {
     floats clipped = x < 88.72283f ? x : all(88.72283f);
     clipped = clipped > -87.33654f ? clipped : all(-87.33654f);
@@ -76,13 +87,7 @@ inline floats exp(floats x) {
     floats n = shifted - 12582912.0f;
     floats rest = clipped - n * 0.693359375f;
     rest = rest + n * 2.12194440e-4f;
-    floats sum = all(1.9875691500e-4f);
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * (rest * rest) + rest + 1.0f;
+    floats sum = exp_near_0(rest);
     // By two factors, as 2^128 is no float.
     ints whole = (ints)shifted - 0x4b400000;
     ints half = whole >> 1;
@@ -92,21 +97,14 @@ inline floats exp(floats x) {
     return x == x ? found : x;
 }
 
-// e^x of what is not above 0, in fewer instructions.
-inline floats exp_of_negative(floats x) {
-    floats clipped = x > -87.33654f ? x : all(-87.33654f); // NaN is clipped too: who may be given one, puts it back
+// e^x as above, in fewer steps, of numbers that are no greater than 88; NaN stays NaN.
+inline floats exp_below_88(floats x) {
+    floats clipped = x < -87.33654f ? all(-87.33654f) : x;
     floats shifted = clipped * 1.44269504f + 12582912.0f;
     floats n = shifted - 12582912.0f;
     floats rest = clipped - n * 0.693359375f;
     rest = rest + n * 2.12194440e-4f;
-    floats sum = all(1.9875691500e-4f);
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * (rest * rest) + rest + 1.0f;
-    floats found = sum * (floats)(((ints)shifted - 0x4b400000 + 127) << 23);
+    floats found = exp_near_0(rest) * (floats)(((ints)shifted - 0x4b400000 + 127) << 23);
     return x < -87.33654f ? floats{} : found;
 }
 
@@ -132,6 +130,71 @@ template <class Number> inline floats load_up_to(const Number *from, int64_t cou
 
 template <class Number> inline void store_up_to(Number *to, floats numbers, int64_t count) {
     count < WIDTH ? store_some(to, numbers, count) : store(to, numbers);
+}
+
+// ---- Rows: a matrix by its rows, each of them by one thread.
+
+// row(i) for each of them.
+template <class Row> void each_row(int64_t rows, int64_t width, Row row) {
+#pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
+    for (int64_t i = 0; i < rows; i++)
+        row(i);
+}
+
+// out[i] = compute(in[i], ...), by this thread alone.
+template <class Out, class Compute, class... In> void map(int64_t count, Out *out, Compute compute, const In *...in) {
+    int64_t at = 0;
+    for (; at + WIDTH <= count; at += WIDTH)
+        store(out + at, compute(load(in + at)...));
+    if (at < count)
+        store_some(out + at, compute(load_some(in + at, count - at)...), count - at);
+}
+
+const ints LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// One of all sixteen.
+template <class Join> inline float across(floats numbers, Join join) {
+#ifdef __clang__ // makes the same steps of it, and has no shuffle by that name
+    for (int64_t left = WIDTH / 2; left > 0; left /= 2)
+        for (int64_t lane = 0; lane < left; lane++)
+            numbers[lane] = join(numbers[lane], numbers[lane + left]);
+#else
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 8));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 4));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 2));
+    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 1));
+#endif
+    return numbers[0];
+}
+
+// join(... join(start, compute(in[0], ...)) ..., compute(in[n], ...)), in an order that keeps the processor busy.
+// neutral: what compute is given behind the last, to make what changes nothing.
+template <class Join, class Compute, class... In>
+inline float fold(int64_t count, float start, Join join, Compute compute, float neutral, const In *...in) {
+    floats found[4] = {all(start), all(start), all(start), all(start)};
+    int64_t at = 0;
+    for (; at + UNROLLED <= count; at += UNROLLED)
+        for (int64_t part = 0; part < 4; part++)
+            found[part] = join(found[part], compute(load(in + at + part * WIDTH)...));
+    for (; at + WIDTH <= count; at += WIDTH)
+        found[0] = join(found[0], compute(load(in + at)...));
+    if (at < count) {
+        ints there = LANES < (int32_t)(count - at);
+        found[0] = join(found[0], compute((there ? load_some(in + at, count - at) : all(neutral))...));
+    }
+    floats joined = join(join(found[0], found[1]), join(found[2], found[3]));
+    return across(joined, join);
+}
+
+template <class Compute, class... In> inline float sum(int64_t count, Compute compute, float neutral, const In *...in) {
+    auto add = [](auto a, auto b) { return a + b; };
+    return fold(count, 0.0f, add, compute, neutral, in...);
+}
+
+// -∞ for none; NaN is passed over.
+template <class Number> inline float greatest(int64_t count, const Number *in) {
+    auto greater = [](auto a, auto b) { return b > a ? b : a; };
+    return fold(count, -__builtin_inff(), greater, [](floats x) { return x; }, -__builtin_inff(), in);
 }
 
 } // namespace hasten
