@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
 from hasten.kernels.gelu import gelu
 
 
@@ -31,6 +32,28 @@ def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
     return lambda rows, width: tuple(scale * torch.randn(rows, width, dtype=torch.float64) for scale in scales)
 
 
+def rows_and_columns(matrices: int, vectors: int) -> Callable[[int, int], tuple[Tensor, ...]]:
+    """As many matrices of random rows off zero, in which neighbours differ, and vectors of a number for each column."""
+
+    def made(rows: int, width: int) -> tuple[Tensor, ...]:
+        uneven = torch.arange(width) % 2 * 2 - 0.5
+        return (
+            *(uneven + 0.5 * torch.randn(rows, width, dtype=torch.float64) for _ in range(matrices)),
+            *(1 + 0.3 * torch.randn(width, dtype=torch.float64) for _ in range(vectors)),
+        )
+
+    return made
+
+
+def _sum_and_normed(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.cat(add_layer_norm(x, residual, weight, bias), dim=-1)
+
+
+def _added_and_normed(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    total = x + residual
+    return torch.cat((total, functional.layer_norm(total, weight.shape, weight, bias)), dim=-1)
+
+
 ALL = [
     Case(
         name=f"gelu-{approximate}",
@@ -41,4 +64,21 @@ ALL = [
         options=(approximate,),
     )
     for approximate in ("none", "tanh")
+] + [
+    Case(
+        name="layer_norm",
+        ours=layer_norm,
+        theirs=lambda x, weight, bias: functional.layer_norm(x, weight.shape, weight, bias),
+        made=rows_and_columns(1, 2),
+        overload=torch.ops.hasten.layer_norm.default,
+        options=(1e-5,),
+    ),
+    Case(
+        name="add_layer_norm",
+        ours=_sum_and_normed,
+        theirs=_added_and_normed,
+        made=rows_and_columns(2, 2),
+        overload=torch.ops.hasten.add_layer_norm.default,
+        options=(1e-5,),
+    ),
 ]

@@ -97,4 +97,46 @@ template <class Out, class Compute, class... In> void each(int64_t count, Out *o
     }
 }
 
+inline float sum(floats numbers) {
+    float held[WIDTH];
+    store(held, numbers);
+    for (int64_t half = WIDTH / 2; half > 0; half /= 2)
+        for (int64_t at = 0; at < half; at++)
+            held[at] += held[at + half];
+    return held[0];
+}
+
+// A vector of a row, and what is left at its end. kept: zeros in the place of what lies behind the end.
+struct Whole {
+    template <class Number> floats load(const Number *from) const { return hasten::load(from); }
+    template <class Number> void store(Number *to, floats numbers) const { hasten::store(to, numbers); }
+    floats kept(floats numbers) const { return numbers; }
+};
+
+struct Rest {
+    int32_t count;
+    template <class Number> floats load(const Number *from) const { return load_some(from, count); }
+    template <class Number> void store(Number *to, floats numbers) const { store_some(to, numbers, count); }
+    floats kept(floats numbers) const {
+        const ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        return places < count ? numbers : floats{};
+    }
+};
+
+// compute(at, lanes) for each vector of a row.
+template <class Compute> inline void along(int64_t width, Compute compute) {
+    int64_t whole = width - width % WIDTH;
+    for (int64_t at = 0; at < whole; at += WIDTH)
+        compute(at, Whole{});
+    if (whole < width)
+        compute(whole, Rest{(int32_t)(width - whole)});
+}
+
+// The sum of rows, in their order.
+inline void sum_of_rows(const float *from, int64_t rows, int64_t width, float *to) {
+    memset(to, 0, width * sizeof *to);
+    for (int64_t row = 0; row < rows; row++, from += width)
+        along(width, [&](int64_t at, auto lanes) { lanes.store(to + at, lanes.load(to + at) + lanes.load(from + at)); });
+}
+
 } // namespace hasten
