@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
 from hasten.kernels.gelu import gelu
+from hasten.kernels.rms_norm import rms_norm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +37,9 @@ def rows_and_columns(matrices: int, vectors: int) -> Callable[[int, int], tuple[
     """As many matrices of random rows off zero, in which neighbours differ, and vectors of a number for each column."""
 
     def made(rows: int, width: int) -> tuple[Tensor, ...]:
-        uneven = torch.arange(width) % 2 * 2 - 0.5
+        uneven = torch.arange(width) % 2 * 4 - 1.5
         return (
-            *(uneven + 0.5 * torch.randn(rows, width, dtype=torch.float64) for _ in range(matrices)),
+            *(uneven + 0.3 * torch.randn(rows, width, dtype=torch.float64) for _ in range(matrices)),
             *(1 + 0.3 * torch.randn(width, dtype=torch.float64) for _ in range(vectors)),
         )
 
@@ -79,6 +80,14 @@ ALL = [
         theirs=_added_and_normed,
         made=rows_and_columns(2, 2),
         overload=torch.ops.hasten.add_layer_norm.default,
+        options=(1e-5,),
+    ),
+    Case(
+        name="rms_norm",
+        ours=partial(rms_norm, eps=1e-5),
+        theirs=lambda x, weight: functional.rms_norm(x, weight.shape, weight, 1e-5),
+        made=rows_and_columns(1, 1),
+        overload=torch.ops.hasten.rms_norm.default,
         options=(1e-5,),
     ),
 ]
