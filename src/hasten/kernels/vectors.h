@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 namespace hasten {
 
@@ -40,7 +43,11 @@ inline floats load(const float *from) {
 inline floats load(const bfloat16 *from) {
     halves found;
     memcpy(&found, from, sizeof found);
+#ifdef __AVX512F__ // gcc widens by halves of a register
+    return (floats)((words)_mm512_cvtepu16_epi32((__m256i)found) << 16);
+#else
     return (floats)(__builtin_convertvector(found, words) << 16);
+#endif
 }
 
 inline void store(float *to, floats numbers) { memcpy(to, &numbers, sizeof numbers); }
