@@ -59,6 +59,9 @@ void forward(const Number *x, const Number *residual, const float *weight, const
         Moments found = moments(from, width, eps, sum(held));
         Number *to = normed + row * width;
         along(width, [&](int64_t at, auto lanes) {
+            __builtin_prefetch(x + (row + 1) * width + at); // while this row is computed, the next is on its way
+            if (residual)
+                __builtin_prefetch(residual + (row + 1) * width + at);
             floats unit = (lanes.load(from + at) - found.mean) * found.inverse;
             lanes.store(to + at, unit * lanes.load(weight + at) + lanes.load(bias + at));
         });

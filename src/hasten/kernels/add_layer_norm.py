@@ -25,11 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator
+from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator, parts_of
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
-_PARTS = 64  # of the rows, at most
-_ROWS = 32  # in a part, at least
 why_plain = _COMPILED.why_plain
 
 
@@ -176,7 +174,7 @@ def _backward_on_cpu(
     if not (_takes(x, weight, bias) and _COMPILED.takes(x, gradient, gradient if onto is None else onto)):
         return _plain_backward(gradient, onto, x, mean, inverse, weight, bias)
     rows, width = mean.numel(), x.shape[-1]
-    parts = min(_PARTS, -(-rows // _ROWS))
+    parts = parts_of(rows)
     x = x.contiguous()
     to, of_weight, of_bias = torch.empty_like(x), _in_float32(x, width), _in_float32(x, width)
     _COMPILED(

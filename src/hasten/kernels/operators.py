@@ -76,6 +76,11 @@ def check_columns(x: Tensor, **parameters: Tensor | None) -> None:
             raise ValueError(f"{name} is of shape {tuple(given.shape)}, and that of x ends in {tuple(x.shape[-1:])}")
 
 
+def parts_of(rows: int) -> int:
+    """How many parts of the rows are summed by themselves: whatever the threads, or these would decide the numbers."""
+    return min(64, -(-rows // 32))
+
+
 def operator(
     schema: str, *, plain: Callable[..., Any], on_cpu: Callable[..., Any], fake: Callable[..., Any]
 ) -> Callable[..., Any]:

@@ -21,11 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator
+from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator, parts_of
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
-_PARTS = 64  # of the rows, at most
-_ROWS = 32  # in a part, at least
 why_plain = _COMPILED.why_plain
 
 
@@ -87,7 +85,7 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tenso
     if not (_takes(x, weight) and gradient.dtype == x.dtype):
         return _plain_backward(gradient, x, inverse, weight)
     rows, width = inverse.numel(), x.shape[-1]
-    parts = min(_PARTS, -(-rows // _ROWS))
+    parts = parts_of(rows)
     x = x.contiguous()
     to = torch.empty_like(x)
     of_weight = x.new_empty(width, dtype=torch.float32)
