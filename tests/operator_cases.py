@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
 from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
 from hasten.kernels.linear_cross_entropy import linear_cross_entropy
 from hasten.kernels.philox import drawn
+from hasten.kernels.rms_norm import rms_norm
 from hasten.kernels.softmax import softmax
 
 
@@ -37,6 +39,28 @@ class Case:
 def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
     """Matrices of random rows, of these spreads."""
     return lambda rows, width: tuple(scale * torch.randn(rows, width, dtype=torch.float64) for scale in scales)
+
+
+def rows_and_columns(matrices: int, vectors: int) -> Callable[[int, int], tuple[Tensor, ...]]:
+    """As many matrices of random rows off zero, in which neighbours differ, and vectors of a number for each column."""
+
+    def made(rows: int, width: int) -> tuple[Tensor, ...]:
+        uneven = torch.arange(width) % 2 * 4 - 1.5
+        return (
+            *(uneven + 0.3 * torch.randn(rows, width, dtype=torch.float64) for _ in range(matrices)),
+            *(1 + 0.3 * torch.randn(width, dtype=torch.float64) for _ in range(vectors)),
+        )
+
+    return made
+
+
+def _sum_and_normed(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.cat(add_layer_norm(x, residual, weight, bias), dim=-1)
+
+
+def _added_and_normed(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    total = x + residual
+    return torch.cat((total, functional.layer_norm(total, weight.shape, weight, bias)), dim=-1)
 
 
 def row_and_vector(rows: int, width: int) -> tuple[Tensor, ...]:
@@ -86,6 +110,32 @@ GELU = [
     )
     for approximate in ("none", "tanh")
 ]
+NORMS = [
+    Case(
+        name="layer_norm",
+        ours=layer_norm,
+        theirs=lambda x, weight, bias: functional.layer_norm(x, weight.shape, weight, bias),
+        made=rows_and_columns(1, 2),
+        overload=torch.ops.hasten.layer_norm.default,
+        options=(1e-5,),
+    ),
+    Case(
+        name="add_layer_norm",
+        ours=_sum_and_normed,
+        theirs=_added_and_normed,
+        made=rows_and_columns(2, 2),
+        overload=torch.ops.hasten.add_layer_norm.default,
+        options=(1e-5,),
+    ),
+    Case(
+        name="rms_norm",
+        ours=partial(rms_norm, eps=1e-5),
+        theirs=lambda x, weight: functional.rms_norm(x, weight.shape, weight, 1e-5),
+        made=rows_and_columns(1, 1),
+        overload=torch.ops.hasten.rms_norm.default,
+        options=(1e-5,),
+    ),
+]
 BIAS_GELU_DROPOUT = [
     Case(
         name=f"bias_gelu_dropout-{approximate}",
@@ -127,4 +177,4 @@ LINEAR_CROSS_ENTROPY = [
     )
     for reduction in ("mean", "sum")
 ]
-ALL = [*GELU, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY]
+ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY]

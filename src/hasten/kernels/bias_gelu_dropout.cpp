@@ -15,14 +15,14 @@ struct Dropout {
     float scale;
 };
 
-// compute(first column, how many, what they are multiplied with), sixteen by sixteen.
+// compute(first column, how many, what they are multiplied with), vector by vector.
 template <class Compute> inline void along(int64_t row, int64_t width, Dropout dropout, Compute compute) {
     Drawn random = {};
-    for (int64_t block = 0; block * UNROLLED < width; block++) {
+    for (int64_t block = 0; block * DRAWN < width; block++) {
         if (dropout.threshold)
             random = drawn(dropout.seed, row, block);
-        for (int64_t part = 0; part < 4; part++) {
-            int64_t at = block * UNROLLED + part * WIDTH;
+        for (int64_t part = 0; part < 4 * GROUPS; part++) {
+            int64_t at = block * DRAWN + part * WIDTH;
             if (at >= width)
                 break;
             floats factor = random.of[part] >= dropout.threshold ? all(dropout.scale) : floats{};

@@ -44,22 +44,41 @@ class Compiled:
         known = tensors[0].dtype in SUFFIXES and all(each.dtype == tensors[0].dtype for each in tensors)
         return known and self.why_plain() is None
 
-    def __call__(self, name: str, *given: Tensor | int | float) -> None:
+    def __call__(self, name: str, *given: Tensor | int | float | None) -> None:
         """Call the function of this name, for the first tensor's format. It is given the memory of tensors, which are
-        dense, whole numbers as int64, and others as float."""
+        dense, or none for None, whole numbers as int64, and others as float."""
         first = next(each for each in given if isinstance(each, Tensor))
         getattr(self._library, f"{name}_{SUFFIXES[first.dtype]}")(*map(_as_c, given))
 
 
-def _as_c(value: Tensor | int | float) -> Any:
-    if isinstance(value, Tensor):
-        return ctypes.c_void_p(value.data_ptr())
+def _as_c(value: Tensor | int | float | None) -> Any:
+    if value is None or isinstance(value, Tensor):
+        return ctypes.c_void_p(None if value is None else value.data_ptr())
     return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_float(value)
 
 
 def laid_out_as(like: Tensor, tensor: Tensor) -> Tensor:
     """The tensor, or a copy of it in the order in memory of one that is dense."""
     return tensor if tensor.stride() == like.stride() else torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
+
+
+def in_float32(parameter: Tensor | None, absent: float, like: Tensor) -> Tensor:
+    """What a compiled form takes for a vector of a parameter: one number for each column, that one where it is None."""
+    if parameter is None:
+        return like.new_full(like.shape[-1:], absent, dtype=torch.float32)
+    return parameter.float().contiguous()
+
+
+def check_columns(x: Tensor, **parameters: Tensor | None) -> None:
+    """Raise ValueError unless each that is there has one number for each column of x."""
+    for name, given in parameters.items():
+        if given is not None and given.shape != x.shape[-1:]:
+            raise ValueError(f"{name} is of shape {tuple(given.shape)}, and that of x ends in {tuple(x.shape[-1:])}")
+
+
+def parts_of(rows: int) -> int:
+    """How many parts of the rows are summed by themselves: whatever the threads, or these would decide the numbers."""
+    return min(64, -(-rows // 32))
 
 
 def operator(

@@ -9,8 +9,12 @@
 
 namespace hasten {
 
+constexpr int64_t COUNTERS = 16; // of neighbours, whatever a vector's width is: each gives four numbers
+constexpr int64_t GROUPS = COUNTERS / WIDTH;
+constexpr int64_t DRAWN = 4 * COUNTERS;
+
 struct Drawn {
-    words of[4]; // 64 numbers of 32 bits, in order
+    words of[4 * GROUPS]; // 64 numbers of 32 bits, in order
 };
 
 namespace philox {
@@ -24,12 +28,7 @@ inline longs product(longs numbers, uint32_t by) {
 #if defined __AVX512F__
     return (longs)_mm512_mul_epu32((__m512i)numbers, _mm512_set1_epi64(by));
 #elif defined __AVX2__
-    __m256i halves[2];
-    memcpy(halves, &numbers, sizeof halves);
-    for (__m256i &half : halves)
-        half = _mm256_mul_epu32(half, _mm256_set1_epi64x(by));
-    memcpy(&numbers, halves, sizeof halves);
-    return numbers;
+    return (longs)_mm256_mul_epu32((__m256i)numbers, _mm256_set1_epi64x(by));
 #else
     return (numbers & 0xffffffff) * by;
 #endif
@@ -48,13 +47,15 @@ inline Counters ten_rounds(Counters c, uint64_t seed) {
 
 // Those of columns 64 block and on. Even and odd counters go apart, as their products are twice as wide.
 inline Drawn drawn(uint64_t seed, uint64_t row, uint64_t block) {
-    longs counted = (longs)(words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + (uint32_t)(block * WIDTH));
-    longs none = {}, low = none + (uint32_t)row, high = none + (row >> 32);
-    philox::Counters even = philox::ten_rounds({{counted, low, high, none}}, seed);
-    philox::Counters odd = philox::ten_rounds({{counted >> 32, low, high, none}}, seed);
     Drawn found;
-    for (int each = 0; each < 4; each++)
-        found.of[each] = (words)((even.of[each] & 0xffffffff) | (odd.of[each] << 32));
+    for (int64_t group = 0; group < GROUPS; group++) {
+        longs counted = (longs)((words)lanes() + (uint32_t)(block * COUNTERS + group * WIDTH));
+        longs none = {}, low = none + (uint32_t)row, high = none + (row >> 32);
+        philox::Counters even = philox::ten_rounds({{counted, low, high, none}}, seed);
+        philox::Counters odd = philox::ten_rounds({{counted >> 32, low, high, none}}, seed);
+        for (int64_t each = 0; each < 4; each++)
+            found.of[each * GROUPS + group] = (words)((even.of[each] & 0xffffffff) | (odd.of[each] << 32));
+    }
     return found;
 }
 

@@ -1,4 +1,4 @@
-// Sixteen numbers at a time, in float32 whatever they are stored in, over all threads of torch's own pool.
+// A vector of numbers at a time, in float32 whatever they are stored in, over all threads of torch's own pool.
 //
 // Written in the compiler's vector types (gcc, clang), which become whatever instructions the processor has; and with
 // OpenMP, whose library torch has loaded already. A thread is asked for where a thread's work is worth its wake-up.
@@ -6,13 +6,20 @@
 
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
 namespace hasten {
 
+// A vector is one register: gcc keeps what is wider in memory, and is four times as slow.
+#if defined(__AVX512F__)
 constexpr int64_t WIDTH = 16;
+#elif defined(__AVX__)
+constexpr int64_t WIDTH = 8;
+#else
+constexpr int64_t WIDTH = 4;
+#endif
 constexpr int64_t UNROLLED = 4 * WIDTH;     // hides the latency of one behind the others
 constexpr int64_t WORTH_A_THREAD = 1 << 15; // numbers
 
@@ -36,7 +43,11 @@ inline floats load(const float *from) {
 inline floats load(const bfloat16 *from) {
     halves found;
     memcpy(&found, from, sizeof found);
+#ifdef __AVX512F__ // gcc widens by halves of a register
+    return (floats)((words)_mm512_cvtepu16_epi32((__m256i)found) << 16);
+#else
     return (floats)(__builtin_convertvector(found, words) << 16);
+#endif
 }
 
 inline void store(float *to, floats numbers) { memcpy(to, &numbers, sizeof numbers); }
@@ -150,19 +161,23 @@ template <class Out, class Compute, class... In> void map(int64_t count, Out *ou
         store_some(out + at, compute(load_some(in + at, count - at)...), count - at);
 }
 
-const ints LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+// The number of each place.
+inline ints lanes() {
+    ints found;
+    for (int32_t at = 0; at < WIDTH; at++)
+        found[at] = at;
+    return found;
+}
 
-// One of all sixteen.
+// One of all of them.
 template <class Join> inline float across(floats numbers, Join join) {
 #ifdef __clang__ // makes the same steps of it, and has no shuffle by that name
     for (int64_t left = WIDTH / 2; left > 0; left /= 2)
         for (int64_t lane = 0; lane < left; lane++)
             numbers[lane] = join(numbers[lane], numbers[lane + left]);
 #else
-    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 8));
-    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 4));
-    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 2));
-    numbers = join(numbers, __builtin_shuffle(numbers, LANES ^ 1));
+    for (int32_t half = WIDTH / 2; half > 0; half /= 2)
+        numbers = join(numbers, __builtin_shuffle(numbers, lanes() ^ half));
 #endif
     return numbers[0];
 }
@@ -179,7 +194,7 @@ inline float fold(int64_t count, float start, Join join, Compute compute, float 
     for (; at + WIDTH <= count; at += WIDTH)
         found[0] = join(found[0], compute(load(in + at)...));
     if (at < count) {
-        ints there = LANES < (int32_t)(count - at);
+        ints there = lanes() < (int32_t)(count - at);
         found[0] = join(found[0], compute((there ? load_some(in + at, count - at) : all(neutral))...));
     }
     floats joined = join(join(found[0], found[1]), join(found[2], found[3]));
@@ -195,6 +210,42 @@ template <class Compute, class... In> inline float sum(int64_t count, Compute co
 template <class Number> inline float greatest(int64_t count, const Number *in) {
     auto greater = [](auto a, auto b) { return b > a ? b : a; };
     return fold(count, -__builtin_inff(), greater, [](floats x) { return x; }, -__builtin_inff(), in);
+}
+
+inline float sum(floats numbers) {
+    return across(numbers, [](auto a, auto b) { return a + b; });
+}
+
+// A vector of a row, and what is left at its end. kept: zeros in the place of what lies behind the end.
+struct Whole {
+    template <class Number> floats load(const Number *from) const { return hasten::load(from); }
+    template <class Number> void store(Number *to, floats numbers) const { hasten::store(to, numbers); }
+    floats kept(floats numbers) const { return numbers; }
+};
+
+struct Rest {
+    int32_t count;
+    template <class Number> floats load(const Number *from) const { return load_some(from, count); }
+    template <class Number> void store(Number *to, floats numbers) const { store_some(to, numbers, count); }
+    floats kept(floats numbers) const {
+        return lanes() < count ? numbers : floats{};
+    }
+};
+
+// compute(at, lanes) for each vector of a row.
+template <class Compute> inline void along(int64_t width, Compute compute) {
+    int64_t whole = width - width % WIDTH;
+    for (int64_t at = 0; at < whole; at += WIDTH)
+        compute(at, Whole{});
+    if (whole < width)
+        compute(whole, Rest{(int32_t)(width - whole)});
+}
+
+// The sum of rows, in their order.
+inline void sum_of_rows(const float *from, int64_t rows, int64_t width, float *to) {
+    memset(to, 0, width * sizeof *to);
+    for (int64_t row = 0; row < rows; row++, from += width)
+        along(width, [&](int64_t at, auto lanes) { lanes.store(to + at, lanes.load(to + at) + lanes.load(from + at)); });
 }
 
 } // namespace hasten

@@ -1,0 +1,147 @@
+"""RMSNorm: x / √(mean of x² + eps), times a weight, over the last dimension. LayerNorm without its mean and its bias.
+
+    y = rms_norm(x, weight)                  # what torch.nn.functional.rms_norm gives
+
+A row is read from memory once, forward and backward: its squares are summed and it is written while it lies in the
+cache. 1/√(mean of x² + eps) of each row is kept, in float32. The gradient of the weight is summed over parts of the
+rows, and then over the parts: as many for one shape, whatever the threads, and so the numbers are the same too. Rows
+whose squares are no floats come out right, where torch makes zeros of them.
+
+On a processor torch composes it of single functions, and each is a pass over memory.
+
+Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator, parts_of
+
+_COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
+why_plain = _COMPILED.why_plain
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """Of any shape and floating-point format; the same come out. weight: (width,), in that format or in float32. eps:
+    as torch has it, the smallest step from 1 in the format that is computed in: float32, or float64 for itself.
+
+    Differentiable once. Raises ValueError for a weight of another shape.
+    """
+    check_columns(x, weight=weight)
+    if x.device.type != "cpu":  # where torch's own is one pass
+        return functional.rms_norm(x, x.shape[-1:], weight, eps).to(x.dtype)
+    y, _ = _rms_norm(x, weight, torch.finfo(_wide(x)).eps if eps is None else eps)
+    return y
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """The format that is computed in."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _takes(x: Tensor, weight: Tensor | None) -> bool:
+    return _COMPILED.takes(x) and (weight is None or weight.dtype in (x.dtype, torch.float32))
+
+
+def _plain(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    wide = x.to(_wide(x))
+    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    y = wide * inverse if weight is None else wide * inverse * weight
+    return y.to(x.dtype).contiguous(), inverse
+
+
+def _on_cpu(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    if not _takes(x, weight):
+        return _plain(x, weight, eps)
+    y, inverse = _empty(x)
+    _COMPILED(
+        "forward", x.contiguous(), in_float32(weight, 1.0, x), y, inverse, inverse.numel(), x.shape[-1], float(eps)
+    )
+    return y, inverse
+
+
+def _empty(x: Tensor) -> tuple[Tensor, Tensor]:
+    """What is normed, and 1/√(mean of x² + eps)."""
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return y, x.new_empty((*x.shape[:-1], 1), dtype=_wide(x))
+
+
+def _plain_backward(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    unit = x.to(_wide(x)) * inverse
+    given = gradient.to(_wide(x))
+    weighted = given if weight is None else given * weight
+    to = (weighted - unit * (weighted * unit).mean(-1, keepdim=True)) * inverse
+    of_weight = (given * unit).reshape(-1, x.shape[-1]).sum(0) if x.shape[-1] else x.new_empty(0)
+    return to.to(x.dtype).contiguous(), _as_weight(of_weight, weight, x)
+
+
+def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    if not (_takes(x, weight) and gradient.dtype == x.dtype):
+        return _plain_backward(gradient, x, inverse, weight)
+    rows, width = inverse.numel(), x.shape[-1]
+    parts = parts_of(rows)
+    x = x.contiguous()
+    to = torch.empty_like(x)
+    of_weight = x.new_empty(width, dtype=torch.float32)
+    room = x.new_empty(parts, width, dtype=torch.float32)
+    _COMPILED(
+        "backward",
+        gradient.contiguous(),
+        x,
+        inverse,
+        in_float32(weight, 1.0, x),
+        to,
+        of_weight,
+        room,
+        parts,
+        rows,
+        width,
+    )
+    return to, _as_weight(of_weight, weight, x)
+
+
+def _as_weight(gradient: Tensor, weight: Tensor | None, x: Tensor) -> Tensor:
+    """An operator's outputs are tensors: one without numbers where there is no weight."""
+    return x.new_empty(0) if weight is None else gradient.to(weight.dtype)
+
+
+def _fake_backward(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    of_weight = x.new_empty(0) if weight is None else torch.empty_like(weight)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), of_weight
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, weight, _ = inputs
+    _, inverse = output
+    ctx.save_for_backward(x, inverse, weight)
+    ctx.mark_non_differentiable(inverse)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return None, None, None
+    x, inverse, weight = ctx.saved_tensors
+    to, of_weight = _backward(gradient, x, inverse, weight)
+    return to, None if weight is None else of_weight, None
+
+
+_rms_norm = operator(
+    "rms_norm(Tensor x, Tensor? weight, float eps) -> (Tensor, Tensor)",
+    plain=_plain,
+    on_cpu=_on_cpu,
+    fake=lambda x, weight, eps: _empty(x),
+)
+_backward = operator(
+    "rms_norm_backward(Tensor gradient, Tensor x, Tensor inverse, Tensor? weight) -> (Tensor, Tensor)",
+    plain=_plain_backward,
+    on_cpu=_backward_on_cpu,
+    fake=_fake_backward,
+)
+torch.library.register_autograd("hasten::rms_norm", _differentiate, setup_context=_keep, lib=LIBRARY)
