@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.kernels import gelu
-from hasten.techniques import fused_operators
+from hasten.techniques._exchanges import EXCHANGES
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
 from support import laptop, setup_of
@@ -62,6 +62,47 @@ def test_exchanged_layers_compute_by_the_operator_and_give_the_same():
         assert_close(one.grad, two.grad)
 
 
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: nn.LayerNorm(24), "layer_norm"),
+        (lambda: nn.LayerNorm(24, elementwise_affine=False), "layer_norm"),
+        (lambda: nn.LayerNorm(24, bias=False), "layer_norm"),
+        (lambda: nn.RMSNorm(24), "rms_norm"),
+        (lambda: nn.RMSNorm(24, eps=1e-3), "rms_norm"),
+        (lambda: nn.Softmax(dim=1), "softmax"),
+        (lambda: nn.GELU("tanh"), "gelu"),
+    ],
+    ids=[
+        "LayerNorm",
+        "LayerNorm without weights",
+        "LayerNorm without bias",
+        "RMSNorm",
+        "RMSNorm, eps",
+        "Softmax",
+        "GELU",
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch's, of its own RMSNorm
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bf16 autocast"])
+def test_every_kind_of_layer_gives_what_it_gave(make, name, autocast):
+    torch.manual_seed(0)
+    plain, front = make(), nn.Linear(24, 24)
+    exchanged = copy.deepcopy(plain)
+    exchange(find(exchanged))
+    assert find(plain) == {name: [plain]}
+    rows = torch.randn(3, 5, 24)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found, wanted = exchanged(front(rows)), plain(front(rows))
+    assert found.dtype == wanted.dtype
+    close = {"rtol": 2e-2, "atol": 2e-2} if autocast else {"rtol": 1e-5, "atol": 1e-6}
+    assert_close(found, wanted, **close)
+
+
+def test_layers_that_the_operators_do_not_compute_are_left_alone():
+    assert find(nn.Sequential(nn.LayerNorm((4, 6)), nn.RMSNorm((4, 6)), nn.Softmax())) == {}
+
+
 def test_a_copy_of_an_exchanged_layer_computes_by_itself():
     model = nn.Sequential(nn.GELU())
     exchange(find(model))
@@ -94,6 +135,9 @@ def test_a_plan_names_operators():
     setup = setup_of(perceptron(), torch.randn(5, 6))
     TECHNIQUE.apply(setup, plan(["gelu"]))
     assert setup.notices == ["fused_operators: 2 by gelu"]
+    setup = setup_of(nn.Sequential(nn.LayerNorm(6), nn.GELU()), torch.randn(5, 6))
+    TECHNIQUE.apply(setup, plan(True))
+    assert setup.notices == ["fused_operators: 1 by gelu, 1 by layer_norm"]
     with pytest.raises(PlanError, match="asks for"):
         TECHNIQUE.apply(setup_of(perceptron(), torch.randn(5, 6)), plan(["sigmoid"]))
 
@@ -102,4 +146,4 @@ def test_it_applies_where_a_layer_is_there_and_not_where_none_is():
     assert isinstance(TECHNIQUE.applies(setup_of(perceptron(), torch.randn(5, 6)), laptop()), Yes)
     verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)), laptop())
     assert isinstance(verdict, No)
-    assert all(each.kind.__name__ in verdict.reason for each in fused_operators.EXCHANGES.values())
+    assert all(each.kind.__name__ in verdict.reason for each in EXCHANGES.values())

@@ -5,6 +5,8 @@ one pass, forward and backward. `true` exchanges all kinds; an array of names th
 under the same names, with the same parameters: a checkpoint knows nothing of it.
 
 * "gelu": `GELU`, exact or by tanh.
+* "layer_norm" and "rms_norm": `LayerNorm` and `RMSNorm` over the last dimension.
+* "softmax": `Softmax` over one dimension.
 
 Why it is faster: a formula that is composed of operations reads and writes memory for each of them, and some operations
 of torch compute more than they have to, such as a hyperbolic tangent where one exponential does.
@@ -20,8 +22,7 @@ may compute something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,28 +31,9 @@ from torch import Tensor, nn
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
-from hasten.kernels import gelu
+from hasten.techniques._exchanges import EXCHANGES
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
-    """kind: of layers, exactly. compute: (layer, what it is given) -> what it gives. why_plain: why it has no compiled
-    form here; None where it has one."""
-
-    kind: type[nn.Module]
-    compute: Callable[..., Tensor]
-    why_plain: Callable[[], str | None]
-
-
-def _gelu(layer: nn.GELU, x: Tensor) -> Tensor:
-    return gelu.gelu(x, layer.approximate)
-
-
-EXCHANGES: Mapping[str, Exchange] = {
-    "gelu": Exchange(kind=nn.GELU, compute=_gelu, why_plain=gelu.why_plain),
-}
 
 
 def find(model: nn.Module, names: Sequence[str] = tuple(EXCHANGES)) -> dict[str, list[nn.Module]]:
@@ -59,7 +41,8 @@ def find(model: nn.Module, names: Sequence[str] = tuple(EXCHANGES)) -> dict[str,
     found: dict[str, list[nn.Module]] = {name: [] for name in names}
     for module in model.modules():
         for name in names:
-            if type(module) is EXCHANGES[name].kind and "forward" not in vars(module):
+            exchanged, known = "forward" in vars(module), type(module) is EXCHANGES[name].kind
+            if known and not exchanged and EXCHANGES[name].fits(module):
                 found[name].append(module)
     return {name: layers for name, layers in found.items() if layers}
 
