@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-WIDTH = 1024  # of a row
+WIDTH, CLASSES = 1024, 50_257  # of a row
 
 
 def arm(form: str, operator: str, numbers: int, dtype: str) -> Callable[[int], None]:
@@ -74,12 +74,95 @@ def hastens_gelu(x: Tensor) -> Tensor:
     return gelu(x, "tanh")
 
 
+def composed_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
+    kept = (torch.rand_like(x) >= 0.1).to(x.dtype) / 0.9
+    return composed_gelu(x + bias) * kept
+
+
+def torchs_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
+    return functional.dropout(functional.gelu(x + bias, approximate="tanh"), 0.1)
+
+
+def hastens_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
+    from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
+
+    return bias_gelu_dropout(x, bias, 0.1, approximate="tanh")
+
+
+def composed_add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    total = x + residual
+    centred = total - total.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight + bias
+
+
+def torchs_add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return functional.layer_norm(x + residual, weight.shape, weight, bias)
+
+
+def hastens_add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    from hasten.kernels.add_layer_norm import add_layer_norm
+
+    return add_layer_norm(x, residual, weight, bias)[1]
+
+
+def targets(scores: Tensor) -> Tensor:
+    return torch.arange(scores.shape[0]) * 977 % scores.shape[1]
+
+
+def composed_cross_entropy(scores: Tensor) -> Tensor:
+    shifted = scores - scores.amax(-1, keepdim=True)
+    chosen = shifted.gather(-1, targets(scores).unsqueeze(-1)).squeeze(-1)
+    return (shifted.exp().sum(-1).log() - chosen).mean()
+
+
+def torchs_cross_entropy(scores: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, targets(scores))
+
+
+def hastens_cross_entropy(scores: Tensor) -> Tensor:
+    from hasten.kernels.cross_entropy import cross_entropy
+
+    return cross_entropy(scores, targets(scores))
+
+
 def rows(numbers: int, dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(numbers // WIDTH, WIDTH).to(dtype)]
 
 
+def rows_and_columns(matrices: int, vectors: int) -> Callable[[int, torch.dtype], list[Tensor]]:
+    return lambda numbers, dtype: [
+        *(rows(numbers, dtype)[0] for _ in range(matrices)),
+        *(torch.randn(WIDTH).to(dtype) for _ in range(vectors)),
+    ]
+
+
+def scores(numbers: int, dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(numbers // CLASSES, CLASSES).to(dtype)]
+
+
 OPERATORS = {
     "gelu": Operator(made=rows, composed=composed_gelu, torchs=torchs_gelu, hastens=hastens_gelu, moved=5),
+    "bias_gelu_dropout": Operator(
+        made=rows_and_columns(1, 1),
+        composed=composed_bias_gelu_dropout,
+        torchs=torchs_bias_gelu_dropout,
+        hastens=hastens_bias_gelu_dropout,
+        moved=5,
+    ),
+    "add_layer_norm": Operator(
+        made=rows_and_columns(2, 2),
+        composed=composed_add_layer_norm,
+        torchs=torchs_add_layer_norm,
+        hastens=hastens_add_layer_norm,
+        moved=7,
+    ),
+    "cross_entropy": Operator(
+        made=scores,
+        composed=composed_cross_entropy,
+        torchs=torchs_cross_entropy,
+        hastens=hastens_cross_entropy,
+        moved=3,
+    ),
 }
 
 
