@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hasten.kernels import gelu
 from hasten.techniques._exchanges import EXCHANGES
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
+from hasten.training.compiling import compile_model
 from support import laptop, setup_of
 
 
@@ -140,6 +142,48 @@ def test_a_plan_names_operators():
     assert setup.notices == ["fused_operators: 1 by gelu, 1 by layer_norm"]
     with pytest.raises(PlanError, match="asks for"):
         TECHNIQUE.apply(setup_of(perceptron(), torch.randn(5, 6)), plan(["sigmoid"]))
+
+
+class CallsFunctions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.front, self.back, self.dropout = nn.Linear(6, 8), nn.Linear(8, 3), nn.Dropout(0.1)
+
+    def forward(self, rows):
+        return self.back(self.dropout(nn.functional.gelu(self.front(rows))))
+
+
+def test_a_model_that_calls_functions_is_proposed_to_be_traced():
+    setup = setup_of(CallsFunctions(), torch.randn(5, 6))
+    assert isinstance(TECHNIQUE.applies(setup, laptop()), Yes)
+    proposed = [(each.value, each.options, each.preserves) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert proposed == [("traced", {}, Preserves.ROUNDING), ("traced", {"dropout": True}, Preserves.STATISTICS)]
+
+
+def test_layers_are_proposed_first_and_dropout_where_there_is_one():
+    setup = setup_of(perceptron(), torch.randn(5, 6))
+    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert proposed == [(True, {}), ("traced", {})]
+
+
+@pytest.mark.parametrize(("options", "name"), [({}, "bias_gelu"), ({"dropout": True}, "bias_gelu_dropout")])
+def test_a_traced_model_is_told_what_was_exchanged_in_it_and_keeps_its_names(options, name):
+    setup = setup_of(CallsFunctions(), torch.randn(5, 6))
+    names = [*setup.model.state_dict()]
+    torch.compiler.reset()
+    TECHNIQUE.apply(setup, replace(plan("traced"), options=options))
+    assert setup.compile is not None
+    log = compile_model(setup.model, setup.compile)
+    setup.model(torch.randn(5, 6)).sum().backward()
+    log.stop()
+    assert log.told().endswith(f"1 graphs, 0 of them again. fused_operators: 1 by {name}")
+    assert [*setup.model.state_dict()] == names
+
+
+def test_options_of_a_trace_are_for_a_trace():
+    for choice in (replace(plan(True), options={"dropout": True}), replace(plan("traced"), options={"dropout": 1})):
+        with pytest.raises(PlanError, match="asks for"):
+            TECHNIQUE.apply(setup_of(perceptron(), torch.randn(5, 6)), choice)
 
 
 def test_it_applies_where_a_layer_is_there_and_not_where_none_is():

@@ -246,10 +246,10 @@ print(notices)
 @pytest.mark.skipif(not WITH_GLIBC, reason="needs the GNU C library")
 def test_kept_memory_is_not_faulted_in_again():
     *lines, notices = run(FAULTS)
-    (without, mapped), (kept, mapped_inside), (after, mapped_after) = (line.split() for line in lines)
+    (without, mapped), (kept, mapped_inside), (after, _) = (line.split() for line in lines)
     assert notices == "[]"
     assert int(kept) < int(without) / 20 < int(after)  # far apart: a kernel may serve part of a block by larger pages
-    assert (mapped, mapped_inside, mapped_after) == ("True", "False", "True")
+    assert (mapped, mapped_inside) == ("True", "False")  # afterwards a place of the heap may serve, emptied
 
 
 @pytest.mark.gpu

@@ -18,6 +18,7 @@ from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Budget
 from hasten.techniques import precision
 from hasten.techniques.contract import Yes
+from hasten.techniques.setup import CompileOptions
 from hasten.training.compiling import CompileLog
 from hasten.tune.arms import Arms
 from hasten.tune.bounds import Around
@@ -303,7 +304,7 @@ def test_no_more_steps_are_taken_than_the_planned_run_has():
 
 def test_a_model_that_compiles_for_its_evaluation_has_done_so_before_it_is_timed(monkeypatch):
     trial = Trial(small_job(model=Linear, valid=small_job().train), Plan(), "small")
-    log, added, evaluate = CompileLog(), list[int](), trial.evaluate
+    log, added, evaluate = CompileLog(options=CompileOptions()), list[int](), trial.evaluate
     callback_handler.register_start_callback(log._on_start)
     callback_handler.register_end_callback(log._on_end)
     trial.run.model.compile(backend="eager")  # translated as ever, without the minutes of making code

@@ -1,4 +1,5 @@
-"""Which layers an operator of hasten's own computes as they do, and how it is called in their place."""
+"""Which layers an operator of hasten's own computes as they do, and how it is called in their place; and by which names
+a model calls functions."""
 
 from __future__ import annotations
 
@@ -40,6 +41,12 @@ def _softmax(layer: nn.Softmax, input: Tensor) -> Tensor:
 
 def _over_one(layer: nn.LayerNorm | nn.RMSNorm) -> bool:
     return len(layer.normalized_shape) == 1
+
+
+def functions_named(model: nn.Module) -> set[str]:
+    """What the code of the forward methods in it calls by name, and whatever else it names."""
+    methods = {getattr(type(module).forward, "__code__", None) for module in model.modules()}
+    return {name for code in methods if code is not None for name in code.co_names}
 
 
 EXCHANGES: Mapping[str, Exchange] = {

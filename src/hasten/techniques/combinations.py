@@ -77,10 +77,26 @@ TABLE = (
         second="pipeline",
         reason="the stages of several pipelines sum their gradients by themselves",
     ),
+    *(
+        Illegal(first=first, first_values=values, second=second, reason=reason)
+        for first, values in (("compile", ()), ("fused_operators", ("traced",)))
+        for second, reason in (
+            ("pipeline", "what is traced as a whole cannot be left in the middle of its forward pass"),
+            ("tensor", "what is traced knows nothing of other processes"),
+            ("shard", "what is traced looks at parameters that are not gathered yet"),
+        )
+    ),
     Illegal(
-        first="compile",
-        second="pipeline",
-        reason="what is compiled cannot be left in the middle of its forward pass",
+        first="fused_operators",
+        first_values=("traced",),
+        second="compile",
+        reason="a traced model is called as it stands, or code is generated from it",
+    ),
+    Illegal(
+        first="fused_operators",
+        first_values=("traced",),
+        second="activation_checkpointing",
+        reason="what is traced and called as it stands writes a block's buffers again when that is recomputed",
     ),
     Illegal(
         first="pipeline",
@@ -93,16 +109,6 @@ TABLE = (
         second="precision",
         second_values=("fp16",),
         reason="each process would find a loss scale for its own share",
-    ),
-    Illegal(
-        first="compile",
-        second="tensor",
-        reason="what is compiled knows nothing of other processes",
-    ),
-    Illegal(
-        first="compile",
-        second="shard",
-        reason="what is compiled looks at parameters that are not gathered yet",
     ),
     Illegal(
         first="loader_workers",

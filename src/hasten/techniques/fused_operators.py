@@ -8,13 +8,19 @@ under the same names, with the same parameters: a checkpoint knows nothing of it
 * "layer_norm" and "rms_norm": `LayerNorm` and `RMSNorm` over the last dimension.
 * "softmax": `Softmax` over one dimension.
 
+`"traced"` finds functions as well, `functional.gelu` for one, and what follows each other: a sum and its LayerNorm, a
+linear layer and its GELU. torch.compile's front end traces the model for that at its first step, and again where
+something that the trace relied on has changed; the graph is then called as it stands, and no code is generated. With
+the option `dropout = true` a dropout after GELU is in the same pass, and draws other numbers of the same seed.
+
 Why it is faster: a formula that is composed of operations reads and writes memory for each of them, and some operations
 of torch compute more than they have to, such as a hyperbolic tangent where one exponential does.
 
 When it loses: on small tensors, where to call an operator of one's own costs more than it saves; and with `compile`,
 which fuses such operations with their neighbours, and takes these as they are.
 
-What it gave up: nothing but rounding. Gradients of gradients are not to be had through these operators.
+What it gave up: nothing but rounding. Gradients of gradients are not to be had through these operators. Tracing
+takes seconds.
 
 Where no compiler is found, and away from processors, it is refused with the reason. Subclasses are left alone, for they
 may compute something else.
@@ -22,7 +28,7 @@ may compute something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,9 +37,12 @@ from torch import Tensor, nn
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
-from hasten.techniques._exchanges import EXCHANGES
+from hasten.kernels import graphs
+from hasten.techniques._exchanges import EXCHANGES, functions_named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.setup import Setup
+from hasten.techniques.setup import CompileOptions, Setup
+
+TRACED = "traced"
 
 
 def find(model: nn.Module, names: Sequence[str] = tuple(EXCHANGES)) -> dict[str, list[nn.Module]]:
@@ -58,38 +67,59 @@ def _forward(name: str, layer: nn.Module, /, *given: Any, **named: Any) -> Tenso
     return EXCHANGES[name].compute(layer, *given, **named)
 
 
-def _refusal(setup: Setup, names: Sequence[str]) -> str | None:
+def _refusal(setup: Setup, names: Iterable[str]) -> str | None:
     if setup.device.type != "cpu":
         return f"these operators have no compiled form for {setup.device.type} yet"
-    return next((reason for name in names if (reason := EXCHANGES[name].why_plain())), None)
+    reasons = (EXCHANGES[name].why_plain() for name in names)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _calls_functions(model: nn.Module) -> bool:
+    return not functions_named(model).isdisjoint(graphs.FUNCTIONS)
+
+
+def _drops(model: nn.Module) -> bool:
+    layers = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
+    return layers or "dropout" in functions_named(model)
 
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     layers = find(setup.model)
-    if not layers:
+    if not layers and not _calls_functions(setup.model):
         kinds = ", ".join(each.kind.__name__ for each in EXCHANGES.values())
-        return No(f"the model has no layer of these kinds: {kinds}")
-    reason = _refusal(setup, [*layers])
+        return No(f"the model has no layer of these kinds: {kinds}; nor does it call their functions")
+    reason = _refusal(setup, layers or EXCHANGES)
     return Yes() if reason is None else No(reason)
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
-    return [Choice(technique="fused_operators", value=True, preserves=Preserves.ROUNDING)]
+    fused = partial(Choice, technique="fused_operators")
+    choices = [fused(value=TRACED, preserves=Preserves.ROUNDING)]
+    if find(setup.model):
+        choices.insert(0, fused(value=True, preserves=Preserves.ROUNDING))
+    if _drops(setup.model):
+        choices.append(fused(value=TRACED, options={"dropout": True}, preserves=Preserves.STATISTICS))
+    return choices
 
 
 def apply(setup: Setup, choice: Choice) -> None:
-    names = _names(choice.value)
-    if names is None or choice.options:
-        fix = f"write true, or an array of {', '.join(EXCHANGES)}, without options; or leave it out"
-        raise PlanError(f"the plan asks for {choice}", fix=fix)
+    drops = choice.options.get("dropout", False)
+    names = [*EXCHANGES] if choice.value == TRACED else _names(choice.value)
+    unknown = choice.options.keys() - ({"dropout"} if choice.value == TRACED else set())
+    if names is None or unknown or not isinstance(drops, bool):
+        ways = f'true, "{TRACED}" (option: dropout, true or false), or an array of {", ".join(EXCHANGES)}'
+        raise PlanError(f"the plan asks for {choice}", fix=f"write {ways}; or leave it out")
     layers = find(setup.model, names)
-    reason = _refusal(setup, [*layers])
+    reason = _refusal(setup, names if choice.value == TRACED else layers)
     if reason is not None:
         setup.notices.append(f"fused_operators: layers compute as they did, for {reason}")
-        return
-    exchange(layers)
-    told = ", ".join(f"{len(some)} by {name}" for name, some in layers.items())
-    setup.notices.append(f"fused_operators: {told or 'no layer of these kinds is there'}")
+    elif choice.value == TRACED:
+        wanted = (*graphs.NAMES, "bias_gelu_dropout") if drops else graphs.NAMES
+        setup.compile = CompileOptions(exchanging=graphs.Exchanging(wanted))
+    else:
+        exchange(layers)
+        told = ", ".join(f"{len(some)} by {name}" for name, some in layers.items())
+        setup.notices.append(f"fused_operators: {told or 'no layer of these kinds is there'}")
 
 
 def _names(value: Value) -> list[str] | None:
@@ -105,7 +135,7 @@ TECHNIQUE = Technique(
     name="fused_operators",
     stage=Stage.MODEL,
     treats=Symptom.MANY_SMALL_OPERATIONS,
-    values='true or an array of operators, such as ["gelu"]',
+    values='true, "traced" (option: dropout) or an array of operators, such as ["gelu"]',
     costs=("compiles each operator once on a machine, in less than a second",),
     source="https://arxiv.org/abs/1606.08415",
     applies=applies,

@@ -18,6 +18,7 @@ from hasten.data.sources import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
+from hasten.kernels.graphs import Exchanging
 from hasten.parallel.options import PipelineOptions, ReplicaOptions, ShardOptions, TensorOptions
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
@@ -66,8 +67,9 @@ class StepOptions:
 
 @dataclass(kw_only=True, slots=True)
 class CompileOptions:
-    mode: Literal["default", "reduce-overhead", "max-autotune"]
+    mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     dynamic: bool | None = None
+    exchanging: Exchanging | None = None  # what the traced graphs are handed to; None: torch's own generator of code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

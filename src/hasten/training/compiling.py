@@ -32,6 +32,7 @@ from hasten.techniques.setup import CompileOptions
 class CompileLog:
     """What this process has compiled since the log began: the model, and whatever else was compiled meanwhile."""
 
+    options: CompileOptions
     seconds: float = 0.0
     graphs: int = 0  # times that a piece of Python was translated, for the first time or again
     recompiles: int = 0  # of these, again: for another shape, or because something it relied on had changed
@@ -42,6 +43,16 @@ class CompileLog:
     def graph_breaks(self) -> int:
         """Places where a model falls back to Python between two graphs."""
         return _graph_breaks() - self.graph_breaks_before
+
+    def told(self) -> str:
+        """In a line, for the user."""
+        exchanging = self.options.exchanging
+        took = "compiling" if exchanging is None else "tracing"
+        line = f"{took} took {self.seconds:.1f} s: {self.graphs} graphs, {self.recompiles} of them again"
+        if exchanging is None:
+            return line
+        found = ", ".join(f"{times} by {name}" for name, times in sorted(exchanging.found.items()))
+        return f"{line}. fused_operators: {found or 'nothing that they compute is there'}"
 
     def stop(self) -> None:
         """Count nothing from here on."""
@@ -65,12 +76,15 @@ def compile_model(model: nn.Module, options: CompileOptions) -> CompileLog:
     Raises StorageFailed when the directory for compiled code cannot be made, or can be written by others.
     """
     keep_code_private()
-    log = CompileLog(graph_breaks_before=_graph_breaks())
+    log = CompileLog(options=options, graph_breaks_before=_graph_breaks())
     callback_handler.register_start_callback(log._on_start)
     callback_handler.register_end_callback(log._on_end)
     # Dynamo steps over torch's own frames, and so over a root that is an nn.Sequential, unless it is put into another.
     with torch._dynamo.config.patch(wrap_top_frame=type(model).forward.__module__.partition(".")[0] == "torch"):
-        model.compile(mode=options.mode, dynamic=options.dynamic)
+        if options.exchanging is None:
+            model.compile(mode=options.mode, dynamic=options.dynamic)
+        else:
+            model.compile(backend=options.exchanging, dynamic=options.dynamic)
     return log
 
 

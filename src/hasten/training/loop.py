@@ -362,9 +362,7 @@ class _Loop:
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:
-            log = run.compiling
-            text = f"compiling took {log.seconds:.1f} s: {log.graphs} graphs, {log.recompiles} of them again"
-            self._receiver.log(Noticed(text=text))
+            self._receiver.log(Noticed(text=run.compiling.told()))
         weights = run.weights()
         results = self._results.get(run.kept_step, {})
         seconds = time.monotonic() - self._start

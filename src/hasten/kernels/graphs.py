@@ -1,0 +1,252 @@
+"""Exchange what a traced graph computes for operators of hasten's own: single functions, and what follows each other.
+
+    model.compile(backend=Exchanging())      # traced at its first call
+
+torch.compile's front end traces a model into graphs of torch's functions, and guards whatever it took for granted in
+Python: another value traces again. Here such a graph is called as it stands, one function after the other, but for
+these:
+
+* gelu, softmax, layer_norm and rms_norm, each by its operator;
+* a sum of two tensors and its LayerNorm: add_layer_norm;
+* a linear layer and GELU, and a dropout of that where it is asked for: its product, and bias_gelu_dropout. It draws
+  other numbers than torch's dropout does of the same seed.
+
+Two that follow each other are exchanged only where nothing else sees what is between them, or is written to meanwhile.
+
+Source: torch.fx, Reed et al. 2022, arXiv:2112.08429; its tracer, Ansel et al. 2024, "PyTorch 2".
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.nn import functional
+
+from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
+from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
+from hasten.kernels.gelu import gelu
+from hasten.kernels.rms_norm import rms_norm
+from hasten.kernels.softmax import softmax
+
+FUNCTIONS = ("gelu", "softmax", "layer_norm", "rms_norm")
+NAMES = (*FUNCTIONS, "add_layer_norm", "bias_gelu")  # and "bias_gelu_dropout", which draws its own numbers
+Given = Mapping[str, Any]
+
+_GELU = {"input": None, "approximate": "none"}
+_SOFTMAX = {"input": None, "dim": None, "dtype": None}
+_LAYER_NORM = {"input": None, "normalized_shape": (), "weight": None, "bias": None, "eps": 1e-5}
+_RMS_NORM = {"input": None, "normalized_shape": (), "weight": None, "eps": None}
+_LINEAR = {"input": None, "weight": None, "bias": None}
+_DROPOUT = {"input": None, "p": 0.5, "training": True, "inplace": False}
+_ADD = {"input": None, "other": None, "alpha": 1}
+
+# What each function takes, in order, and what is taken for what is left out.
+_FUNCTIONS: Mapping[Any, tuple[str, Given]] = {
+    functional.gelu: ("gelu", _GELU),
+    functional.softmax: ("softmax", {"input": None, "dim": None, "_stacklevel": 3, "dtype": None}),
+    torch.softmax: ("softmax", _SOFTMAX),
+    "softmax": ("softmax", _SOFTMAX),
+    functional.layer_norm: ("layer_norm", _LAYER_NORM),
+    torch.layer_norm: ("layer_norm", {**_LAYER_NORM, "cudnn_enable": True}),
+    functional.rms_norm: ("rms_norm", _RMS_NORM),
+    torch.rms_norm: ("rms_norm", _RMS_NORM),
+    functional.linear: ("linear", _LINEAR),
+    functional.dropout: ("dropout", _DROPOUT),
+    operator.add: ("add", _ADD),
+    torch.add: ("add", _ADD),
+    "add": ("add", _ADD),
+}
+
+
+class Exchanging:
+    """A backend of torch.compile's that calls the graphs it is given, with operators of these names in them.
+
+    found: how often each has been put into a graph, over all graphs so far.
+    """
+
+    def __init__(self, names: Iterable[str] = NAMES) -> None:
+        self.names = frozenset(names)
+        self.found: Counter[str] = Counter()
+
+    def __call__(self, traced: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        for part in traced.modules():
+            if isinstance(part, GraphModule):  # the graph, and those of what it recomputes
+                self.found += exchange(part.graph, self.names)
+                part.recompile()
+        return traced
+
+
+def exchange(graph: Graph, names: Iterable[str] = NAMES) -> Counter[str]:
+    """Put operators of these names into the graph, in place. How many of each."""
+    wanted, found = [name for name in _EXCHANGES if name in {*names}], Counter[str]()
+    for name in wanted:
+        for node in list(graph.nodes):
+            found[name] += _EXCHANGES[name](graph, node)
+    graph.lint()
+    return +found
+
+
+def _gelu(graph: Graph, node: Node) -> bool:
+    given = _given(node, "gelu")
+    return given is not None and _replace(graph, node, gelu, given["input"], given["approximate"])
+
+
+def _softmax(graph: Graph, node: Node) -> bool:
+    given = _given(node, "softmax")
+    if given is None or given["dtype"] is not None or not isinstance(given["dim"], int):
+        return False
+    return _replace(graph, node, softmax, given["input"], given["dim"])
+
+
+def _layer_norm(graph: Graph, node: Node) -> bool:
+    given = _given(node, "layer_norm")
+    if given is None or not _over_one(given):
+        return False
+    return _replace(graph, node, layer_norm, given["input"], given["weight"], given["bias"], given["eps"])
+
+
+def _rms_norm(graph: Graph, node: Node) -> bool:
+    given = _given(node, "rms_norm")
+    if given is None or not _over_one(given):
+        return False
+    return _replace(graph, node, rms_norm, given["input"], given["weight"], given["eps"])
+
+
+def _add_layer_norm(graph: Graph, node: Node) -> bool:
+    """The two are computed where the sum was, so what stands between them in the graph may not write to memory, and
+    must not make the parameters."""
+    given = _given(node, "layer_norm")
+    if given is None or not _over_one(given) or not isinstance(given["input"], Node):
+        return False
+    total = given["input"]
+    added = _given(total, "add")
+    if added is None or added["alpha"] != 1 or not _alike(added["input"], added["other"]):
+        return False
+    between = _between(total, node)
+    if any(map(_writes, between)) or any(each in between for each in (given["weight"], given["bias"])):
+        return False
+    with graph.inserting_before(total):
+        arguments = added["input"], added["other"], given["weight"], given["bias"], given["eps"]
+        both = graph.call_function(add_layer_norm, arguments)
+        parts = [graph.call_function(operator.getitem, (both, index)) for index in range(2)]
+    for old, new in zip((total, node), parts, strict=True):
+        new.meta = dict(old.meta)
+        old.replace_all_uses_with(new)
+    graph.erase_node(node)
+    graph.erase_node(total)
+    return True
+
+
+def _bias_gelu_dropout(graph: Graph, node: Node) -> bool:
+    dropout = _given(node, "dropout")
+    gelu = None if dropout is None else dropout["input"]
+    if dropout is None or not isinstance(gelu, Node) or len(gelu.users) > 1:
+        return False
+    return _after_linear(graph, gelu, node, dropout["p"], training=dropout["training"])
+
+
+def _bias_gelu(graph: Graph, node: Node) -> bool:
+    return _after_linear(graph, node, node, 0.0, training=False)
+
+
+def _after_linear(graph: Graph, node: Node, last: Node, p: Any, *, training: Any) -> bool:
+    """node: GELU. last: the same, or what drops of it."""
+    given = _given(node, "gelu")
+    product = None if given is None else given["input"]
+    linear = _given(product, "linear")
+    if given is None or product is None or linear is None or linear["bias"] is None or len(product.users) > 1:
+        return False
+    if any(map(_writes, _between(product, last))):
+        return False
+    with graph.inserting_before(product):
+        without = graph.call_function(functional.linear, (linear["input"], linear["weight"]))
+        without.meta = dict(product.meta)
+    with graph.inserting_before(last):
+        named = {"training": training, "approximate": given["approximate"]}
+        new = graph.call_function(bias_gelu_dropout, (without, linear["bias"], p), named)
+        new.meta = dict(last.meta)
+    last.replace_all_uses_with(new)
+    for old in dict.fromkeys((last, node, product)):
+        graph.erase_node(old)
+    return True
+
+
+# Chains first: of what they leave, the functions that stand alone.
+_EXCHANGES: Mapping[str, Callable[[Graph, Node], bool]] = {
+    "bias_gelu_dropout": _bias_gelu_dropout,
+    "bias_gelu": _bias_gelu,
+    "add_layer_norm": _add_layer_norm,
+    "gelu": _gelu,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+}
+
+
+def _given(node: Any, name: str) -> dict[str, Any] | None:
+    """What a call of this function was given, by the names of its parameters; None for anything else."""
+    if not isinstance(node, Node) or node.op not in ("call_function", "call_method") or "out" in node.kwargs:
+        return None
+    known, parameters = _FUNCTIONS.get(node.target, ("", {}))
+    if known != name or isinstance(node.target, str) != (node.op == "call_method"):
+        return None
+    return {**parameters, **dict(zip(parameters, node.args, strict=False)), **node.kwargs}
+
+
+def _replace(graph: Graph, node: Node, function: Callable[..., Any], *arguments: Any) -> bool:
+    with graph.inserting_before(node):
+        new = graph.call_function(function, arguments)
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+    return True
+
+
+def _over_one(given: Given) -> bool:
+    """Whether a norm is over the last dimension alone."""
+    return isinstance(given["normalized_shape"], Sequence) and len(given["normalized_shape"]) == 1
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether these are tensors of floating-point numbers, of one shape."""
+    return _is_tensor(one) and _is_tensor(other) and _example(one).shape == _example(other).shape
+
+
+def _is_tensor(node: Any) -> TypeGuard[Node]:
+    return isinstance(node, Node) and isinstance(_example(node), Tensor) and _example(node).is_floating_point()
+
+
+def _example(node: Node) -> Any:
+    return node.meta.get("example_value")
+
+
+def _between(first: Node, last: Node) -> list[Node]:
+    nodes, node = list[Node](), first.next
+    while node is not last:
+        nodes.append(node)
+        node = node.next
+    return nodes
+
+
+def _writes(node: Node) -> bool:
+    """Whether it may write to memory that others read. By torch's names: functions that do end in "_", and Python's
+    begin with "i"."""
+    if node.op not in ("call_function", "call_method"):
+        return node.op == "call_module"
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_python = getattr(node.target, "__module__", "") == "_operator" and (name[:1] == "i" or name == "setitem")
+    return in_python or (name.endswith("_") and name[:1] != "_") or "out" in node.kwargs or _in_place(node)
+
+
+def _in_place(node: Node) -> bool:
+    if not inspect.isfunction(node.target):
+        return bool(node.kwargs.get("inplace"))
+    parameters = [*inspect.signature(node.target).parameters]
+    return bool({**dict(zip(parameters, node.args, strict=False)), **node.kwargs}.get("inplace"))
