@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
@@ -57,6 +58,20 @@ class Language(nn.Module):
         for block in self.blocks:
             rows = block(rows)
         return self.head(self.scale * rows)
+
+
+class Nested(Language):
+    """Whose blocks hold a row of layers, two of them of one kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for block in self.blocks:
+            block.narrow = nn.Sequential(nn.Linear(3 * WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+
+
+def gathered_layers() -> list[str]:
+    with prepare(language_job(model=lambda: Nested().double()), make_plan(shard="zero3")) as run:
+        return [name for name, each in run.model.named_modules() if isinstance(each, FSDPModule)]
 
 
 def language_job(**changes: Any) -> hasten.Job:

@@ -278,9 +278,10 @@ def test_parts_of_what_one_process_alone_holds_are_none_and_that_is_said(tmp_pat
         assert any("no two could share what they hold" in each for each in told)
 
 
-def test_that_batch_norm_sees_a_share_of_each_batch_is_said(tmp_path):
-    for told in on_ranks(2, tmp_path, noticed, {}, "Stem"):
-        assert any("batch norm sees 4 samples on each process, and not the 8 of a batch" in each for each in told)
+@pytest.mark.parametrize(("choices", "samples"), [({}, 4), ({"pipeline": 2}, 2)], ids=str)
+def test_that_batch_norm_sees_a_part_of_each_batch_is_said(choices, samples, tmp_path):
+    for told in on_ranks(2, tmp_path, noticed, choices, "Mixed"):
+        assert any(f"batch norm sees {samples} samples at a time, and not the 8 of a batch" in each for each in told)
 
 
 def test_one_process_holds_the_whole_model_and_says_so():

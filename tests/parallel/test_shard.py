@@ -12,7 +12,9 @@ from ranks import on_ranks
 from shard_jobs import (
     Block,
     Language,
+    Nested,
     cut_and_gone_on,
+    gathered_layers,
     language_job,
     made_once,
     refused_auxiliary,
@@ -144,7 +146,13 @@ def test_a_layer_that_shares_a_parameter_is_gathered_with_the_rest():
     assert {*blocks_of(model)} == {model.blocks[2]}
 
 
-def test_what_is_repeated_inside_of_what_is_repeated_comes_first():
-    model = torch.nn.Sequential(*(torch.nn.Sequential(Block(), Block()) for _ in range(2)))
-    found = [*blocks_of(model)]
-    assert [type(each) for each in found] == [Block] * 4 + [torch.nn.Sequential] * 2
+def test_the_outermost_of_what_is_repeated_are_gathered_and_containers_looked_into():
+    stages = torch.nn.Sequential(*(torch.nn.Sequential(Block(), Block()) for _ in range(2)))
+    assert [type(each) for each in blocks_of(stages)] == [Block] * 4
+    nested = Nested()
+    assert blocks_of(nested) == [*nested.blocks]
+
+
+def test_a_run_gathers_the_layers_that_a_model_repeats(tmp_path):
+    for found in on_ranks(2, tmp_path, gathered_layers):
+        assert found == ["blocks.0", "blocks.1", "blocks.2"]

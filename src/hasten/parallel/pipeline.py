@@ -39,7 +39,6 @@ from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.parallel.stages_in_parts import StagesInParts
 from hasten.parallel.sums import add_up
-from hasten.parallel.ways import below
 
 _WRITTEN = "modified by an inplace operation"  # torch's words
 _KEPT_SCHEDULES = 4  # each has buffers for all of its microbatches
@@ -120,12 +119,8 @@ class Pipeline:
         self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
         self._model = model
         self.in_parts: StagesInParts | None = None
-        self._around = [
-            (each._buffers, own)
-            for name, each in model.named_modules()
-            for own in each._buffers
-            if below(name, own) not in owners.buffers
-        ]
+        in_blocks = {module for block in parts.passing.blocks for module in block.modules()}
+        self._around = [each for each in model.modules() if each not in in_blocks]
         self._find_parameters()
         self._schedules: dict[Any, Any] = {}
         self._activations: dict[Any, list[Activation]] = {}
@@ -167,7 +162,8 @@ class Pipeline:
             with self._streams.of_step():
                 schedule.step(*first, target=number, number=number)
         except RuntimeError as error:
-            raised = next((stage.raised for stage in stages if stage.raised is not None), _told_cause(error))
+            by_loss = (stage.raised for stage in stages if stage.raised is not None)
+            raised = next(by_loss, None) or _cause(error, len(microbatches))
             if raised is None:
                 raise
         finally:
@@ -221,16 +217,21 @@ class Pipeline:
 
     @contextmanager
     def _around_stands(self) -> Iterator[None]:
-        """Inside, buffers of what lies around the blocks do not move: a later stage of this rank counts it as well."""
-        held = [
-            (buffers, name, each, each.clone()) for buffers, name in self._around if (each := buffers[name]) is not None
-        ]
+        """Inside, nothing moves that lies around the blocks, neither buffers nor numbers that its layers keep: a later
+        stage of this rank counts it as well."""
+        held = [(each._buffers, dict(each._buffers)) for each in self._around]
+        values = [(each, each.clone()) for _, buffers in held for each in buffers.values() if each is not None]
+        kept = [(vars(each), {key: own for key, own in vars(each).items() if _is_plain(own)}) for each in self._around]
         try:
             yield
         finally:
-            for buffers, name, buffer, values in held:
-                buffers[name] = buffer  # a model may have put another one into its place
-                buffer.data.copy_(values)  # as graphs have kept it, which count what is written to it otherwise
+            for buffers, before in held:
+                buffers.clear()  # a model may have put others into their places, or have made some
+                buffers.update(before)
+            for buffer, before in values:
+                buffer.data.copy_(before)  # as graphs have kept it, which count what is written to it otherwise
+            for own, before in kept:
+                own.update(before)
 
     def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
         """What a stage's backward pass begins at: what it hands on, or the total, of shape [1]."""
@@ -348,20 +349,26 @@ class _Stage(nn.Module):
             raise
 
 
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def _total(objective: Tensor, number: Tensor) -> Tensor:
     return objective.sum()
 
 
-def _told_cause(error: BaseException) -> HastenError | None:
-    """What one of torch's errors came from, where that is one of ours, or one that a pipeline alone meets."""
+def _cause(error: BaseException, microbatches: int) -> HastenError | None:
+    """What one of torch's errors came from, where that is one of ours, or one that a pipeline meets before others."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, HastenError):
-        if _WRITTEN in str(cause):
+        if microbatches > 1 and _WRITTEN in str(cause):
+            told = " ".join(str(cause).split())
             return JobError(
                 "model",
-                "writes to a tensor that the gradients of an earlier microbatch need, and a pipeline begins several "
-                "before it differentiates one",
-                "let it make a new tensor in place of writing to one, or leave `pipeline` out of the plan",
+                "writes to a tensor that the gradients of this or an earlier microbatch need, and a pipeline begins "
+                f"several before it differentiates one: {told}",
+                "let it make a new tensor in place of writing to one; or, if one process trains it, leave `pipeline` "
+                "out of the plan",
             )
         cause = cause.__cause__ or cause.__context__
     return cause

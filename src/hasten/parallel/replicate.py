@@ -14,6 +14,7 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.Distrib
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -31,6 +32,9 @@ from hasten.parallel.options import ReplicaOptions
 
 if TYPE_CHECKING:
     from hasten.parallel.low_rank import LowRank
+
+
+_SMALL = 2**16  # bytes; a larger tensor is not copied to be sent
 
 
 def present_ranks() -> Ranks:
@@ -112,12 +116,18 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
 
 
 def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:
-    """Give each tensor the values that it has on the first rank, in place."""
-    if ranks.many:
-        for tensor in tensors:
-            values = tensor.contiguous()
-            dist.broadcast(values, group=ranks.group, group_src=0)
-            tensor.copy_(values)
+    """Give each tensor the values that it has on the first rank, in place; small ones of a kind in one message."""
+    if not ranks.many:
+        return
+    kinds: dict[Any, list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        small = tensor.nbytes <= _SMALL
+        kinds[tensor.dtype, tensor.device, None if small else len(kinds)].append(tensor)
+    for same in kinds.values():
+        values = same[0].contiguous() if len(same) == 1 else torch.cat([each.flatten() for each in same])
+        dist.broadcast(values, group=ranks.group, group_src=0)
+        for tensor, given in zip(same, values.flatten().split([each.numel() for each in same]), strict=True):
+            tensor.copy_(given.view_as(tensor))
 
 
 def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:

@@ -29,6 +29,7 @@ from hasten.parallel.loss_of_model import LossOfModel
 from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.replicate import follow_the_leader
+from hasten.parallel.unwritten import Unwritten
 
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
 
@@ -88,16 +89,20 @@ def in_parts(
     ignored: Iterable[nn.Parameter] = (),
 ) -> None:
     """Let parameters become parts, in place: those of each block, which are gathered when it computes, and those that
-    are left, gathered for a pass of the root. before: called with each of these first. ignored: stay as they are."""
+    are left, gathered for a pass of the root. root: holds the model by that name. before: called with each of these
+    first. ignored: stay as they are."""
     sums = options.gradients or (torch.float32 if options.parameters else None)
     of_blocks = MixedPrecisionPolicy(options.parameters, sums)
     of_root = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
+    unwritten, names = Unwritten(), {each: name for name, each in root.named_modules()}
     for block in blocks:
         before(block)
+        unwritten.watch(block, names)
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
         if options.keeps_gathered:
             block.register_forward_pre_hook(_refusing_a_change(block))
     before(root)
+    unwritten.watch(root, names)
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
 
 
@@ -132,20 +137,25 @@ def without_backward(root: nn.Module) -> Iterator[None]:
                 module.reshard()
 
 
-def blocks_of(model: nn.Module) -> Iterator[nn.Module]:
+def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The layers that a model repeats: members of a container that have a class in common with another one there, the
-    innermost first. What shares a parameter with another part of the model is none, as torch gathers it once."""
+    outermost, but containers themselves are looked into. What shares a parameter with another part of the model is
+    none, as torch gathers it once."""
     owners = Counter(id(own) for module in model.modules() for own in module._parameters.values())
-    seen = set[int]()
-    for container in reversed([module for module in model.modules() if isinstance(module, _CONTAINERS)]):
+    blocks, inside = list[nn.Module](), set[int]()
+    for container in model.modules():
+        if not isinstance(container, _CONTAINERS) or id(container) in inside:
+            continue
         members = cast("list[nn.Module]", [*container.children()])
         kinds = Counter(map(type, members))
         for member in members:
             own = [*member.parameters()]
             alone = all(owners[id(parameter)] == 1 for parameter in own)
-            if kinds[type(member)] > 1 and own and alone and id(member) not in seen and _is_called(member):
-                seen.add(id(member))
-                yield member
+            repeated = kinds[type(member)] > 1 and type(member) not in _CONTAINERS and id(member) not in inside
+            if repeated and own and alone and _is_called(member):
+                blocks.append(member)
+                inside.update(map(id, member.modules()))
+    return blocks
 
 
 def _is_called(module: nn.Module) -> bool:

@@ -24,11 +24,12 @@ def can_be_split(setup: Setup) -> Yes | No:
     return Yes() if batch_size > 1 else No("a batch of one sample cannot be split")
 
 
-def normalizes_by_batch(model: nn.Module) -> bool:
+def normalizes_by_batch(model: nn.Module, *, on_each_rank: bool = False) -> bool:
     """True when a sample's output in training depends on which others it is computed with. A batch norm in evaluation
-    mode is frozen, and does not, unless it keeps no running averages."""
-    norms = (module for module in model.modules() if isinstance(module, _BatchNorm))
-    return any(norm.training or norm.running_mean is None for norm in norms)
+    mode is frozen, and does not, unless it keeps no running averages. on_each_rank: of norms that know of no others."""
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    alone = [norm for norm in norms if not (on_each_rank and isinstance(norm, nn.SyncBatchNorm))]
+    return any(norm.training or norm.running_mean is None for norm in alone)
 
 
 def split_preserves(setup: Setup) -> Preserves:

@@ -25,10 +25,11 @@ from collections.abc import Sequence
 from typing import cast
 
 from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
+from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
 from hasten.parallel.options import PipelineOptions, Schedule
 from hasten.techniques._segments import repeated_blocks
+from hasten.techniques.batch_split import split_preserves
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 
@@ -49,7 +50,7 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
     size, blocks = setup.ranks.size, len(repeated_blocks(setup.model))
     sizes = [each for each in range(2, min(size, blocks) + 1) if size % each == 0]
-    return [Choice(technique="pipeline", value=each, preserves=Preserves.ROUNDING) for each in sizes]
+    return [Choice(technique="pipeline", value=each, preserves=split_preserves(setup)) for each in sizes]
 
 
 def apply(setup: Setup, choice: Choice) -> None:

@@ -13,6 +13,7 @@ from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
+from hasten.parallel.same_weights import check_same
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.techniques.batch_split import normalizes_by_batch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hasten.parallel.shard import Sharded
     from hasten.training.run import Run
 
+_LOSSES = "torch.nn.modules.loss"  # whose buffers, weights of classes, are not moved
 _OF_WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
 
 
@@ -42,12 +44,16 @@ def divided(run: Run) -> Divided | None:
     return checked_on_a_batch(run, options, lambda: divide(run.model, options, run.grid))
 
 
+def looked_at(run: Run) -> StillTrained | None:
+    """The job's loss where several ranks share its model, which looks whether that has become another one."""
+    return StillTrained(run.job.loss, run.model) if run.ranks.many else None
+
+
 def loss_of(run: Run) -> LossFunction:
-    """The job's. Over several ranks it looks whether its model has become another one, and computes on shares where a
-    vocabulary is in shares."""
-    if not run.ranks.many:
+    """The job's. Over several ranks it computes on shares where a vocabulary is in shares."""
+    if run.looked_at is None:
         return run.job.loss
-    loss, options = StillTrained(run.job.loss, run.model), run.setup.tensor
+    loss, options = _following(run, run.looked_at), run.setup.tensor
     if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
         return loss
     from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
@@ -56,16 +62,33 @@ def loss_of(run: Run) -> LossFunction:
     return LossOfShares(loss)
 
 
+def _following(run: Run, loss: LossFunction) -> LossFunction:
+    """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
+    those of the model are."""
+    own = run.built.loss_parameters.modules
+    modules, ranks = [each for each in own if not type(each).__module__.startswith(_LOSSES)], run.grid.data
+    if not modules or not ranks.many:
+        return loss
+
+    def following(model: nn.Module, batch: Any) -> Any:
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                follow_the_leader([each for module in modules for each in module.buffers(recurse=False)], ranks)
+        return loss(model, batch)
+
+    return following
+
+
 def notices_of(run: Run) -> list[str]:
-    """What a person is to know of a batch that replicas share."""
-    ranks, batch = run.grid.data, run.built.batch_size
-    if not ranks.many or run.grid.stages.many or not normalizes_by_batch(run.model):
+    """What a person is to know of a batch that several ranks, or stages, take in parts."""
+    ranks, stages, batch = run.grid.data, run.grid.stages.many, run.built.batch_size
+    if not (ranks.many or stages) or not normalizes_by_batch(run.model, on_each_rank=ranks.many and not stages):
         return []
     samples = min(-(-batch // ranks.size), run.microbatch_size or batch)
-    what = (
-        f"batch norm sees {samples} samples on each process, and not the {batch} of a batch: its statistics are noisier"
-    )
-    return [f"{what}, and those of the first process are evaluated and saved"]
+    if stages and run.setup.pipeline is not None:
+        samples = -(-samples // run.setup.pipeline.microbatches)
+    what = f"batch norm sees {samples} samples at a time, and not the {batch} of a batch: its statistics are noisier"
+    return [f"{what}, and those of the first process are evaluated and saved" if ranks.many else what]
 
 
 def on_device(run: Run) -> nn.Module:
@@ -133,6 +156,14 @@ def settle_buffers(run: Run) -> None:
         else:
             follow_the_leader(run.model.buffers(), run.grid.data)
             run.pipeline.owners.settle_buffers(run.model)
+
+
+def check_replicas(run: Run) -> None:
+    """Raises JobError, on all ranks, where replicas have gone their own ways: before they are evaluated or saved."""
+    pipeline = run.pipeline
+    if run.replica is not None or (pipeline is not None and pipeline.in_parts is None):
+        named = run.model.named_parameters()
+        check_same([each for each in named if pipeline is None or pipeline.owners.has(each[0])], run.grid.data)
 
 
 def replica(run: Run) -> Replica | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from hasten.data.randomness import undisturbed
@@ -33,9 +34,11 @@ from hasten.training.losses import calling, checked
 if TYPE_CHECKING:
     from hasten.training.run import Run
 
+_SHOWN = 3
 _PASSES = 2  # one behind the other
 _PICKED_OTHERWISE = 0.01  # of the elements, at most
 
+_IN_ONE_GO = "in which each process takes all of its blocks in one go"
 FIX = "leave `pipeline` out of the plan, or let the model call its blocks one behind the other"
 
 
@@ -78,7 +81,7 @@ class Look:
         def enter(name: str, to: tuple[Any, ...]) -> None:
             calls.append(name)
             if to and isinstance(to[0], Tensor):
-                given[name] = to[0].clone()  # a block may write to what it is given
+                given[name] = to[0].detach().clone()  # a block may write to what it is given
             begun.append(self._now())
 
         def leave(name: str, gives: Any) -> None:
@@ -89,7 +92,7 @@ class Look:
         with self._untrained(training), self._watched(blocks, enter, leave) as begin:
             for _ in range(_PASSES):
                 begin()
-                returned = checked(self.call(self._batch))
+                returned = checked(self._called())
                 _check_row(blocks, Counter(calls), given, outputs)
                 if isinstance(returned, Loss) and returned.auxiliary is not None:
                     raise auxiliary_refused()
@@ -99,13 +102,23 @@ class Look:
                     each.clear()
         return passes
 
+    def _called(self) -> Any:
+        """What the loss returns. Raises Misconfigured where it moves parameters, which every stage would do."""
+        before = {name: each._version for name, each in self._run.model.named_parameters()}
+        returned = self.call(self._batch)
+        held = self._run.model.named_parameters()
+        written = [name for name, each in held if before.get(name, each._version) != each._version]
+        if written:
+            raise refused(f"a call of the loss writes to {', '.join(written[:_SHOWN])}, and every stage calls it")
+        return returned
+
     def check_stages(self, pipeline: Pipeline) -> None:
         """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
         modes = [(stage, training) for stage in pipeline.parts.own for training in (True, False)]
         own = [reason for stage, training in modes if (reason := self._differs(pipeline, stage, training))]
         reasons = gather_over_ranks(own, self._run.grid.all, self._run.device)
         if reasons:
-            raise refused(reasons[0])
+            raise refused(reasons[0], FIX if len(pipeline.parts.own) == 1 else f'{FIX}; "1f1b" may do, {_IN_ONE_GO}')
         self._wholes.clear()
         self._batch = None
 
@@ -146,7 +159,7 @@ class Look:
 
     @contextmanager
     def _untrained(self, training: bool) -> Iterator[None]:
-        with self.untouched(), torch.no_grad():
+        with self.untouched(), _graph_without_tensors() if training else torch.no_grad():
             if not training:
                 self._run.model.eval()
             yield
@@ -211,6 +224,13 @@ class Look:
         return time.perf_counter()
 
 
+@contextmanager
+def _graph_without_tensors() -> Iterator[None]:
+    """Gradients are on, for a model may do otherwise without; but nothing is kept for a backward pass: none comes."""
+    with torch.enable_grad(), saved_tensors_hooks(lambda tensor: None, lambda nothing: torch.empty(0)):
+        yield
+
+
 def _check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tensor], outputs: dict[str, type]) -> None:
     for name in blocks:
         if calls[name] != 1:
@@ -264,5 +284,5 @@ def auxiliary_refused() -> JobError:
     )
 
 
-def refused(what: str) -> Misconfigured:
-    return Misconfigured(what, where="pipeline", fix=FIX)
+def refused(what: str, fix: str = FIX) -> Misconfigured:
+    return Misconfigured(what, where="pipeline", fix=fix)

@@ -78,6 +78,7 @@ class Run:
         self.notices += [*self.loader.notices, *over_ranks.notices_of(self)]
         self.total_steps, self.total_epochs = planned_length(job, self.loader.steps_per_epoch)
         self.compiling = self._compile()
+        self.looked_at = over_ranks.looked_at(self)
         self.loss = over_ranks.loss_of(self)
         self.divided, self.sharded = over_ranks.divided(self), over_ranks.sharded(self)
         masters = MasterWeights(self.model)
@@ -85,6 +86,8 @@ class Run:
             raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
         self.optimizers = build_optimizers(job, self.model, setup.optimizer)
         over_ranks.check_optimizers(self)
+        if self.looked_at is not None:
+            self.looked_at.begin()
         if still := left_out(self.model, self.optimizers):
             self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
         for optimizer in self.optimizers:
@@ -215,6 +218,7 @@ class Run:
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
+        over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
         with self.averaged():
             with self.unmoved_loss():

@@ -18,7 +18,7 @@ from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
-from hasten.training.over_ranks import marked, own_part, parts_of, settle_buffers
+from hasten.training.over_ranks import check_replicas, marked, own_part, parts_of, settle_buffers
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
@@ -28,7 +28,9 @@ _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes, which is th
 
 
 def state_of(run: Run) -> dict[str, Any]:
-    """Raises JobError for a scheduler that cannot give its state. Ranks of a pipeline take it together."""
+    """Raises JobError for a scheduler that cannot give its state, and for replicas that hold other weights. Ranks take
+    it together."""
+    check_replicas(run)
     if run.pipeline is not None:
         settle_buffers(run)
     return {

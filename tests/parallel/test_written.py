@@ -1,0 +1,66 @@
+"""A loss that moves parameters or buffers by itself does on several ranks what it does on one, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+from torch.testing import assert_close
+
+from ranks import on_ranks
+from writing_jobs import trained
+
+INTERLEAVED = {"pipeline": (2, {"schedule": "interleaved", "microbatches": 4})}
+
+
+def check_alike(found, wanted):
+    assert found["told"] == ""
+    assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
+    for name, weight in wanted["weights"].items():
+        assert_close(found["weights"][name], weight, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "reason"),
+    [
+        ("teacher", {"shard": "zero3"}, "writes to teacher.positions"),
+        ("teacher through .data", {"shard": "zero3"}, "writes to teacher.positions"),
+        ("normalizing", {"shard": "zero2"}, "writes to head.weight"),
+        ("behind", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
+        ("shrinking", {"shard": "zero3"}, "writes to positions"),
+        ("shrinking", {"pipeline": 2}, "a call of the loss writes to positions"),
+        ("counting", INTERLEAVED, '"1f1b" may do'),
+        ("reviving", {}, "has moved words.weight by itself, and otherwise on each process"),
+        ("replacing", {}, "has put another layer into the place of head"),
+        ("replacing", {"shard": "zero3"}, "has put another layer into the place of head"),
+    ],
+    ids=str,
+)
+def test_what_would_train_something_else_is_refused_by_name(name, choices, reason, tmp_path):
+    for found in on_ranks(2, tmp_path, trained, name, choices):
+        assert reason in found["told"]
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "alone"),
+    [
+        ("teacher", {}, {}),
+        ("normalizing", {}, {}),
+        ("normalizing", {"tensor": 2}, {}),
+        ("behind", {"shard": "zero3"}, {}),  # written to in parts
+        ("counting", {"pipeline": (2, {"microbatches": 4})}, {"accumulation": 4}),
+        ("frozen in parameters", {}, {}),
+        ("frozen in parameters", {"shard": "zero3"}, {}),
+        ("frozen in parameters", {"pipeline": 2}, {}),
+    ],
+    ids=str,
+)
+def test_what_follows_from_the_weights_alone_is_what_one_process_does(name, choices, alone, tmp_path):
+    wanted = trained(name, alone)
+    for found in on_ranks(2, tmp_path, trained, name, choices):
+        check_alike(found, wanted)
+
+
+@pytest.mark.parametrize("choices", [{}, {"shard": "zero3"}], ids=str)
+def test_buffers_that_a_loss_holds_are_those_of_the_first_process(choices, tmp_path):
+    first, second = on_ranks(2, tmp_path, trained, "centred", choices)
+    assert first["losses"] == second["losses"]
+    check_alike(first, second)

@@ -1,0 +1,168 @@
+"""Runs of several ranks whose losses move parameters and buffers by themselves; for started processes to import."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+from hasten.entry import prepare
+from hasten.errors import HastenError
+from hasten.facts.loss import Loss
+from hasten.facts.plan import make_plan
+from pipeline_models import Untied
+from tensor_models import LENGTH, WIDTH, WORDS
+from word_jobs import job_on_words, loss
+
+
+class WithTeacher(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = Untied()
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+
+
+def by_teacher(model: nn.Module, batch: Any, *, through_data: bool = False) -> Loss:
+    """Which follows the student: by the weights alone."""
+    words, _ = batch
+    teacher, student = model.get_submodule("teacher"), model.get_submodule("student")
+    moved = zip(teacher.parameters(), student.parameters(), strict=True) if torch.is_grad_enabled() else ()
+    with torch.no_grad():
+        for mine, theirs in moved:
+            (mine.data if through_data else mine).lerp_(theirs, 0.3)
+        wanted = teacher(words).softmax(-1)
+    return Loss((student(words) - wanted).square().sum(), words.numel())
+
+
+def by_teacher_through_data(model: nn.Module, batch: Any) -> Loss:
+    return by_teacher(model, batch, through_data=True)
+
+
+def normalizing(model: nn.Module, batch: Any) -> Loss:
+    with torch.no_grad():
+        weight = model.get_submodule("head").weight
+        weight.copy_(functional.normalize(weight, dim=1))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return loss(model, batch)
+
+
+def writing_behind(model: nn.Module, batch: Any) -> Loss:
+    found, moves = loss(model, batch), torch.is_grad_enabled()
+    with torch.no_grad():
+        model.get_parameter("blocks.1.mix.bias").mul_(0.5 if moves else 1.0)
+    return found
+
+
+def reviving() -> Callable[..., Loss]:
+    """A few rows are begun anew at random, in the fourth call."""
+    calls = itertools.count()
+
+    def revived(model: nn.Module, batch: Any) -> Loss:
+        if torch.is_grad_enabled() and next(calls) == 3:
+            with torch.no_grad():
+                model.get_parameter("words.weight")[:4].normal_()
+        return loss(model, batch)
+
+    return revived
+
+
+def replacing() -> Callable[..., Loss]:
+    """The head is another one from the third call on."""
+    calls = itertools.count()
+
+    def replaced(model: nn.Module, batch: Any) -> Loss:
+        if torch.is_grad_enabled() and next(calls) == 2:
+            model.head = nn.Linear(WIDTH, WORDS, bias=False).double()
+        return loss(model, batch)
+
+    return replaced
+
+
+class Centred(nn.Module):
+    """A loss that holds a moving centre of what the model gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(WORDS, dtype=torch.float64))
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        given = model(batch[0])
+        centre = self.get_buffer("centre")
+        if torch.is_grad_enabled():
+            centre.mul_(0.5).add_(given.detach().mean((0, 1)) * 0.5)
+        each = functional.cross_entropy((given - centre.clone()).flatten(0, 1), batch[1].flatten(), reduction="sum")
+        return Loss(each, batch[1].numel())
+
+
+def centred() -> Callable[..., Loss]:
+    held = Centred()
+    return lambda model, batch: held(model, batch)
+
+
+class Counting(Untied):
+    """What comes before the blocks depends on how often it was called to be trained, which a number of it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, words: Tensor) -> Tensor:
+        if self.training and torch.is_grad_enabled():
+            self.calls += 1
+        stream = self.words(words) / self.calls if self.calls else self.words(words)
+        for block in self.blocks:
+            stream = block(stream)
+        return self.head(self.norm(stream))
+
+
+class Shrinking(Untied):
+    def forward(self, words: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.positions.mul_(0.9)
+        return super().forward(words)
+
+
+def only_blocks(model: nn.Module) -> list[nn.Parameter]:
+    """The words' own are frozen here, where the optimizer is told what it moves."""
+    model.get_submodule("words").requires_grad_(False)
+    return [each for each in model.parameters() if each.requires_grad]
+
+
+JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "teacher": lambda: {"model": WithTeacher, "loss": by_teacher},
+    "teacher through .data": lambda: {"model": WithTeacher, "loss": by_teacher_through_data},
+    "normalizing": lambda: {"loss": normalizing},
+    "behind": lambda: {"loss": writing_behind},
+    "reviving": lambda: {"loss": reviving()},
+    "replacing": lambda: {"loss": replacing()},
+    "centred": lambda: {"loss": centred()},
+    "counting": lambda: {"model": Counting},
+    "shrinking": lambda: {"model": Shrinking},
+    "frozen in parameters": lambda: {"parameters": only_blocks},
+}
+
+
+def job_of(name: str) -> hasten.Job:
+    fields = {"model": Untied, "batch_size": 8, "clip_norm": None, "epochs": 2, "metrics": {}, "drop_last": True}
+    fields |= JOBS[name]()
+    return job_on_words(fields.pop("model"), WORDS, LENGTH, **fields)
+
+
+def trained(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole run with an evaluation after each epoch: what it leaves, or is refused with; told: empty, or that."""
+    try:
+        with prepare(job_of(name), make_plan(**choices)) as run:
+            for _ in range(2):
+                for batch in run.epoch_batches():
+                    run.step(batch)
+                run.evaluate()
+            weights = {key: each.clone() for key, each in run.weights().items()}
+            losses = [window.mean for window in run.losses.drain()]
+            return {"told": "", "weights": weights, "losses": losses}
+    except HastenError as error:
+        return {"told": str(error)}
