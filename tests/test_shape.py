@@ -22,58 +22,62 @@ REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 52)}
 LAST_TRAP = 51
 
 
-def by_path(source: Source) -> str:
-    return source.path
+def by_folder(files: list[Source]) -> pytest.MarkDecorator:
+    """One test for each folder of them: for each file, collecting tests would take longer than they do."""
+    folders: dict[str, list[Source]] = {}
+    for source in files:
+        folders.setdefault(source.path.rpartition("/")[0], []).append(source)
+    return pytest.mark.parametrize("files", folders.values(), ids=folders.keys())
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
-def test_imports_point_one_way(source):
-    assert_none(shape.check_rooms(source))
+@by_folder(PACKAGE)
+def test_imports_point_one_way(files):
+    assert_none(chain.from_iterable(map(shape.check_rooms, files)))
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
-def test_techniques_do_not_know_each_other(source):
-    assert_none(shape.check_technique_files(source, TECHNIQUES))
+@by_folder(PACKAGE)
+def test_techniques_do_not_know_each_other(files):
+    assert_none(fault for source in files for fault in shape.check_technique_files(source, TECHNIQUES))
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
-def test_the_package_refuses_what_is_unsafe(source):
-    assert_none(unsafe.check_refused(source))
+@by_folder(PACKAGE)
+def test_the_package_refuses_what_is_unsafe(files):
+    assert_none(chain.from_iterable(map(unsafe.check_refused, files)))
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
-def test_the_package_never_goes_out_to_the_network(source):
-    assert_none(unsafe.check_network(source))
+@by_folder(PACKAGE)
+def test_the_package_never_goes_out_to_the_network(files):
+    assert_none(chain.from_iterable(map(unsafe.check_network, files)))
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
+@by_folder(PACKAGE)
 @pytest.mark.fault("clock jump")
-def test_only_who_gives_a_reason_reads_a_clock_that_can_be_set(source):
-    assert_none(unsafe.check_calendar(source))
+def test_only_who_gives_a_reason_reads_a_clock_that_can_be_set(files):
+    assert_none(chain.from_iterable(map(unsafe.check_calendar, files)))
 
 
 def test_who_may_read_the_calendar_does():
     assert set(unsafe.MAY_READ_THE_CALENDAR) == {each.path for each in PACKAGE if unsafe.reads_the_calendar(each)}
 
 
-@pytest.mark.parametrize("source", PACKAGE, ids=by_path)
-def test_only_one_file_changes_the_disk(source):
-    assert_none(shape.check_writes(source))
+@by_folder(PACKAGE)
+def test_only_one_file_changes_the_disk(files):
+    assert_none(chain.from_iterable(map(shape.check_writes, files)))
 
 
-@pytest.mark.parametrize("source", PACKAGE + TOOLS, ids=by_path)
-def test_every_module_says_what_it_is_for(source):
-    assert_none(shape.check_docstring(source))
+@by_folder(PACKAGE + TOOLS)
+def test_every_module_says_what_it_is_for(files):
+    assert_none(chain.from_iterable(map(shape.check_docstring, files)))
 
 
-@pytest.mark.parametrize("source", PACKAGE + TOOLS + TESTS, ids=by_path)
-def test_files_and_functions_stay_in_their_budget(source):
-    assert_none(shape.check_budgets(source))
+@by_folder(PACKAGE + TOOLS + TESTS)
+def test_files_and_functions_stay_in_their_budget(files):
+    assert_none(chain.from_iterable(map(shape.check_budgets, files)))
 
 
-@pytest.mark.parametrize("source", TESTS, ids=by_path)
-def test_no_test_sleeps(source):
-    assert_none(shape.check_sleeps(source))
+@by_folder(TESTS)
+def test_no_test_sleeps(files):
+    assert_none(chain.from_iterable(map(shape.check_sleeps, files)))
 
 
 def test_the_walk_finds_the_code():
