@@ -72,22 +72,6 @@ def test_one_place_says_nothing_of_another(shift):
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_number_of_threads_changes_nothing(dtype):
-    x, bias = torch.randn(300, 700).to(dtype), torch.randn(700).to(dtype)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            leaves = x.clone().requires_grad_(), bias.clone().requires_grad_()
-            y = bias_gelu_dropout(*leaves, 0.2, seed=seed_of(8))
-            found.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
-    finally:
-        torch.set_num_threads(before)
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
-
-
 @every_format
 def test_torchs_seed_decides_it_and_each_call_is_another(dtype):
     torch.manual_seed(5)

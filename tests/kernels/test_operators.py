@@ -94,6 +94,23 @@ def test_huge_numbers_are_exact_or_as_torch_takes_them_and_nan_stays(case, dtype
     assert (near(theirs) | near(exact)).all()
 
 
+@pytest.mark.parametrize("case", [case for case in ALL if case.roundings == 1], ids=attrgetter("name"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_twice_and_by_any_number_of_threads_it_gives_the_same(case, dtype):
+    """But for those that torch's own products are part of."""
+    torch.manual_seed(0)
+    given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(501, 200)]
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 2, 3):
+            torch.set_num_threads(number)
+            found.append(all_of(case.ours, given, torch.ones(())))
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
 @every_operator
 def test_its_gradients_are_those_of_differences(case):
     torch.manual_seed(0)

@@ -25,7 +25,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator, parts_of
+from hasten.kernels.operators import (
+    LIBRARY,
+    Compiled,
+    check_columns,
+    fake_of_parameter,
+    float32_room,
+    in_float32,
+    of_parameter,
+    operator,
+    parts_of,
+)
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 why_plain = _COMPILED.why_plain
@@ -159,7 +169,7 @@ def _plain_backward(
         gradient.contiguous(), x, x.shape[-1:], mean, inverse, scale, bias, [True, weight is not None, bias is not None]
     )
     to = to if onto is None else to + onto
-    return to, _as_parameter(of_weight, weight, x), _as_parameter(of_bias, bias, x)
+    return to, of_parameter(of_weight, weight, x), of_parameter(of_bias, bias, x)
 
 
 def _backward_on_cpu(
@@ -176,7 +186,7 @@ def _backward_on_cpu(
     rows, width = mean.numel(), x.shape[-1]
     parts = parts_of(rows)
     x = x.contiguous()
-    to, of_weight, of_bias = torch.empty_like(x), _in_float32(x, width), _in_float32(x, width)
+    to, of_weight, of_bias = torch.empty_like(x), float32_room(x, width), float32_room(x, width)
     _COMPILED(
         "backward",
         gradient.contiguous(),
@@ -188,23 +198,12 @@ def _backward_on_cpu(
         to,
         of_weight,
         of_bias,
-        _in_float32(x, 2, parts, width),
+        float32_room(x, 2, parts, width),
         parts,
         rows,
         width,
     )
-    return to, _as_parameter(of_weight, weight, x), _as_parameter(of_bias, bias, x)
-
-
-def _in_float32(like: Tensor, *shape: int) -> Tensor:
-    return like.new_empty(shape, dtype=torch.float32)
-
-
-def _as_parameter(gradient: Tensor | None, parameter: Tensor | None, x: Tensor) -> Tensor:
-    """An operator's outputs are tensors: one without numbers where there is no parameter."""
-    if gradient is None or parameter is None:
-        return x.new_empty(0)
-    return gradient.to(parameter.dtype)
+    return to, of_parameter(of_weight, weight, x), of_parameter(of_bias, bias, x)
 
 
 def _fake_backward(
@@ -216,8 +215,8 @@ def _fake_backward(
     weight: Tensor | None,
     bias: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    of_weight, of_bias = (x.new_empty(0) if each is None else torch.empty_like(each) for each in (weight, bias))
-    return torch.empty_like(x, memory_format=torch.contiguous_format), of_weight, of_bias
+    to = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return to, fake_of_parameter(weight, x), fake_of_parameter(bias, x)
 
 
 def _fake_sum(x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -76,6 +76,21 @@ def check_columns(x: Tensor, **parameters: Tensor | None) -> None:
             raise ValueError(f"{name} is of shape {tuple(given.shape)}, and that of x ends in {tuple(x.shape[-1:])}")
 
 
+def of_parameter(gradient: Tensor | None, parameter: Tensor | None, like: Tensor) -> Tensor:
+    """What an operator gives for a parameter's gradient: in the parameter's format; without numbers where there is no
+    parameter, for its outputs are tensors."""
+    return like.new_empty(0) if gradient is None or parameter is None else gradient.to(parameter.dtype)
+
+
+def fake_of_parameter(parameter: Tensor | None, like: Tensor) -> Tensor:
+    """The same, for compilers."""
+    return like.new_empty(0) if parameter is None else torch.empty_like(parameter)
+
+
+def float32_room(like: Tensor, *shape: int) -> Tensor:
+    return like.new_empty(shape, dtype=torch.float32)
+
+
 def parts_of(rows: int) -> int:
     """How many parts of the rows are summed by themselves: whatever the threads, or these would decide the numbers."""
     return min(64, -(-rows // 32))

@@ -21,7 +21,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.operators import LIBRARY, Compiled, check_columns, in_float32, operator, parts_of
+from hasten.kernels.operators import (
+    LIBRARY,
+    Compiled,
+    check_columns,
+    fake_of_parameter,
+    float32_room,
+    in_float32,
+    of_parameter,
+    operator,
+    parts_of,
+)
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 why_plain = _COMPILED.why_plain
@@ -78,7 +88,7 @@ def _plain_backward(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor
     weighted = given if weight is None else given * weight
     to = (weighted - unit * (weighted * unit).mean(-1, keepdim=True)) * inverse
     of_weight = (given * unit).reshape(-1, x.shape[-1]).sum(0) if x.shape[-1] else x.new_empty(0)
-    return to.to(x.dtype).contiguous(), _as_weight(of_weight, weight, x)
+    return to.to(x.dtype).contiguous(), of_parameter(of_weight, weight, x)
 
 
 def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -88,8 +98,7 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tenso
     parts = parts_of(rows)
     x = x.contiguous()
     to = torch.empty_like(x)
-    of_weight = x.new_empty(width, dtype=torch.float32)
-    room = x.new_empty(parts, width, dtype=torch.float32)
+    of_weight, room = float32_room(x, width), float32_room(x, parts, width)
     _COMPILED(
         "backward",
         gradient.contiguous(),
@@ -103,17 +112,11 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tenso
         rows,
         width,
     )
-    return to, _as_weight(of_weight, weight, x)
-
-
-def _as_weight(gradient: Tensor, weight: Tensor | None, x: Tensor) -> Tensor:
-    """An operator's outputs are tensors: one without numbers where there is no weight."""
-    return x.new_empty(0) if weight is None else gradient.to(weight.dtype)
+    return to, of_parameter(of_weight, weight, x)
 
 
 def _fake_backward(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    of_weight = x.new_empty(0) if weight is None else torch.empty_like(weight)
-    return torch.empty_like(x, memory_format=torch.contiguous_format), of_weight
+    return torch.empty_like(x, memory_format=torch.contiguous_format), fake_of_parameter(weight, x)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
