@@ -14,21 +14,20 @@ Source: Hendrycks and Gimpel 2016, arXiv:1606.08415.
 
 from __future__ import annotations
 
-import functools
-import subprocess
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.accelerated import InTriton
 from hasten.kernels.operators import LIBRARY, Compiled, laid_out_as, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 _FORMS = {"none": "exact", "tanh": "tanh"}  # in the C++ file
-why_plain = _COMPILED.why_plain
+_TRITON = InTriton(f"{__name__}_triton", lambda form, device: form.forward(torch.zeros(1, device=device), "tanh"))
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -39,12 +38,6 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate not in _FORMS:
         raise ValueError(f"approximate is {approximate!r}, and none and tanh are the forms")
     return _gelu(x, approximate)
-
-
-def why_plain_on(device: torch.device) -> str | None:
-    """Why an accelerator has the plain form; None where it has Triton's. Compiles on the first call in a process."""
-    found = _triton(device)
-    return found if isinstance(found, str) else None
 
 
 def _plain(x: Tensor, approximate: str) -> Tensor:
@@ -71,28 +64,14 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
     return to
 
 
-@functools.cache
-def _triton(device: torch.device) -> ModuleType | str:
-    """The form in Triton, once it was seen to run: it wants a C compiler and Python's headers as well."""
-    try:
-        from hasten.kernels import gelu_triton
-
-        gelu_triton.forward(torch.zeros(1, device=device), "tanh")
-    except (ImportError, OSError, RuntimeError, subprocess.SubprocessError) as reason:
-        return str(reason)
-    return gelu_triton
-
-
 def _on_cuda(x: Tensor, approximate: str) -> Tensor:
-    found = _triton(x.device)
-    if isinstance(found, str) or x.dtype not in found.FORMATS:
-        return _plain(x, approximate)
-    return found.forward(x, approximate)
+    found = _TRITON.taking(x)
+    return _plain(x, approximate) if found is None else found.forward(x, approximate)
 
 
 def _backward_on_cuda(gradient: Tensor, x: Tensor, approximate: str) -> Tensor:
-    found = _triton(x.device)
-    if isinstance(found, str) or x.dtype not in found.FORMATS:
+    found = _TRITON.taking(x, gradient)
+    if found is None:
         return _plain_backward(gradient, x, approximate)
     return found.backward(gradient, x, approximate)
 

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from hasten.kernels.operators import laid_out_as
 
-FORMATS = (torch.float32, torch.bfloat16, torch.float16)
 _BLOCK = 1024
 _TWICE_ROOT = tl.constexpr(1.5957691216057308)  # 2 √(2/π)
 _CUBE = tl.constexpr(0.044715)
