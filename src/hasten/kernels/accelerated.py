@@ -1,8 +1,8 @@
 """The forms that operators have on accelerators, in Triton, which compiles them for the one at hand.
 
-A form is a module beside its operator, gelu_triton.py beside gelu.py, and is imported when a tensor on an accelerator is
-first met. Triton may not be installed, or want a C compiler and Python's headers that are not there; so a form is tried
-once on each device, and where it does not run the plain one takes its place.
+A form is a module beside its operator, gelu_triton.py beside gelu.py, and is imported when a tensor on an accelerator
+is first met. Triton may not be installed, or want a C compiler and Python's headers that are not there; so a form is
+tried once on each device, and where it does not run the plain one takes its place.
 """
 
 from __future__ import annotations
