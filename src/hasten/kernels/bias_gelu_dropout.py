@@ -24,13 +24,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.accelerated import InTriton
 from hasten.kernels.operators import LIBRARY, Compiled, operator
 from hasten.kernels.philox import drawn
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 _FORMS = {"none": "exact", "tanh": "tanh"}  # in the C++ file
 _PARTS = 64  # as there
-why_plain = _COMPILED.why_plain
+_TRITON = InTriton(
+    f"{__name__}_triton", lambda form, device: form.forward(torch.zeros(1, 1, device=device), None, 1, 1, 2.0, "tanh")
+)
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def bias_gelu_dropout(
@@ -133,6 +137,24 @@ def _backward_on_cpu(
     return to, sums[0].to(x.dtype if bias is None else bias.dtype, copy=True)  # the others' memory goes
 
 
+def _on_cuda(x: Tensor, bias: Tensor | None, seed: Tensor, p: float, approximate: str) -> Tensor:
+    found = _TRITON.taking(x)
+    if found is None:
+        return _plain(x, bias, seed, p, approximate)
+    return found.forward(x.reshape(_as_rows(x)), bias, int(seed), *_dropping(p), approximate).view(x.shape)
+
+
+def _backward_on_cuda(
+    gradient: Tensor, x: Tensor, bias: Tensor | None, seed: Tensor, p: float, approximate: str
+) -> tuple[Tensor, Tensor]:
+    found = _TRITON.taking(x, gradient)
+    if found is None:
+        return _plain_backward(gradient, x, bias, seed, p, approximate)
+    rows = (each.reshape(_as_rows(x)) for each in (gradient, x))
+    to, summed = found.backward(*rows, bias, int(seed), *_dropping(p), approximate)
+    return to.view(x.shape), summed.to(x.dtype if bias is None else bias.dtype)
+
+
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor | None, Tensor, float, str], output: Tensor) -> None:
     x, bias, seed, ctx.p, ctx.approximate = inputs
     ctx.save_for_backward(x, bias, seed)
@@ -164,4 +186,6 @@ _bias_gelu_dropout_backward = operator(
         (x if bias is None else bias).new_empty(x.shape[-1]),
     ),
 )
+LIBRARY.impl("bias_gelu_dropout", _on_cuda, "CUDA")
+LIBRARY.impl("bias_gelu_dropout_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::bias_gelu_dropout", _differentiate, setup_context=_keep, lib=LIBRARY)

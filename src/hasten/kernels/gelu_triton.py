@@ -50,13 +50,32 @@ def _launch(kernel: triton.JITFunction, *given: Tensor, approximate: str) -> Non
 
 
 @triton.jit
+def value(numbers, by_tanh: tl.constexpr):
+    """GELU of numbers in float32."""
+    if by_tanh:
+        return numbers / (1.0 + tl.exp(numbers * -_TWICE_ROOT * (numbers * numbers * _CUBE + 1.0)))
+    return numbers * (0.5 + 0.5 * tl.erf(numbers * _ROOT_OF_HALF))
+
+
+@triton.jit
+def slope(numbers, by_tanh: tl.constexpr):
+    """Its derivative."""
+    if by_tanh:
+        near = tl.where(numbers > _FLAT, _FLAT, tl.where(numbers < -_FLAT, -_FLAT, numbers))  # NaN stays
+        square = near * near
+        rest = tl.exp(near * -_TWICE_ROOT * (square * _CUBE + 1.0))
+        share = 1.0 / (1.0 + rest)  # and 1 - share is rest · share, without cancellation
+        inner = (square * (3.0 * _CUBE) + 1.0) * _TWICE_ROOT
+        return share + near * (share * rest) * share * inner
+    density = tl.exp(numbers * numbers * -0.5) * _PEAK
+    below = 0.5 + 0.5 * tl.erf(numbers * _ROOT_OF_HALF)
+    return below + tl.where(density > 0.0, numbers * density, 0.0)  # 0 · ∞ far out
+
+
+@triton.jit
 def _forward(x, y, count, by_tanh: tl.constexpr, block: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    numbers = tl.load(x + at, mask=at < count).to(tl.float32)
-    if by_tanh:
-        found = numbers / (1.0 + tl.exp(numbers * -_TWICE_ROOT * (numbers * numbers * _CUBE + 1.0)))
-    else:
-        found = numbers * (0.5 + 0.5 * tl.erf(numbers * _ROOT_OF_HALF))
+    found = value(tl.load(x + at, mask=at < count).to(tl.float32), by_tanh)
     tl.store(y + at, found.to(y.dtype.element_ty), mask=at < count)
 
 
@@ -64,16 +83,5 @@ def _forward(x, y, count, by_tanh: tl.constexpr, block: tl.constexpr):
 def _backward(gradient, x, to, count, by_tanh: tl.constexpr, block: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     numbers = tl.load(x + at, mask=at < count).to(tl.float32)
-    if by_tanh:
-        numbers = tl.where(numbers > _FLAT, _FLAT, tl.where(numbers < -_FLAT, -_FLAT, numbers))  # NaN stays
-        square = numbers * numbers
-        rest = tl.exp(numbers * -_TWICE_ROOT * (square * _CUBE + 1.0))
-        share = 1.0 / (1.0 + rest)  # and 1 - share is rest · share, without cancellation
-        inner = (square * (3.0 * _CUBE) + 1.0) * _TWICE_ROOT
-        slope = share + numbers * (share * rest) * share * inner
-    else:
-        density = tl.exp(numbers * numbers * -0.5) * _PEAK
-        below = 0.5 + 0.5 * tl.erf(numbers * _ROOT_OF_HALF)
-        slope = below + tl.where(density > 0.0, numbers * density, 0.0)  # 0 · ∞ far out
-    found = tl.load(gradient + at, mask=at < count).to(tl.float32) * slope
+    found = tl.load(gradient + at, mask=at < count).to(tl.float32) * slope(numbers, by_tanh)
     tl.store(to + at, found.to(to.dtype.element_ty), mask=at < count)
