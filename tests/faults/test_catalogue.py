@@ -8,6 +8,7 @@ from itertools import chain
 from faults.catalogue import ROWS, tags
 from shape import Source, sources
 
+
 @cache  # and not while tests are collected, which each process does
 def tags_by_file() -> dict[str, set[str]]:
     return {source.path: tags(source) for source in sources("tests") if "mark.fault" in source.text}

@@ -66,14 +66,16 @@ def _following(run: Run, loss: LossFunction) -> LossFunction:
     """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
     those of the model are."""
     own = run.built.loss_parameters.modules
-    modules, ranks = [each for each in own if not type(each).__module__.startswith(_LOSSES)], run.grid.data
+    modules = [each for each in own if not type(each).__module__.startswith(_LOSSES)]
+    ranks, kind = run.grid.data, run.device.type  # of what a process group sends
     if not modules or not ranks.many:
         return loss
 
     def following(model: nn.Module, batch: Any) -> Any:
         if torch.is_grad_enabled():
             with torch.no_grad():
-                follow_the_leader([each for module in modules for each in module.buffers(recurse=False)], ranks)
+                held = (each for module in modules for each in module.buffers(recurse=False))
+                follow_the_leader([each for each in held if each.device.type == kind], ranks)
         return loss(model, batch)
 
     return following
