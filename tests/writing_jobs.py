@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -71,6 +72,33 @@ def reviving() -> Callable[..., Loss]:
     return revived
 
 
+def moving_by_rank() -> Callable[..., Loss]:
+    """From the sixth call on, one row of the first block is another one on the later half of the ranks."""
+    calls = itertools.count()
+
+    def moved(model: nn.Module, batch: Any) -> Loss:
+        held = model.get_parameter("blocks.0.mix.weight")
+        if torch.is_grad_enabled() and next(calls) > 5 and held.numel():
+            held.data[0] = float(2 * dist.get_rank() >= dist.get_world_size())
+        return loss(model, batch)
+
+    return moved
+
+
+def between_two_calls(model: nn.Module, batch: Any) -> Loss:
+    first, moves = model(batch[0]), torch.is_grad_enabled()
+    with torch.no_grad():
+        model.get_parameter("blocks.1.mix.bias").add_(0.1 if moves else 0.0)
+    found = loss(model, batch)
+    return Loss(found.total + first.square().sum(), found.count)
+
+
+def around_a_block(model: nn.Module, batch: Any) -> Loss:
+    """What is computed by a layer that is not called."""
+    found, block = loss(model, batch), model.get_submodule("blocks.1")
+    return Loss(found.total + block.get_submodule("mix")(torch.ones(WIDTH).double()).sum(), found.count)
+
+
 def replacing() -> Callable[..., Loss]:
     """The head is another one from the third call on."""
     calls = itertools.count()
@@ -89,6 +117,7 @@ class Centred(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("centre", torch.zeros(WORDS, dtype=torch.float64))
+        self.register_buffer("ones", torch.ones(1).expand(WORDS))  # to which nothing can be written
 
     def forward(self, model: nn.Module, batch: Any) -> Loss:
         given = model(batch[0])
@@ -127,6 +156,11 @@ class Shrinking(Untied):
         return super().forward(words)
 
 
+def without_a_block(model: nn.Module) -> list[nn.Parameter]:
+    model.get_submodule("blocks.1").requires_grad_(False)
+    return [each for each in model.parameters() if each.requires_grad]
+
+
 def only_blocks(model: nn.Module) -> list[nn.Parameter]:
     """The words' own are frozen here, where the optimizer is told what it moves."""
     model.get_submodule("words").requires_grad_(False)
@@ -139,6 +173,10 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "normalizing": lambda: {"loss": normalizing},
     "behind": lambda: {"loss": writing_behind},
     "reviving": lambda: {"loss": reviving()},
+    "moving by rank": lambda: {"loss": moving_by_rank()},
+    "between": lambda: {"loss": between_two_calls},
+    "around": lambda: {"loss": around_a_block},
+    "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},
     "centred": lambda: {"loss": centred()},
     "counting": lambda: {"model": Counting},

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
@@ -146,11 +149,28 @@ def test_a_layer_that_shares_a_parameter_is_gathered_with_the_rest():
     assert {*blocks_of(model)} == {model.blocks[2]}
 
 
-def test_the_outermost_of_what_is_repeated_are_gathered_and_containers_looked_into():
-    stages = torch.nn.Sequential(*(torch.nn.Sequential(Block(), Block()) for _ in range(2)))
-    assert [type(each) for each in blocks_of(stages)] == [Block] * 4
+def rows(count, *layers):
+    return nn.Sequential(*(nn.Sequential(*(copy.deepcopy(each) for each in layers)) for _ in range(count)))
+
+
+def test_blocks_are_found_innermost_first_without_their_single_layers():
     nested = Nested()
     assert blocks_of(nested) == [*nested.blocks]
+    stages = rows(2, Block(), Block())
+    assert blocks_of(stages) == [*stages[0], *stages[1]]
+    stages = rows(2, Block(), Block(), nn.Linear(4, 4))
+    assert blocks_of(stages) == [*stages[0][:2], stages[0], *stages[1][:2], stages[1]]
+
+
+@pytest.mark.parametrize("layers", [(nn.Linear(4, 4), nn.ReLU()), (nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))])
+def test_rows_of_single_layers_that_are_repeated_are_gathered_as_rows(layers):
+    model = rows(3, *layers)
+    assert blocks_of(model) == [*model]
+
+
+def test_single_layers_of_a_row_that_is_the_model_are_gathered_by_themselves():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    assert blocks_of(model) == [model[0], model[2]]
 
 
 def test_a_run_gathers_the_layers_that_a_model_repeats(tmp_path):

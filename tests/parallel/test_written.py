@@ -28,7 +28,9 @@ def check_alike(found, wanted):
         ("shrinking", {"shard": "zero3"}, "writes to positions"),
         ("shrinking", {"pipeline": 2}, "a call of the loss writes to positions"),
         ("counting", INTERLEAVED, '"1f1b" may do'),
-        ("reviving", {}, "has moved words.weight by itself, and otherwise on each process"),
+        ("between", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
+        ("around", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("reviving", {}, "has moved words.weight otherwise on each process"),
         ("replacing", {}, "has put another layer into the place of head"),
         ("replacing", {"shard": "zero3"}, "has put another layer into the place of head"),
     ],
@@ -37,6 +39,12 @@ def check_alike(found, wanted):
 def test_what_would_train_something_else_is_refused_by_name(name, choices, reason, tmp_path):
     for found in on_ranks(2, tmp_path, trained, name, choices):
         assert reason in found["told"]
+
+
+@pytest.mark.parametrize("choices", [{"pipeline": 2}, {"tensor": 2}], ids=str)
+def test_all_ranks_learn_that_some_of_them_hold_other_weights(choices, tmp_path):
+    for found in on_ranks(4, tmp_path, trained, "moving by rank", choices):
+        assert "has moved blocks.0.mix.weight otherwise on each process" in found["told"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,7 @@ def test_what_would_train_something_else_is_refused_by_name(name, choices, reaso
         ("frozen in parameters", {}, {}),
         ("frozen in parameters", {"shard": "zero3"}, {}),
         ("frozen in parameters", {"pipeline": 2}, {}),
+        ("block frozen in parameters", {"shard": "zero2"}, {}),
     ],
     ids=str,
 )

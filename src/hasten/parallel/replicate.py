@@ -33,7 +33,6 @@ from hasten.parallel.options import ReplicaOptions
 if TYPE_CHECKING:
     from hasten.parallel.low_rank import LowRank
 
-
 _SMALL = 2**16  # bytes; a larger tensor is not copied to be sent
 
 
@@ -116,13 +115,16 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
 
 
 def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:
-    """Give each tensor the values that it has on the first rank, in place; small ones of a kind in one message."""
+    """Give each tensor the values that it has on the first rank, in place; small ones of a kind in one message. An
+    expanded one, which nothing can be written to, stays as it is."""
     if not ranks.many:
         return
     kinds: dict[Any, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
-        small = tensor.nbytes <= _SMALL
-        kinds[tensor.dtype, tensor.device, None if small else len(kinds)].append(tensor)
+        expanded = any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
+        if not expanded:
+            alone = None if tensor.nbytes <= _SMALL else len(kinds)
+            kinds[tensor.dtype, tensor.device, alone].append(tensor)
     for same in kinds.values():
         values = same[0].contiguous() if len(same) == 1 else torch.cat([each.flatten() for each in same])
         dist.broadcast(values, group=ranks.group, group_src=0)

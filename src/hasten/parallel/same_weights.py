@@ -15,31 +15,37 @@ from torch import Tensor
 
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
+from hasten.parallel.fingerprint import fingerprint
+from hasten.parallel.replicate import gather_over_ranks
 
-# Of a parameter's size: processors that sum in another order drift apart by less.
-_ROUNDING = 1e-3
+# Of a parameter's size. Replicas make the same updates; processors that round otherwise drift apart by far less.
+_ROUNDING = 1e-4
 _SHOWN = 3
 
 
-def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks) -> None:
-    """Raises JobError, on all of these ranks, where they hold other values. parameters: by name, the same ones on each.
-
-    Two sums of each are compared: a pass over memory, and two small messages.
-    """
-    named = [(name, each.detach()) for name, each in parameters if each.numel()]
-    if not ranks.many or not named:
+def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> None:
+    """Raises JobError, on everyone, where some of these ranks hold other values. parameters: by name, the same ones on
+    each of the ranks."""
+    if not ranks.many:
         return
-    sums = torch.stack([each.double().sum() for _, each in named])
-    sizes = torch.stack([each.double().square().sum().sqrt() for _, each in named])
-    leaders = torch.stack([sums, sizes])
-    dist.broadcast(leaders, group=ranks.group, group_src=0)
-    apart = torch.maximum((sums - leaders[0]).abs(), (sizes - leaders[1]).abs()) > _ROUNDING * leaders[1]
-    told = apart.to(torch.int32)
-    dist.all_reduce(told, dist.ReduceOp.MAX, group=ranks.group)
-    names = [name for (name, _), differs in zip(named, told.tolist(), strict=True) if differs]
-    if names:
+    told = gather_over_ranks(_apart([*parameters], ranks), everyone, device)
+    if told:
+        names = ", ".join([*dict.fromkeys(told)][:_SHOWN])
         raise JobError(
             "loss",
-            f"has moved {', '.join(names[:_SHOWN])} by itself, and otherwise on each process: they hold other weights",
-            "let it move them by what is the same on all, or keep in buffers what it draws or takes from its samples",
+            f"has moved {names} otherwise on each process, and so they hold other weights",
+            "let it move them by what is the same on all, or keep in buffers what it draws or takes from its samples; "
+            "max_norm of an Embedding moves them as well",
         )
+
+
+def _apart(named: list[tuple[str, Tensor]], ranks: Ranks) -> list[str]:
+    """Names of those that are not the first rank's."""
+    if not named:
+        return []
+    own = torch.stack([fingerprint(each) for _, each in named])
+    leaders = own.clone()
+    dist.broadcast(leaders, group=ranks.group, group_src=0)
+    far = (own - leaders).abs().amax(1) > _ROUNDING * leaders[:, 1]
+    apart = far | (own.isfinite() != leaders.isfinite()).any(1)
+    return [name for (name, _), differs in zip(named, apart.tolist(), strict=True) if differs]

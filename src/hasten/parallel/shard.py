@@ -13,8 +13,9 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -29,8 +30,9 @@ from hasten.parallel.loss_of_model import LossOfModel
 from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.replicate import follow_the_leader
-from hasten.parallel.unwritten import Unwritten
+from hasten.parallel.unwritten import Place, Unwritten, places_in
 
+_MIXED = "mixed torch.Tensor and DTensor"  # torch's words
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
 
 
@@ -50,19 +52,29 @@ class Sharded:
         options: ShardOptions,
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """The model may lie on the host: block by block it comes to the device, and becomes parts there.
+        """The model may lie on the host: block by block it comes to the device, and becomes parts there. begin() is for
+        when it is known what is trained.
 
         mesh: of these ranks; None makes one of all that there are.
         """
         self._model, self._ranks, self._root = model, ranks, LossOfModel(loss, model)
         mesh = mesh or init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
-        in_parts(self._root, blocks_of(model), mesh, options, before=lambda each: bring(each, device, ranks))
+        self.begin = in_parts(
+            self._root, blocks_of(model), mesh, options, before=lambda each: bring(each, device, ranks)
+        )
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term."""
+        """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term, and
+        for one that takes parameters from a layer without calling it."""
         with torch.no_grad():
             follow_the_leader(self._model.buffers(), self._ranks)
-        differentiated, unseen = self._root(batch)
+        try:
+            differentiated, unseen = self._root(batch)
+        except RuntimeError as error:
+            if _MIXED not in str(error):
+                raise
+            what = "computes with a layer's parameters, and does not call the layer, which gathers them"
+            raise JobError("loss", what, "call all layers, or leave `shard` out of the plan") from error
         returned = unseen.with_total(differentiated)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise JobError(
@@ -87,41 +99,55 @@ def in_parts(
     *,
     before: Callable[[nn.Module], object] = lambda module: None,
     ignored: Iterable[nn.Parameter] = (),
-) -> None:
+) -> Callable[[], None]:
     """Let parameters become parts, in place: those of each block, which are gathered when it computes, and those that
-    are left, gathered for a pass of the root. root: holds the model by that name. before: called with each of these
-    first. ignored: stay as they are."""
+    are left, gathered for a pass of the root. What is returned is called when it is known what they train.
+
+    root: holds the model by that name. before: called with each of these first. ignored: stay as they are.
+    """
     sums = options.gradients or (torch.float32 if options.parameters else None)
     of_blocks = MixedPrecisionPolicy(options.parameters, sums)
     of_root = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
-    unwritten, names = Unwritten(), {each: name for name, each in root.named_modules()}
+    unwritten, places, watched, flags = Unwritten(), places_in(root), list[Place](), list[_SameFlags]()
     for block in blocks:
         before(block)
-        unwritten.watch(block, names)
+        own = [place for module in block.modules() for place in places.pop(module, ())]
+        unwritten.watch(block, own)
+        watched += own
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
         if options.keeps_gathered:
-            block.register_forward_pre_hook(_refusing_a_change(block))
+            flags.append(_SameFlags(block))
+            block.register_forward_pre_hook(flags[-1])
     before(root)
-    unwritten.watch(root, names)
+    unwritten.watch(root, [*chain.from_iterable(places.values())], behind=watched if options.keeps_gathered else ())
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
 
+    def begin() -> None:
+        for each in flags:
+            each.begin()
 
-def _refusing_a_change(block: nn.Module) -> Callable[[nn.Module, Any], None]:
-    """A hook that raises JobError where a loss has changed what the block trains: a part, and what is gathered of it,
-    have a flag each, and a loss changes the one that it finds."""
-    held = [each._parameters for each in block.modules()]
+    return begin
 
-    def trains() -> list[bool]:
-        return [each is not None and each.requires_grad for some in held for each in some.values()]
 
-    at_first = trains()
+class _SameFlags:
+    """A hook of a layer that stays gathered, which raises JobError where a loss has changed what the layer trains: a
+    part, and what is gathered of it, have a flag each, and a loss changes the one that it finds."""
 
-    def refuse(module: nn.Module, given: Any) -> None:
-        if trains() != at_first:
+    def __init__(self, layer: nn.Module) -> None:
+        self._held = [each._parameters for each in layer.modules()]
+        self._at_first: list[bool] | None = None
+
+    def begin(self) -> None:
+        """From here on."""
+        self._at_first = self._trains()
+
+    def __call__(self, layer: nn.Module, given: Any) -> None:
+        if self._at_first not in (None, self._trains()):
             what = "changes requires_grad in its loss, and layers that stay gathered would train something else"
             raise JobError("model", what, 'take shard = "zero3", which gathers them for each call')
 
-    return refuse
+    def _trains(self) -> list[bool]:
+        return [each is not None and each.requires_grad for some in self._held for each in some.values()]
 
 
 @contextmanager
@@ -138,24 +164,37 @@ def without_backward(root: nn.Module) -> Iterator[None]:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that a model repeats: members of a container that have a class in common with another one there, the
-    outermost, but containers themselves are looked into. What shares a parameter with another part of the model is
-    none, as torch gathers it once."""
+    """The layers that a model repeats, innermost first: members of a container that have a class in common with another
+    one there. No single layers of such a member, and none that holds nothing but others of these. What shares a
+    parameter with another part of the model is none, as torch gathers it once."""
     owners = Counter(id(own) for module in model.modules() for own in module._parameters.values())
-    blocks, inside = list[nn.Module](), set[int]()
-    for container in model.modules():
-        if not isinstance(container, _CONTAINERS) or id(container) in inside:
-            continue
+
+    def repeated(container: nn.Module) -> Iterator[nn.Module]:
         members = cast("list[nn.Module]", [*container.children()])
         kinds = Counter(map(type, members))
-        for member in members:
+        for member in members if isinstance(container, _CONTAINERS) else ():
             own = [*member.parameters()]
             alone = all(owners[id(parameter)] == 1 for parameter in own)
-            repeated = kinds[type(member)] > 1 and type(member) not in _CONTAINERS and id(member) not in inside
-            if repeated and own and alone and _is_called(member):
-                blocks.append(member)
-                inside.update(map(id, member.modules()))
-    return blocks
+            if kinds[type(member)] > 1 and own and alone and _is_called(member):
+                yield member
+
+    found: dict[nn.Module, None] = {}
+
+    def find(module: nn.Module, *, inside: bool) -> None:
+        taken = {*repeated(module)}
+        for member in module.children():
+            find(member, inside=inside or member in taken)
+            single = inside and next(member.children(), None) is None
+            if member in taken and not single and _holds_more_than(member, found):
+                found[member] = None
+
+    find(model, inside=False)
+    return [*found]
+
+
+def _holds_more_than(module: nn.Module, blocks: Collection[nn.Module]) -> bool:
+    in_blocks = {id(own) for block in blocks for own in block.parameters()}
+    return any(id(own) not in in_blocks for own in module.parameters())
 
 
 def _is_called(module: nn.Module) -> bool:

@@ -35,7 +35,7 @@ class StillTrained:
             return self._loss(model, batch)
         trains = torch.is_grad_enabled()
         places = self._checked(self._at_first) if trains or self._places is None else self._places
-        before = places.trained()
+        before = places.at_last if trains else places.trained()
         try:
             found = self._loss(model, batch)
         except BaseException:
@@ -105,6 +105,11 @@ class _Places:
         self._holders = [each._parameters for each in modules]
         self._children = [each._modules for each in modules]
         self._known = self._look()
+
+    @property
+    def at_last(self) -> list[bool]:
+        """Which were trained when they were found as they should be."""
+        return self._known[2]
 
     def are_as_they_were(self) -> bool:
         return self._look() == self._known

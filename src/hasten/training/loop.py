@@ -23,7 +23,7 @@ from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
-from hasten.training.over_ranks import to_save
+from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
 from hasten.training.smaller_microbatches import halve_microbatches
@@ -359,6 +359,7 @@ class _Loop:
         self._log(self._epoch)
         self._read()
         check_weights(run)
+        check_replicas(run)
         if self._keeping is not None:
             self._keeping.at_the_end(run, self._state)
         if run.compiling is not None:

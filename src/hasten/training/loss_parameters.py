@@ -50,6 +50,15 @@ class LossParameters:
         return [*self._modules.values()]
 
     @property
+    def moving(self) -> list[nn.Module]:
+        """Those that may hold what moves; not torch's losses, which hold weights of classes."""
+        return [each for each in self.modules if not type(each).__module__.startswith("torch.nn.modules.loss")]
+
+    def named(self) -> list[tuple[str, Tensor]]:
+        """Those that are there, by place."""
+        return [(name, place.tensor) for name, place in self._present().items() if place.tensor is not None]
+
+    @property
     def holders(self) -> list[dict[str, Any]]:
         """Where they keep their parameters, by name."""
         return [module._parameters for module in self.modules]

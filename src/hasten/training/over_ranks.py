@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hasten.parallel.shard import Sharded
     from hasten.training.run import Run
 
-_LOSSES = "torch.nn.modules.loss"  # whose buffers, weights of classes, are not moved
 _OF_WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
 
 
@@ -49,6 +48,13 @@ def looked_at(run: Run) -> StillTrained | None:
     return StillTrained(run.job.loss, run.model) if run.ranks.many else None
 
 
+def begin(run: Run) -> None:
+    """It is known what is trained: Job.parameters may have frozen what the optimizers do not move."""
+    for each in (run.looked_at, run.sharded):
+        if each is not None:
+            each.begin()
+
+
 def loss_of(run: Run) -> LossFunction:
     """The job's. Over several ranks it computes on shares where a vocabulary is in shares."""
     if run.looked_at is None:
@@ -65,15 +71,16 @@ def loss_of(run: Run) -> LossFunction:
 def _following(run: Run, loss: LossFunction) -> LossFunction:
     """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
     those of the model are."""
-    own = run.built.loss_parameters.modules
-    modules, ranks = [each for each in own if not type(each).__module__.startswith(_LOSSES)], run.grid.data
+    modules, ranks = run.built.loss_parameters.moving, run.grid.data
+    kind = run.device.type  # of what a process group sends
     if not modules or not ranks.many:
         return loss
 
     def following(model: nn.Module, batch: Any) -> Any:
         if torch.is_grad_enabled():
             with torch.no_grad():
-                follow_the_leader([each for module in modules for each in module.buffers(recurse=False)], ranks)
+                held = (each for module in modules for each in module.buffers(recurse=False))
+                follow_the_leader([each for each in held if each.device.type == kind], ranks)
         return loss(model, batch)
 
     return following
@@ -163,7 +170,8 @@ def check_replicas(run: Run) -> None:
     pipeline = run.pipeline
     if run.replica is not None or (pipeline is not None and pipeline.in_parts is None):
         named = run.model.named_parameters()
-        check_same([each for each in named if pipeline is None or pipeline.owners.has(each[0])], run.grid.data)
+        held = [each for each in named if pipeline is None or pipeline.owners.has(each[0])]
+        check_same([*held, *run.built.loss_parameters.named()], run.grid.data, run.ranks, run.device)
 
 
 def replica(run: Run) -> Replica | None:

@@ -109,7 +109,8 @@ class Look:
         held = self._run.model.named_parameters()
         written = [name for name, each in held if before.get(name, each._version) != each._version]
         if written:
-            raise refused(f"a call of the loss writes to {', '.join(written[:_SHOWN])}, and every stage calls it")
+            what = f"a call of the loss writes to {', '.join(written[:_SHOWN])}, and every stage calls it"
+            raise refused(what, "leave `pipeline` out of the plan, or let it move buffers in place of parameters")
         return returned
 
     def check_stages(self, pipeline: Pipeline) -> None:
@@ -227,7 +228,11 @@ class Look:
 @contextmanager
 def _graph_without_tensors() -> Iterator[None]:
     """Gradients are on, for a model may do otherwise without; but nothing is kept for a backward pass: none comes."""
-    with torch.enable_grad(), saved_tensors_hooks(lambda tensor: None, lambda nothing: torch.empty(0)):
+
+    def refuse(nothing: None) -> Tensor:
+        raise refused("the loss differentiates by itself, and stages have the gradients of their own blocks alone")
+
+    with torch.enable_grad(), saved_tensors_hooks(lambda tensor: None, refuse):
         yield
 
 

@@ -86,8 +86,7 @@ class Run:
             raise Misconfigured("16-bit weights are not supported over several ranks", fix="use float32, and plan bf16")
         self.optimizers = build_optimizers(job, self.model, setup.optimizer)
         over_ranks.check_optimizers(self)
-        if self.looked_at is not None:
-            self.looked_at.begin()
+        over_ranks.begin(self)
         if still := left_out(self.model, self.optimizers):
             self.notices.append(f"no optimizer moves {', '.join(still)}: Job.parameters leaves them out")
         for optimizer in self.optimizers:

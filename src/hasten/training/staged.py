@@ -107,9 +107,8 @@ def _check_job(run: Run) -> None:
         if getattr(module, "sparse", False) is True and isinstance(module, nn.Embedding | nn.EmbeddingBag):
             what = f"has sparse gradients in {name}, which stages cannot sum"
             raise JobError("model", what, "build it with sparse=False, or leave `pipeline` out of the plan")
-    for module in run.built.loss_parameters.modules:
-        holds = bool(module._parameters or module._buffers)
-        if holds and not type(module).__module__.startswith("torch.nn.modules.loss"):
+    for module in run.built.loss_parameters.moving:
+        if module._parameters or module._buffers:
             what = f"holds {type(module).__name__}, which the last stage alone would move"
             raise JobError("loss", what, "leave `pipeline` out of the plan, or hold it in the model")
 

@@ -1,0 +1,64 @@
+"""A tensor is known again by two numbers: whatever is moved in it changes them, and roundings hardly do."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.parallel.fingerprint import fingerprint
+
+SEEDS = st.integers(0, 10**6)
+
+
+def drawn(seed, count):
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed))
+
+
+def apart(one, other):
+    """By how much of the size of the second they differ."""
+    found = (fingerprint(one) - fingerprint(other)).abs().max() / fingerprint(other)[1]
+    return float(found)
+
+
+@given(SEEDS, st.integers(2, 2000), st.data())
+def test_two_numbers_that_change_places_are_seen(seed, count, data):
+    tensor = drawn(seed, count)
+    first, second = (data.draw(st.integers(0, count - 1)) for _ in range(2))
+    swapped = tensor.clone()
+    swapped[[first, second]] = tensor[[second, first]]
+    seen = not torch.equal(fingerprint(tensor), fingerprint(swapped))
+    assert seen or torch.equal(tensor, swapped) or _same_sign(first, second)
+
+
+def _same_sign(first, second):
+    """One half of all pairs: what is read of them is their sum."""
+    ones = torch.zeros(2, max(first, second) + 1)
+    ones[0, first], ones[1, second] = 1.0, 1.0
+    return torch.equal(*map(fingerprint, ones))
+
+
+@given(SEEDS, st.integers(1, 50))
+def test_a_row_that_is_drawn_anew_is_seen(seed, rows):
+    tensor = drawn(seed, rows * 64).view(rows, 64)
+    moved = tensor.clone()
+    moved[seed % rows] = drawn(seed + 1, 64)
+    assert apart(moved, tensor) > 1e-4
+
+
+def test_pieces_of_a_large_tensor_are_told_apart():
+    tensor = drawn(0, 2**21 + 5)
+    turned = torch.cat((tensor[2**20 : 2**21], tensor[: 2**20], tensor[2**21 :]))
+    assert apart(turned, tensor) > 1e-4
+
+
+def test_a_large_tensor_whose_numbers_are_rounded_otherwise_is_the_same():
+    tensor = drawn(0, 2**21).abs()
+    assert apart(tensor * (1 + 1e-6 * drawn(1, 2**21)), tensor) < 1e-6
+
+
+def test_none_one_number_and_any_format():
+    assert fingerprint(torch.zeros(0)).tolist() == [0.0, 0.0]
+    assert fingerprint(torch.tensor(-3.0)).abs().tolist() == [3.0, 3.0]
+    assert fingerprint(torch.ones(2, 3, dtype=torch.bfloat16))[1] == 6.0**0.5
+    assert fingerprint(torch.ones(4, dtype=torch.int64))[1] == 2.0
