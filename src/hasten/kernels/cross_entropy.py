@@ -8,7 +8,8 @@ so that no exponential overflows; and its gradient is e^(score - lse), less 1 at
 kept but the scores, the targets and one number of each row, where torch keeps a log-softmax as large as the scores, and
 makes another of that size before the gradient. In a language model the scores are the largest tensor there is.
 
-What is one number of a row is float64: that costs nothing, and a sum of losses is rounded once.
+What is one number of a row is float64: that costs nothing, and a sum of losses is rounded once. On an accelerator it is
+Triton's to compile where Triton is installed (cross_entropy_triton.py), and torch's own elsewhere.
 
 Not here: label smoothing, weights of classes, probabilities as targets, and more dimensions than two.
 
@@ -18,16 +19,25 @@ Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hasten.kernels.accelerated import InTriton
 from hasten.kernels.operators import LIBRARY, Compiled, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 REDUCTIONS = ("mean", "sum", "none")
-why_plain = _COMPILED.why_plain
+
+
+def _tried(form: ModuleType, device: torch.device) -> object:
+    return form.forward(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device), -100)
+
+
+_TRITON = InTriton(f"{__name__}_triton", _tried)
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def cross_entropy(scores: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
@@ -38,7 +48,8 @@ def cross_entropy(scores: Tensor, target: Tensor, ignore_index: int = -100, redu
     NaN. A class may be masked by a score of -inf. Differentiable once.
 
     Raises ValueError for other shapes, formats and reductions; and IndexError for a target that is no class, on a
-    processor. On an accelerator torch stops the program there.
+    processor. On an accelerator, where looking would mean waiting, the loss and the gradient of its row are NaN, or
+    without Triton torch stops the program there.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}, and {', '.join(REDUCTIONS)} are there")
@@ -137,6 +148,18 @@ def _backward_on_cpu(gradient: Tensor, scores: Tensor, target: Tensor, lse: Tens
     return to
 
 
+def _on_cuda(scores: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    _check_shapes(scores, target)
+    found = _TRITON.taking(scores)
+    return (_plain if found is None else found.forward)(scores, target, ignore_index)
+
+
+def _backward_on_cuda(gradient: Tensor, scores: Tensor, target: Tensor, lse: Tensor, ignore_index: int) -> Tensor:
+    _check_shapes(scores, target)
+    found = _TRITON.taking(scores)
+    return (_plain_backward if found is None else found.backward)(gradient, scores, target, lse, ignore_index)
+
+
 def _empty(scores: Tensor) -> tuple[Tensor, Tensor]:
     losses, lse = (scores.new_empty(len(scores), dtype=torch.float64) for _ in range(2))
     return losses, lse
@@ -165,4 +188,6 @@ gradient_of_rows = operator(
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, scores, target, lse, ignore_index: scores.new_empty(scores.shape),
 )
+LIBRARY.impl("cross_entropy", _on_cuda, "CUDA")
+LIBRARY.impl("cross_entropy_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::cross_entropy", _differentiate, setup_context=_keep, lib=LIBRARY)

@@ -49,7 +49,7 @@ def linear_cross_entropy(
     NaN. Differentiable once.
 
     Raises ValueError for other shapes, formats and reductions; and IndexError for a target that is no class, on a
-    processor. On an accelerator torch stops the program there.
+    processor. On an accelerator the loss is NaN, or without Triton torch stops the program there.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(

@@ -6,7 +6,8 @@
 Forward, a row's greatest number is found, then e^(x - greatest) of each, which cannot overflow, and their sum; the row
 stays in a cache between these steps, so memory is read once and written once. Backward, the gradient of x is
 y · (g - Σ g y), where g is that of y: y alone is kept. Composed of torch's functions, each step of either formula is a
-pass over memory. What is in between is float32, whatever the format.
+pass over memory. What is in between is float32, whatever the format. On an accelerator it is Triton's to compile where
+Triton is installed (softmax_triton.py), and torch's own elsewhere.
 
 Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs".
 """
@@ -19,10 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hasten.kernels.accelerated import InTriton
 from hasten.kernels.operators import LIBRARY, Compiled, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
-why_plain = _COMPILED.why_plain
+_TRITON = InTriton(f"{__name__}_triton", lambda form, device: form.forward(torch.zeros(1, 1, device=device)))
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
@@ -61,6 +64,16 @@ def _backward_on_cpu(gradient: Tensor, y: Tensor) -> Tensor:
     return to
 
 
+def _on_cuda(x: Tensor) -> Tensor:
+    found = _TRITON.taking(x)
+    return _plain(x) if found is None else found.forward(x)
+
+
+def _backward_on_cuda(gradient: Tensor, y: Tensor) -> Tensor:
+    found = _TRITON.taking(y, gradient)
+    return _plain_backward(gradient, y) if found is None else found.backward(gradient, y)
+
+
 def _keep(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
     ctx.save_for_backward(output)
 
@@ -81,4 +94,6 @@ _softmax_backward = operator(
     on_cpu=_backward_on_cpu,
     fake=lambda gradient, y: y.new_empty(y.shape),
 )
+LIBRARY.impl("softmax", _on_cuda, "CUDA")
+LIBRARY.impl("softmax_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::softmax", _differentiate, setup_context=_keep, lib=LIBRARY)
