@@ -9,10 +9,11 @@ lies in the cache. Mean and 1/√(variance + eps) of each row are kept, in float
 well. It takes in one go the gradient that reaches the sum through LayerNorm and the one that reaches it elsewhere.
 
 The gradients of weight and bias are summed over parts of the rows, and then over the parts: as many for one shape,
-whatever the threads, and so the numbers are the same too. Rows whose squares are no floats come out right, where those
-of torch are NaN.
+whatever the threads, and so the numbers are the same too. On a processor rows whose squares are no floats come out
+right, where those of torch are NaN.
 
-Composed of torch's functions each step of the formula is a pass over memory.
+Composed of torch's functions each step of the formula is a pass over memory. On an accelerator it is Triton's to
+compile where Triton is installed (add_layer_norm_triton.py), and torch's own LayerNorm elsewhere.
 
 Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
 """
@@ -20,11 +21,14 @@ Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hasten.kernels.accelerated import InTriton
+from hasten.kernels.by_rows import taking_rows
 from hasten.kernels.operators import (
     LIBRARY,
     Compiled,
@@ -38,7 +42,10 @@ from hasten.kernels.operators import (
 )
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
-why_plain = _COMPILED.why_plain
+_TRITON = InTriton(
+    f"{__name__}_triton", lambda form, device: form.layer_norm(torch.zeros(1, 2, device=device), None, None, 1.0)
+)
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def add_layer_norm(
@@ -78,6 +85,10 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
     return known and x.shape[-1] != 1 and _COMPILED.takes(x)
 
 
+def _in_triton(*rows: Tensor, parameters: tuple[Tensor | None, ...]) -> ModuleType | None:
+    return None if rows[0].shape[-1] == 1 else taking_rows(_TRITON, rows, parameters)
+
+
 def _with_weight(weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
     """torch on a processor takes the format of what it keeps from the weight."""
     return torch.ones_like(bias) if weight is None and bias is not None else weight
@@ -95,6 +106,11 @@ def _on_cpu(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -
     normed, mean, inverse = _empty(x)
     _run_forward(x, None, weight, bias, None, normed, mean, inverse, eps)
     return normed, mean, inverse
+
+
+def _on_cuda(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    found = _in_triton(x, parameters=(weight, bias))
+    return _plain(x, weight, bias, eps) if found is None else found.layer_norm(x, weight, bias, eps)
 
 
 def _add_plain(
@@ -116,6 +132,17 @@ def _add_on_cpu(
     total = torch.empty_like(normed)
     _run_forward(x, residual, weight, bias, total, normed, mean, inverse, eps)
     return total, normed, mean, inverse
+
+
+def _add_on_cuda(
+    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if x.dtype != residual.dtype:
+        total = (x + residual).contiguous()
+        return total, *_on_cuda(total, weight, bias, eps)
+    found = _in_triton(x, residual, parameters=(weight, bias))
+    form = _add_plain if found is None else found.add_layer_norm
+    return form(x, residual, weight, bias, eps)
 
 
 def _run_forward(
@@ -206,6 +233,20 @@ def _backward_on_cpu(
     return to, of_parameter(of_weight, weight, x), of_parameter(of_bias, bias, x)
 
 
+def _backward_on_cuda(
+    gradient: Tensor,
+    onto: Tensor | None,
+    x: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    found = _in_triton(x, gradient, gradient if onto is None else onto, parameters=(weight, bias))
+    form = _plain_backward if found is None else found.backward
+    return form(gradient, onto, x, mean, inverse, weight, bias)
+
+
 def _fake_backward(
     gradient: Tensor,
     onto: Tensor | None,
@@ -281,5 +322,8 @@ _backward = operator(
     on_cpu=_backward_on_cpu,
     fake=_fake_backward,
 )
+LIBRARY.impl("layer_norm", _on_cuda, "CUDA")
+LIBRARY.impl("add_layer_norm", _add_on_cuda, "CUDA")
+LIBRARY.impl("layer_norm_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::layer_norm", _differentiate, setup_context=_keep, lib=LIBRARY)
 torch.library.register_autograd("hasten::add_layer_norm", _differentiate_sum, setup_context=_keep_sum, lib=LIBRARY)

@@ -4,10 +4,11 @@
 
 A row is read from memory once, forward and backward: its squares are summed and it is written while it lies in the
 cache. 1/√(mean of x² + eps) of each row is kept, in float32. The gradient of the weight is summed over parts of the
-rows, and then over the parts: as many for one shape, whatever the threads, and so the numbers are the same too. Rows
-whose squares are no floats come out right, where torch makes zeros of them.
+rows, and then over the parts: as many for one shape, whatever the threads, and so the numbers are the same too. On a
+processor rows whose squares are no floats come out right, where torch makes zeros of them.
 
-On a processor torch composes it of single functions, and each is a pass over memory.
+On a processor torch composes it of single functions, and each is a pass over memory. On an accelerator it is Triton's
+to compile where Triton is installed (rms_norm_triton.py), and torch's own elsewhere.
 
 Source: Zhang and Sennrich 2019, arXiv:1910.07467.
 """
@@ -21,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hasten.kernels.accelerated import InTriton
+from hasten.kernels.by_rows import taking_rows
 from hasten.kernels.operators import (
     LIBRARY,
     Compiled,
@@ -34,7 +37,8 @@ from hasten.kernels.operators import (
 )
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
-why_plain = _COMPILED.why_plain
+_TRITON = InTriton(f"{__name__}_triton", lambda form, device: form.forward(torch.zeros(1, 2, device=device), None, 1.0))
+why_plain, why_plain_on = _COMPILED.why_plain, _TRITON.why_plain
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
@@ -44,7 +48,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float | None = None) 
     Differentiable once. Raises ValueError for a weight of another shape.
     """
     check_columns(x, weight=weight)
-    if x.device.type != "cpu":  # where torch's own is one pass
+    if x.device.type not in ("cpu", "cuda"):
         return functional.rms_norm(x, x.shape[-1:], weight, eps).to(x.dtype)
     y, _ = _rms_norm(x, weight, torch.finfo(_wide(x)).eps if eps is None else eps)
     return y
@@ -57,6 +61,11 @@ def _wide(x: Tensor) -> torch.dtype:
 
 def _takes(x: Tensor, weight: Tensor | None) -> bool:
     return _COMPILED.takes(x) and (weight is None or weight.dtype in (x.dtype, torch.float32))
+
+
+def _torch_takes(x: Tensor, weight: Tensor | None) -> bool:
+    """Whether torch's own is one pass on an accelerator."""
+    return x.is_cuda and x.numel() > 0 and (weight is None or weight.dtype == x.dtype)
 
 
 def _plain(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -74,6 +83,15 @@ def _on_cpu(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tenso
         "forward", x.contiguous(), in_float32(weight, 1.0, x), y, inverse, inverse.numel(), x.shape[-1], float(eps)
     )
     return y, inverse
+
+
+def _on_cuda(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    found = taking_rows(_TRITON, [x], [weight])
+    if found is not None:
+        return found.forward(x, weight, eps)
+    if not _torch_takes(x, weight):
+        return _plain(x, weight, eps)
+    return torch.ops.aten._fused_rms_norm(x.contiguous(), x.shape[-1:], weight, eps)
 
 
 def _empty(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,6 +133,18 @@ def _backward_on_cpu(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tenso
     return to, of_parameter(of_weight, weight, x)
 
 
+def _backward_on_cuda(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    found = taking_rows(_TRITON, [x, gradient], [weight])
+    if found is not None:
+        return found.backward(gradient, x, inverse, weight)
+    if not (_torch_takes(x, weight) and gradient.dtype == x.dtype):
+        return _plain_backward(gradient, x, inverse, weight)
+    to, of_weight = torch.ops.aten._fused_rms_norm_backward(
+        gradient.contiguous(), x.contiguous(), x.shape[-1:], inverse, weight, [True, weight is not None]
+    )
+    return to, of_parameter(of_weight, weight, x)
+
+
 def _fake_backward(gradient: Tensor, x: Tensor, inverse: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x, memory_format=torch.contiguous_format), fake_of_parameter(weight, x)
 
@@ -147,4 +177,6 @@ _backward = operator(
     on_cpu=_backward_on_cpu,
     fake=_fake_backward,
 )
+LIBRARY.impl("rms_norm", _on_cuda, "CUDA")
+LIBRARY.impl("rms_norm_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::rms_norm", _differentiate, setup_context=_keep, lib=LIBRARY)
