@@ -42,10 +42,12 @@ def moves(
     of addresses and counts. place: for what is compiled. Skips without Triton.
     """
     triton = pytest.importorskip("triton", reason=NOT_INSTALLED)
-    divided = [position for position, kind in enumerate(kinds.values()) if kind.startswith("*") or kind == "i32"]
+    function = getattr(importlib.import_module(module), kernel)
+    signature = {name: kinds.get(name, "constexpr") for name in function.arg_names}
+    divided = [position for position, kind in enumerate(signature.values()) if kind.startswith("*") or kind == "i32"]
     source = triton.compiler.ASTSource(
-        fn=getattr(importlib.import_module(module), kernel),
-        signature=kinds | dict.fromkeys(constants, "constexpr"),
+        fn=function,
+        signature=signature,
         constexprs=constants,
         attrs={(position,): [["tt.divisibility", 16]] for position in divided},
     )

@@ -4,27 +4,20 @@ kernels."""
 from __future__ import annotations
 
 import importlib
-import os
-import re
-import subprocess
-import sys
 from operator import attrgetter
-from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-import hasten.kernels
+import triton_forms
 from hasten.kernels import add_layer_norm as layers
 from hasten.kernels import by_rows
 from hasten.kernels import rms_norm as squares
 from hasten.kernels.accelerated import InTriton
+from triton_forms import FORMATS, NOT_INSTALLED, without_triton
 
-FORMATS = [torch.float32, torch.bfloat16, torch.float16]
-PROGRAM = Path(__file__).parent.parent / "interpreted_norms.py"
-NOT_INSTALLED = "Triton is not installed: a download of a gigabyte"
 EPS = 0.5  # large enough to be seen
 LAYERS, SQUARES = layers.__name__, squares.__name__
 every_module = pytest.mark.parametrize("module", [layers, squares], ids=attrgetter("__name__"))
@@ -91,17 +84,12 @@ def calls(x, residual, weight, bias):
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory):
     """What is given and what is found, by call, format and case."""
-    pytest.importorskip("triton", reason=NOT_INSTALLED)
     torch.manual_seed(0)
-    given, place = {}, tmp_path_factory.mktemp("interpreted")
+    given = {}
     for dtype in FORMATS:
         for name, case in cases(dtype).items():
             given |= {f"{call} {dtype} {name}": each for call, each in calls(*case).items()}
-    torch.save(given, place / "given")
-    command = [sys.executable, str(PROGRAM), str(place / "given"), str(place / "found")]
-    done = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return given, torch.load(place / "found", weights_only=True)
+    return given, triton_forms.interpreted(given, tmp_path_factory.mktemp("interpreted"))
 
 
 def assert_near(found, wanted, dtype):
@@ -203,39 +191,24 @@ def test_nan_stays_in_its_row(interpreted, dtype):
 @pytest.mark.parametrize("kernel", ["_forward", "_backward"])
 @pytest.mark.parametrize("number", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("absent", [set(), {"weight", "bias", "room", "room_of_weight", "room_of_bias"}], ids=str)
-def test_its_kernels_compile_and_move_rows_16_bytes_at_a_time(form, kernel, number, absent, tmp_path, monkeypatch):
+def test_its_kernels_compile_and_move_rows_16_bytes_at_a_time(form, kernel, number, absent, tmp_path):
     """For an accelerator that need not be there. What belongs to a row as a whole is 4 bytes."""
-    triton = pytest.importorskip("triton", reason=NOT_INSTALLED)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    function = getattr(importlib.import_module(f"hasten.kernels.{form}"), kernel)
-    others = {"rows": "i32", "width": "i32", "eps": "fp32", "mean": "*fp32", "inverse": "*fp32", "block": "constexpr"}
-    others |= dict.fromkeys(("room", "room_of_weight", "room_of_bias"), "*fp32") | dict.fromkeys(absent, "constexpr")
-    signature = {name: others.get(name, f"*{number}") for name in function.arg_names}
-    block = 1024
-    source = triton.compiler.ASTSource(
-        fn=function,
-        signature=signature,
-        constexprs={"block": block} | {name: None for name in absent if name in signature},
-        attrs={
-            (position,): [["tt.divisibility", 16]]
-            for position, (name, kind) in enumerate(signature.items())
-            if kind.startswith("*") or name == "width"
-        },
-    )
-    target = triton.backends.compiler.GPUTarget("cuda", 80, 32)
-    options = {"enable_fp_fusion": True, "num_warps": by_rows.warps_of(block)}
-    made = triton.compile(source, target=target, options=options)
-    assert made.asm["cubin"]
-    moved = re.findall(r"(?:ld|st)\.global\S*", made.asm["ptx"])
+    pytest.importorskip("triton", reason=NOT_INSTALLED)
+    module = f"hasten.kernels.{form}"
+    others = {"rows": "i64", "width": "i32", "eps": "fp32", "mean": "*fp32", "inverse": "*fp32"}
+    others |= dict.fromkeys(("room", "room_of_weight", "room_of_bias"), "*fp32")
+    names = [name for name in getattr(importlib.import_module(module), kernel).arg_names if name != "block"]
+    kinds = {name: others.get(name, f"*{number}") for name in names if name not in absent}
+    constants = {"block": 1024} | {name: None for name in names if name in absent}
+    moved = triton_forms.moves(module, kernel, kinds, constants, tmp_path, by_rows.warps_of(1024))
     of_rows = [each for each in moved if ".v4.b32" in each]
-    assert len(of_rows) >= sum(kind.startswith("*") for name, kind in signature.items() if name not in others)
-    assert sum(each not in of_rows for each in moved) == sum(name in signature for name in ("mean", "inverse"))
+    assert len(of_rows) >= sum(name not in others for name in kinds)
+    assert sum(each not in of_rows for each in moved) == sum(name in kinds for name in ("mean", "inverse"))
 
 
 @every_module
 def test_without_triton_an_accelerator_has_the_plain_form_and_the_reason_is_said(module, monkeypatch):
     without_triton(module, monkeypatch)
-    assert "triton" in (module.why_plain_on(torch.device("cpu")) or "")
     x, residual, gradient, onto = torch.randn(4, 3, 40)
     weight, bias = torch.randn(2, 40)
     if module is squares:
@@ -246,15 +219,6 @@ def test_without_triton_an_accelerator_has_the_plain_form_and_the_reason_is_said
         assert_same(module._add_on_cuda, module._add_plain, x, residual, weight, bias, EPS)
         given = gradient, onto, x, *normed[1:], weight, bias
         assert_same(module._backward_on_cuda, module._plain_backward, *given)
-
-
-def without_triton(module, monkeypatch):
-    name = module._TRITON._name.rpartition(".")[2]
-    monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, f"hasten.kernels.{name}", raising=False)
-    monkeypatch.delattr(hasten.kernels, name, raising=False)
-    monkeypatch.setattr(module, "_TRITON", InTriton(module._TRITON._name, module._TRITON._run))
-    monkeypatch.setattr(module, "why_plain_on", module._TRITON.why_plain)
 
 
 def assert_same(one, other, *given):
@@ -290,8 +254,7 @@ def test_rows_wider_than_a_block_and_unknown_parameters_have_the_plain_form(monk
 
 @every_module
 def test_importing_a_norm_does_not_import_triton(module):
-    program = f"import sys, {module.__name__}; sys.exit('{module._TRITON._name}' in sys.modules)"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    triton_forms.check_that_importing_it_does_not_import_triton(module)
 
 
 @pytest.mark.gpu

@@ -79,19 +79,17 @@ def _columns(first, piece: tl.constexpr):
 def _drawn(seed, row, first, draws: tl.constexpr):
     """The four numbers of each of these counters; nothing to the purpose where none are drawn."""
     none = first * 0
+    a, b, c, d = none, none, none, none
     if draws:
-        return tl.philox(seed, first, none + (row & 0xFFFFFFFF).to(tl.int32), none + (row >> 32).to(tl.int32), none)
-    else:  # Triton compiles what stands behind a branch as well
-        return none, none, none, none
+        low, high = (row & 0xFFFFFFFF).to(tl.int32), (row >> 32).to(tl.int32)
+        a, b, c, d = tl.philox(seed, first, none + low, none + high, none)
+    return a, b, c, d
 
 
 @triton.jit
-def _kept(numbers, threshold, scale, draws: tl.constexpr):
+def _kept(numbers, threshold, scale):
     """What each is multiplied with: by nothing, where it is dropped."""
-    if draws:
-        return tl.where(numbers.to(tl.int64) >= threshold, scale, 0.0)
-    else:  # Triton compiles what stands behind a branch as well
-        return scale
+    return tl.where(numbers.to(tl.int64) >= threshold, scale, 0.0)
 
 
 @triton.jit
@@ -113,19 +111,19 @@ def _forward(
     for piece in tl.static_range(4):
         columns = _columns(first, piece)
         numbers = _shifted(x, bias, row, columns, width, columns < width, biased)
-        found = value(numbers, by_tanh) * _kept(drawn[piece], threshold, scale, draws)
+        found = value(numbers, by_tanh) * _kept(drawn[piece], threshold, scale)
         tl.store(y + row * width + columns, found.to(y.dtype.element_ty), mask=columns < width)
 
 
 @triton.jit
 def _gradient(
     gradient, x, bias, to, row, columns, width, numbers, threshold, scale,
-    biased: tl.constexpr, draws: tl.constexpr, by_tanh: tl.constexpr,
+    biased: tl.constexpr, by_tanh: tl.constexpr,
 ):  # fmt: skip
     there = columns < width
     shifted = _shifted(x, bias, row, columns, width, there, biased)
     given = tl.load(gradient + row * width + columns, mask=there, other=0.0).to(tl.float32)
-    found = tl.where(there, given * _kept(numbers, threshold, scale, draws) * slope(shifted, by_tanh), 0.0)
+    found = tl.where(there, given * _kept(numbers, threshold, scale) * slope(shifted, by_tanh), 0.0)
     tl.store(to + row * width + columns, found.to(to.dtype.element_ty), mask=there)
     return found
 
@@ -144,10 +142,10 @@ def _backward(
     for step in range(rows * (part + 1) // parts - start):
         row = start + step
         for_a, for_b, for_c, for_d = _drawn(seed, row, first, draws)
-        of_a += _gradient(gradient, x, bias, to, row, a, width, for_a, threshold, scale, biased, draws, by_tanh)
-        of_b += _gradient(gradient, x, bias, to, row, b, width, for_b, threshold, scale, biased, draws, by_tanh)
-        of_c += _gradient(gradient, x, bias, to, row, c, width, for_c, threshold, scale, biased, draws, by_tanh)
-        of_d += _gradient(gradient, x, bias, to, row, d, width, for_d, threshold, scale, biased, draws, by_tanh)
+        of_a += _gradient(gradient, x, bias, to, row, a, width, for_a, threshold, scale, biased, by_tanh)
+        of_b += _gradient(gradient, x, bias, to, row, b, width, for_b, threshold, scale, biased, by_tanh)
+        of_c += _gradient(gradient, x, bias, to, row, c, width, for_c, threshold, scale, biased, by_tanh)
+        of_d += _gradient(gradient, x, bias, to, row, d, width, for_d, threshold, scale, biased, by_tanh)
     sums += part * width
     tl.store(sums + a, of_a, mask=a < width)
     tl.store(sums + b, of_b, mask=b < width)
