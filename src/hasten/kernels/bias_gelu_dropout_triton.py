@@ -11,6 +11,8 @@ Source: Tillet, Kung and Cox 2019, "Triton"; Salmon, Moraes, Dror and Shaw 2011,
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
@@ -28,11 +30,8 @@ def forward(x: Tensor, bias: Tensor | None, seed: int, threshold: int, scale: fl
     x = x.contiguous()
     y = torch.empty_like(x)
     rows, width = x.shape
-    if x.numel():  # a grid of none is refused
-        grid = (rows, triton.cdiv(width, 4 * _COUNTERS))
-        given = x, _or(bias, x), y, width, seed, threshold, scale
-        with torch.cuda.device_of(x):
-            _forward[grid](*given, **_form(bias, threshold, approximate))
+    given = x, _or(bias, x), y, width, seed, threshold, scale
+    _launch(_forward, rows, given, **_form(bias, threshold, approximate))
     return y
 
 
@@ -45,12 +44,18 @@ def backward(
     rows, width = x.shape
     parts = min(_PARTS, max(rows, 1))
     sums = x.new_zeros(parts, width, dtype=torch.float32)
-    if x.numel():
-        grid = (parts, triton.cdiv(width, 4 * _COUNTERS))
-        given = gradient, x, _or(bias, x), to, sums, rows, width, parts, seed, threshold, scale
-        with torch.cuda.device_of(x):
-            _backward[grid](*given, **_form(bias, threshold, approximate))
+    given = gradient, x, _or(bias, x), to, sums, rows, width, parts, seed, threshold, scale
+    _launch(_backward, parts, given, **_form(bias, threshold, approximate))
     return to, sums.sum(0)
+
+
+def _launch(kernel: triton.JITFunction, parts: int, given: tuple[Any, ...], **form: object) -> None:
+    """parts: of the rows, one or several to a program."""
+    first: Tensor = given[0]
+    if first.numel():  # a grid of none is refused
+        grid = (parts, triton.cdiv(first.shape[1], 4 * _COUNTERS))
+        with torch.cuda.device_of(first):
+            kernel[grid](*given, **form)
 
 
 def _or(bias: Tensor | None, x: Tensor) -> Tensor:
