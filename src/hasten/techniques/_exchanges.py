@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hasten.kernels import add_layer_norm, gelu, rms_norm, softmax
@@ -14,13 +16,21 @@ from hasten.kernels import add_layer_norm, gelu, rms_norm, softmax
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """kind: of layers, exactly. compute: (layer, what it is given) -> what it gives. why_plain: why it has no compiled
-    form here; None where it has one. fits: whether the operator computes what this layer does."""
+    """kind: of layers, exactly. compute: (layer, what it is given) -> what it gives. operator: the module that has it.
+    fits: whether the operator computes what this layer does."""
 
     kind: type[nn.Module]
     compute: Callable[..., Tensor]
-    why_plain: Callable[[], str | None]
+    operator: ModuleType
     fits: Callable[[Any], bool] = lambda layer: True
+
+    def why_plain(self, device: torch.device) -> str | None:
+        """Why it has no form of its own on this device; None where it has one."""
+        if device.type == "cpu":
+            return self.operator.why_plain()
+        if device.type == "cuda":
+            return self.operator.why_plain_on(device)
+        return f"these operators have no form for {device.type}"
 
 
 def _gelu(layer: nn.GELU, input: Tensor) -> Tensor:  # what the layers call it, who may be given it by name
@@ -50,10 +60,8 @@ def functions_named(model: nn.Module) -> set[str]:
 
 
 EXCHANGES: Mapping[str, Exchange] = {
-    "gelu": Exchange(kind=nn.GELU, compute=_gelu, why_plain=gelu.why_plain),
-    "layer_norm": Exchange(kind=nn.LayerNorm, compute=_layer_norm, why_plain=add_layer_norm.why_plain, fits=_over_one),
-    "rms_norm": Exchange(kind=nn.RMSNorm, compute=_rms_norm, why_plain=rms_norm.why_plain, fits=_over_one),
-    "softmax": Exchange(
-        kind=nn.Softmax, compute=_softmax, why_plain=softmax.why_plain, fits=lambda layer: layer.dim is not None
-    ),
+    "gelu": Exchange(kind=nn.GELU, compute=_gelu, operator=gelu),
+    "layer_norm": Exchange(kind=nn.LayerNorm, compute=_layer_norm, operator=add_layer_norm, fits=_over_one),
+    "rms_norm": Exchange(kind=nn.RMSNorm, compute=_rms_norm, operator=rms_norm, fits=_over_one),
+    "softmax": Exchange(kind=nn.Softmax, compute=_softmax, operator=softmax, fits=lambda layer: layer.dim is not None),
 }

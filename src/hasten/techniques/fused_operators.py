@@ -22,8 +22,8 @@ which fuses such operations with their neighbours, and takes these as they are.
 What it gave up: nothing but rounding. Gradients of gradients are not to be had through these operators. Tracing
 takes seconds.
 
-Where no compiler is found, and away from processors, it is refused with the reason. Subclasses are left alone, for they
-may compute something else.
+On a processor the operators are C++, on a CUDA card Triton; where no compiler is found, or no Triton, it is refused
+with the reason. Subclasses are left alone, for they may compute something else.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def _forward(name: str, layer: nn.Module, /, *given: Any, **named: Any) -> Tenso
 
 
 def _refusal(setup: Setup, names: Iterable[str]) -> str | None:
-    if setup.device.type != "cpu":
-        return f"these operators have no compiled form for {setup.device.type} yet"
-    reasons = (EXCHANGES[name].why_plain() for name in names)
+    reasons = (EXCHANGES[name].why_plain(setup.device) for name in names)
     return next((reason for reason in reasons if reason), None)
 
 
@@ -136,7 +134,7 @@ TECHNIQUE = Technique(
     stage=Stage.MODEL,
     treats=Symptom.MANY_SMALL_OPERATIONS,
     values='true, "traced" (option: dropout) or an array of operators, such as ["gelu"]',
-    costs=("compiles each operator once on a machine, in less than a second",),
+    costs=("compiles each operator once on a machine, in a second or a few",),
     source="https://arxiv.org/abs/1606.08415",
     applies=applies,
     candidates=candidates,
