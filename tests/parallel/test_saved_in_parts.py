@@ -25,6 +25,14 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The losses of one process that holds the whole."""
+    place = tmp_path_factory.mktemp("alone")
+    assert ran(place, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
+    return losses(place / "whole")
+
+
 def commanded(folder, *command):
     return subprocess.run(
         [sys.executable, "-m", "hasten", *command],
@@ -60,15 +68,14 @@ def test_who_goes_on_in_parts_reads_no_more_than_its_own(tmp_path):
 
 
 @pytest.mark.fault("disk full, EIO")
-def test_a_disk_that_is_full_for_one_rank_is_told_and_the_run_goes_on(folder):
-    assert ran(folder, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
+def test_a_disk_that_is_full_for_one_rank_is_told_and_the_run_goes_on(folder, alone):
     ended = ran(folder, "full_for_the_second", *IN_PARTS, "--save-every", "3", "--keep-every", "1")
     assert ended.returncode == 0, ended.stderr
     assert saved(folder) == [20, 18, 15, 12, 3]
     lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     told = [each["text"] for each in lines if each["event"] == "noticed" and "could not be saved" in each["text"]]
     assert ["rank 1: could not be written: File too large" in text for text in told] == [True, True]
-    assert losses(folder / "run") == pytest.approx(losses(folder / "whole"), rel=1e-5)
+    assert losses(folder / "run") == pytest.approx(alone, rel=1e-5)
     assert [path.name for path in (folder / "run" / "checkpoints").glob(".*")] == []
 
 
@@ -93,8 +100,7 @@ def test_the_third_failure_of_one_rank_in_a_row_ends_all(folder):
 
 @pytest.mark.fault("killed during save, rotation or resume")
 @pytest.mark.fault("one rank dies, a collective hangs")
-def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_it(folder):
-    assert ran(folder, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
+def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_it(folder, alone):
     ended = ran(folder, "dies_while_it_saves", *IN_PARTS, "--save-every", "3")
     assert ended.returncode == 14, ended.stderr
     assert "fault of hasten" not in ended.stderr
@@ -103,13 +109,12 @@ def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_it(fo
     (folder / "lives").touch()
     ended = ran(folder, "dies_while_it_saves", *IN_PARTS, "--resume")
     assert ended.returncode == 0, ended.stderr
-    assert losses(folder / "run") == pytest.approx(losses(folder / "whole"), rel=1e-5)
+    assert losses(folder / "run") == pytest.approx(alone, rel=1e-5)
     assert [path.name for path in (folder / "run" / "checkpoints").glob(".*")] == []
 
 
 @pytest.mark.fault("corrupt or truncated checkpoint")
-def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoint_before(folder):
-    assert ran(folder, "cut_short_in_layers", "--run-dir", "whole").returncode == 0
+def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoint_before(folder, alone):
     (folder / "cut").touch()
     assert ran(folder, "cut_short_in_layers", *IN_PARTS, "--save-every", "3").returncode == 10
     (folder / "cut").unlink()
@@ -122,7 +127,7 @@ def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoi
     assert ended.returncode == 0, ended.stderr
     told = " ".join((ended.stdout + ended.stderr).split())
     assert "step-6 is damaged and not used: parts-0001.safetensors was changed after it was written" in told
-    assert losses(folder / "run") == pytest.approx(losses(folder / "whole"), rel=1e-5)
+    assert losses(folder / "run") == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_run_that_is_saved_in_parts_goes_on_to_the_bit_is_listed_and_exported(folder):

@@ -30,7 +30,7 @@ from hasten.parallel.loss_of_model import LossOfModel
 from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.replicate import follow_the_leader
-from hasten.parallel.unwritten import Place, Unwritten, places_in
+from hasten.parallel.unwritten import Unwritten, places_in
 
 _MIXED = "mixed torch.Tensor and DTensor"  # torch's words
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
@@ -108,18 +108,16 @@ def in_parts(
     sums = options.gradients or (torch.float32 if options.parameters else None)
     of_blocks = MixedPrecisionPolicy(options.parameters, sums)
     of_root = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
-    unwritten, places, watched, flags = Unwritten(), places_in(root), list[Place](), list[_SameFlags]()
+    places, looks, flags = places_in(root), list[Unwritten](), list[_SameFlags]()
     for block in blocks:
         before(block)
-        own = [place for module in block.modules() for place in places.pop(module, ())]
-        unwritten.watch(block, own)
-        watched += own
+        looks.append(Unwritten(block, [place for module in block.modules() for place in places.pop(module, ())]))
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
         if options.keeps_gathered:
             flags.append(_SameFlags(block))
             block.register_forward_pre_hook(flags[-1])
     before(root)
-    unwritten.watch(root, [*chain.from_iterable(places.values())], behind=watched if options.keeps_gathered else ())
+    Unwritten(root, [*chain.from_iterable(places.values())], others=looks)
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
 
     def begin() -> None:

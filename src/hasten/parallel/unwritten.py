@@ -7,8 +7,8 @@ layer that is not gathered at the time may be written to as well, for torch then
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -20,21 +20,7 @@ from hasten.parallel.fingerprint import fingerprint
 
 _VALUES_SEEN = 3  # calls of each layer in which values are compared as well: writing through .data leaves nothing else
 _SHOWN = 3
-
-
-class _Look(NamedTuple):
-    """version: torch counts what is written to a tensor; gathering it anew does not count. values: None of none."""
-
-    tensor: Tensor
-    version: int
-    values: Tensor | None
-
-    def is_written(self) -> bool:
-        return self.tensor._version != self.version
-
-    def is_changed(self) -> bool:
-        """Whether it holds other values, as far as that was looked at."""
-        return self.values is not None and not torch.equal(self.values, _values(self.tensor))
+_COUNT = attrgetter("_version")
 
 
 class Place(NamedTuple):
@@ -51,53 +37,58 @@ class Place(NamedTuple):
         return None if isinstance(held, DTensor) else held
 
 
-class Unwritten:
-    """Raises JobError, in a call of a layer that ranks gather, where a parameter in it was written to.
-
-    watch() each layer before torch puts its own hooks on it: these gather first, and free the copies last.
-    """
-
-    def __init__(self) -> None:
-        self._looks = dict[tuple[int, str], _Look]()  # by place
-
-    def watch(self, layer: nn.Module, places: Sequence[Place], *, behind: Sequence[Place] = ()) -> None:
-        """places: in the layer, and gathered with it. behind: of others, which may be gathered still when it ends."""
-        calls = count()
-        layer.register_forward_pre_hook(lambda *_: self._note(places, by_value=next(calls) < _VALUES_SEEN))
-        layer.register_forward_hook(lambda *_: self._check([*places, *behind]))
-
-    def _note(self, places: Sequence[Place], *, by_value: bool) -> None:
-        _refuse(place for place, look in self._of(places) if look.is_written())  # since an earlier call
-        for place in places:
-            if (held := place.gathered) is not None:
-                values = _values(held) if by_value else None
-                self._looks[id(place.holder), place.key] = _Look(held, held._version, values)
-
-    def _check(self, places: Sequence[Place]) -> None:
-        _refuse(place for place, look in self._of(places) if look.is_written() or look.is_changed())
-
-    def _of(self, places: Sequence[Place]) -> Iterator[tuple[Place, _Look]]:
-        """How they were seen, of those that hold the same tensor."""
-        for place in places:
-            look = self._looks.get((id(place.holder), place.key))
-            if look is not None and place.gathered is look.tensor:
-                yield place, look
-
-
-def _refuse(written: Iterable[Place]) -> None:
-    names = [place.name for place in written]
-    if names:
-        what = f"{', '.join(names[:_SHOWN])}, of which each process holds a part: what it has gathered is a copy"
-        fix = "leave `shard` out of the plan, or keep in buffers what the loss or a layer moves"
-        raise JobError("loss", f"writes to {what}", fix)
-
-
 def places_in(root: nn.Module) -> dict[nn.Module, list[Place]]:
     """Of each module by itself. root: holds the model by that name."""
     return {
         each: [Place(each._parameters, key, f"{name}.{key}".removeprefix("model.")) for key in each._parameters]
         for name, each in root.named_modules()
     }
+
+
+class Unwritten:
+    """Raises JobError, in a call of a layer that ranks gather, where a parameter in it was written to.
+
+    Made before torch puts its own hooks on the layer: these gather first, and free the copies last. torch uses one copy
+    again and again; it counts what is written to a tensor, and to gather it anew does not count.
+    """
+
+    def __init__(self, layer: nn.Module, places: Sequence[Place], others: Sequence[Unwritten] = ()) -> None:
+        """places: in the layer, and gathered with it. others: that may be gathered still when it ends."""
+        self._places, self._others = places, others
+        self._calls, self._noted = 0, list[Place]()
+        self._copies, self._written, self._values = list[Tensor](), list[int](), list[Tensor]()
+        layer.register_forward_pre_hook(self._before)
+        layer.register_forward_hook(self._behind)
+
+    def check(self) -> None:
+        """Raises JobError where a copy was written to since the last look."""
+        now = [*map(_COUNT, self._copies)]
+        if now != self._written:
+            self._refuse([one != other for one, other in zip(now, self._written, strict=True)])
+
+    def _before(self, *_: object) -> None:
+        self.check()
+        if not self._copies or self._noted[0].gathered is not self._copies[0]:
+            self._noted = [place for place in self._places if place.gathered is not None]
+            self._copies = [each for place in self._noted if (each := place.gathered) is not None]
+            self._written = [*map(_COUNT, self._copies)]
+        self._calls += 1
+        self._values = [*map(_values, self._copies)] if self._calls <= _VALUES_SEEN else []
+
+    def _behind(self, *_: object) -> None:
+        self.check()
+        self._refuse(
+            [not torch.equal(one, _values(copy)) for one, copy in zip(self._values, self._copies, strict=False)]
+        )
+        for other in self._others:
+            other.check()
+
+    def _refuse(self, written: Sequence[bool]) -> None:
+        names = [place.name for place, each in zip(self._noted, written, strict=False) if each]
+        if names:
+            what = f"{', '.join(names[:_SHOWN])}, of which each process holds a part: what it has gathered is a copy"
+            fix = "leave `shard` out of the plan, or keep in buffers what the loss or a layer moves"
+            raise JobError("loss", f"writes to {what}", fix)
 
 
 def _values(tensor: Tensor) -> Tensor:

@@ -256,14 +256,19 @@ def _other_in_loss(found: Loss | Tensor, wanted: Loss | Tensor) -> str:
 
 
 def _values(returned: Loss | Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Of each in shares, this rank's."""
     if isinstance(returned, Tensor):
-        return [returned], [], []
+        return [returned.detach()], [], []
     count = torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)
     prediction, target = (
-        [each for each in tree_leaves(some) if isinstance(each, Tensor)]
+        [_own(each.detach()) for each in tree_leaves(some) if isinstance(each, Tensor)]
         for some in (returned.prediction, returned.target)
     )
-    return [returned.total, count], prediction, target
+    return [returned.total.detach(), count], prediction, target
+
+
+def _own(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _alike(found: Any, wanted: Tensor) -> bool:
