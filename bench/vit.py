@@ -30,6 +30,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
     BASELINE: {},
     "bf16": {"precision": "bf16"},
     "bf16, fused": {"precision": "bf16", "fused_operators": True},
+    "bf16, fused as traced": {"precision": "bf16", "fused_operators": "traced"},
     "bf16, fused, products kept": {"precision": "bf16", "fused_operators": True, **PRODUCTS},
     JUDGED: {"precision": "bf16", "fused_operators": True, **PRODUCTS, "microbatch": 8},
     "bf16, blocks recomputed": {"precision": "bf16", "activation_checkpointing": "blocks"},
