@@ -34,7 +34,7 @@ def plan(value):
 
 def operations(model):
     """Names of the operations that a forward pass and its backward pass call."""
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         model(torch.randn(5, 6)).sum().backward()
     return {event.key for event in profile.key_averages()}
 
