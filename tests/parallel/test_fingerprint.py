@@ -62,3 +62,9 @@ def test_none_one_number_and_any_format():
     assert fingerprint(torch.tensor(-3.0)).abs().tolist() == [3.0, 3.0]
     assert fingerprint(torch.ones(2, 3, dtype=torch.bfloat16))[1] == 6.0**0.5
     assert fingerprint(torch.ones(4, dtype=torch.int64))[1] == 2.0
+
+
+def test_the_imaginary_part_counts():
+    number = torch.tensor([1 + 2j, 3 - 1j])
+    assert apart(number.conj().resolve_conj(), number) > 0.1
+    assert fingerprint(number)[1] == 15**0.5

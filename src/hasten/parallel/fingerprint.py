@@ -20,7 +20,9 @@ _TURN = 0.6180339887498949  # from one piece to the next, so that no two are wei
 def fingerprint(tensor: Tensor) -> Tensor:
     """[2], float64, on the tensor's device: its projection and its norm. Of a tensor of any shape and format."""
     found = torch.zeros(2, dtype=torch.float64, device=tensor.device)
-    for number, piece in enumerate(tensor.detach().flatten().split(_AT_ONCE)):
+    held = tensor.detach()
+    real = torch.view_as_real(held) if held.is_complex() else held
+    for number, piece in enumerate(real.flatten().split(_AT_ONCE)):
         values = piece.double()
         found[0] += (1 + number * _TURN % 1) * torch.dot(values, _signs(tensor.device)[: len(values)])
         found[1] += torch.dot(values, values)
