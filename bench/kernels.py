@@ -4,7 +4,7 @@
     python -m bench.kernels --operators gelu --sizes 24        # one of them, on 2^24 numbers: ten minutes
     python -m bench.kernels --quick                            # minutes; judges nothing
 
-A step is a forward and a backward pass. Beside them, "copy" moves as many bytes as a step has to, in memory. Its
+A step is a forward and a backward pass, in a process that keeps freed memory. Beside them, "copy" moves as many bytes as a step has to, in memory. Its
 time over an operator's is that one's share of the bandwidth that a copy reaches.
 """
 
@@ -66,7 +66,7 @@ def _measure(operator: str, numbers: int, dtype: str, records: Path | None) -> N
         remarks=[
             "share of the bandwidth that a copy of as many bytes reaches: "
             + ", ".join(f"{name} {share:.2f}" for name, share in shares.items() if name != "copy")
-            + ". A copy writes to memory that is there; operators are given new memory by torch in each step"
+            + ". Freed memory stays with the process in all of them"
         ],
     )
     conclude(record, records)

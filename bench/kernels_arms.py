@@ -2,23 +2,33 @@
 
 Each operator is written as people write it, one operation of torch for each step of the formula ("composed"); the same
 text is given to TorchScript and to torch.compile; torch's own operators and hasten's are called.
+
+All of them run where freed memory stays with the process (`allocator = "keep_freed_memory"`). Where it goes back to
+the system, most of an operator's time is the kernel's, which hands out new pages for each result; and how often it
+has to is chance, the heap's of that process: one and the same operator took twice as long in one process as in another.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.process import process_options
 
 WIDTH, CLASSES = 1024, 50_257  # of a row
 
 
 def arm(form: str, operator: str, numbers: int, dtype: str) -> Callable[[int], None]:
     """form: in FORMS. operator: in OPERATORS. numbers: elements of the tensor that it works on."""
+    keep_freed_memory()
     chosen = OPERATORS[operator]
     torch.manual_seed(0)
     leaves = [each.requires_grad_() for each in chosen.made(numbers, getattr(torch, dtype))]
@@ -32,6 +42,15 @@ def arm(form: str, operator: str, numbers: int, dtype: str) -> Callable[[int], N
             torch.autograd.grad(compute(*leaves), leaves, upstream)
 
     return window
+
+
+@cache
+def keep_freed_memory() -> ExitStack:
+    """For as long as this process lives, in which the cache holds what would undo it."""
+    held = ExitStack()
+    for notice in held.enter_context(process_options(ProcessOptions(keep_freed_memory=True))):
+        print(notice, flush=True)
+    return held
 
 
 def _copied(tensor: Tensor, moved: int) -> Callable[[int], None]:
