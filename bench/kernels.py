@@ -4,8 +4,8 @@
     python -m bench.kernels --operators gelu --sizes 24        # one of them, on 2^24 numbers: ten minutes
     python -m bench.kernels --quick                            # minutes; judges nothing
 
-A step is a forward and a backward pass, in a process that keeps freed memory. Beside them, "copy" moves as many bytes as a step has to, in memory. Its
-time over an operator's is that one's share of the bandwidth that a copy reaches.
+A step is a forward and a backward pass, in a process that keeps freed memory. Beside them, "copy" moves as many bytes
+as a step has to, in memory. Its time over an operator's is that one's share of the bandwidth that a copy reaches.
 """
 
 from __future__ import annotations

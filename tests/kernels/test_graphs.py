@@ -13,6 +13,8 @@ from torch.testing import assert_close
 
 from hasten.kernels.graphs import NAMES, Exchanging
 
+CLASSES = torch.arange(15) * 7 % 24
+SOFTMAX = {"softmax": 1}
 WITH_DROPOUT = (*NAMES, "bias_gelu_dropout")
 
 
@@ -63,6 +65,15 @@ EXCHANGED = {
     "layer_norm": (lambda layer, x: functional.layer_norm(x, (24,), eps=1e-3), {"layer_norm": 1}),
     "layer_norm, of torch": (lambda layer, x: torch.layer_norm(x, [24], layer.norm.weight), {"layer_norm": 1}),
     "rms_norm": (lambda layer, x: functional.rms_norm(x, (24,), layer.norm.weight), {"rms_norm": 1}),
+    "cross_entropy": (
+        lambda layer, x: functional.cross_entropy(layer.front(x).flatten(0, 1), CLASSES, ignore_index=3),
+        {"cross_entropy": 1},
+    ),
+    "cross_entropy, a module": (lambda layer, x: nn.CrossEntropyLoss()(x.flatten(0, 1), CLASSES), {"cross_entropy": 1}),
+    "cross_entropy of each row": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), target=CLASSES, reduction="none"),
+        {"cross_entropy": 1},
+    ),
     "a sum and its norm": (residual, {"add_layer_norm": 1}),
     "a sum that is used again": (pre_norm, {"add_layer_norm": 1}),
     "a sum by a method": (lambda layer, x: layer.norm(x.add(layer.front(x))), {"add_layer_norm": 1}),
@@ -118,6 +129,16 @@ LEFT = {
     "a sum that is written to": (written_between, {"layer_norm": 1}),
     "a sum that a function writes to": (written_by_a_function, {"layer_norm": 1}),
     "a product that is seen": (seen_between, {"gelu": 1}),
+    "cross_entropy of probabilities": (lambda layer, x: functional.cross_entropy(x, x.softmax(1).detach()), SOFTMAX),
+    "cross_entropy of three dimensions": (lambda layer, x: functional.cross_entropy(x.mT, CLASSES.view(3, 5)), {}),
+    "cross_entropy, smoothed": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), CLASSES, label_smoothing=0.1),
+        {},
+    ),
+    "cross_entropy, weighted": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), CLASSES, layer.norm.weight.detach()),
+        {},
+    ),
     "relu": (lambda layer, x: layer.front(x).relu(), {}),
 }
 

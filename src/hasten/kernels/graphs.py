@@ -7,6 +7,7 @@ Python: another value traces again. Here such a graph is called as it stands, on
 these:
 
 * gelu, softmax, layer_norm and rms_norm, each by its operator;
+* cross_entropy of rows of scores and their classes, in models that compute their loss;
 * a sum of two tensors and its LayerNorm: add_layer_norm;
 * a linear layer and GELU, and a dropout of that where it is asked for: its product, and bias_gelu_dropout. It draws
   other numbers than torch's dropout does of the same seed.
@@ -31,11 +32,12 @@ from torch.nn import functional
 
 from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
+from hasten.kernels.cross_entropy import cross_entropy
 from hasten.kernels.gelu import gelu
 from hasten.kernels.rms_norm import rms_norm
 from hasten.kernels.softmax import softmax
 
-FUNCTIONS = ("gelu", "softmax", "layer_norm", "rms_norm")
+FUNCTIONS = ("gelu", "softmax", "layer_norm", "rms_norm", "cross_entropy")
 NAMES = (*FUNCTIONS, "add_layer_norm", "bias_gelu")  # and "bias_gelu_dropout", which draws its own numbers
 Given = Mapping[str, Any]
 
@@ -43,6 +45,16 @@ _GELU = {"input": None, "approximate": "none"}
 _SOFTMAX = {"input": None, "dim": None, "dtype": None}
 _LAYER_NORM = {"input": None, "normalized_shape": (), "weight": None, "bias": None, "eps": 1e-5}
 _RMS_NORM = {"input": None, "normalized_shape": (), "weight": None, "eps": None}
+_CROSS_ENTROPY = {
+    "input": None,
+    "target": None,
+    "weight": None,
+    "size_average": None,
+    "ignore_index": -100,
+    "reduce": None,
+    "reduction": "mean",
+    "label_smoothing": 0.0,
+}
 _LINEAR = {"input": None, "weight": None, "bias": None}
 _DROPOUT = {"input": None, "p": 0.5, "training": True, "inplace": False}
 _ADD = {"input": None, "other": None, "alpha": 1}
@@ -57,6 +69,7 @@ _FUNCTIONS: Mapping[Any, tuple[str, Given]] = {
     torch.layer_norm: ("layer_norm", {**_LAYER_NORM, "cudnn_enable": True}),
     functional.rms_norm: ("rms_norm", _RMS_NORM),
     torch.rms_norm: ("rms_norm", _RMS_NORM),
+    functional.cross_entropy: ("cross_entropy", _CROSS_ENTROPY),
     functional.linear: ("linear", _LINEAR),
     functional.dropout: ("dropout", _DROPOUT),
     operator.add: ("add", _ADD),
@@ -117,6 +130,19 @@ def _rms_norm(graph: Graph, node: Node) -> bool:
     if given is None or not _over_one(given):
         return False
     return _replace(graph, node, rms_norm, given["input"], given["weight"], given["eps"])
+
+
+def _cross_entropy(graph: Graph, node: Node) -> bool:
+    given = _given(node, "cross_entropy")
+    if given is None or any(given[name] for name in ("size_average", "reduce", "label_smoothing")):
+        return False
+    scores, target = given["input"], given["target"]
+    if given["weight"] is not None or not _is_tensor(scores) or not isinstance(target, Node):
+        return False
+    classes = _example(target)
+    if _example(scores).dim() != 2 or classes.dtype != torch.int64:
+        return False
+    return _replace(graph, node, cross_entropy, scores, target, given["ignore_index"], given["reduction"])
 
 
 def _add_layer_norm(graph: Graph, node: Node) -> bool:
@@ -187,6 +213,7 @@ _EXCHANGES: Mapping[str, Callable[[Graph, Node], bool]] = {
     "softmax": _softmax,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
+    "cross_entropy": _cross_entropy,
 }
 
 

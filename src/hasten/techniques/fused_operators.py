@@ -8,10 +8,11 @@ under the same names, with the same parameters: a checkpoint knows nothing of it
 * "layer_norm" and "rms_norm": `LayerNorm` and `RMSNorm` over the last dimension.
 * "softmax": `Softmax` over one dimension.
 
-`"traced"` finds functions as well, `functional.gelu` for one, and what follows each other: a sum and its LayerNorm, a
-linear layer and its GELU. torch.compile's front end traces the model for that at its first step, and again where
-something that the trace relied on has changed; the graph is then called as it stands, and no code is generated. With
-the option `dropout = true` a dropout after GELU is in the same pass, and draws other numbers of the same seed.
+`"traced"` finds functions as well, `functional.gelu` for one, the cross-entropy of a model that computes its loss, and
+what follows each other: a sum and its LayerNorm, a linear layer and its GELU. torch.compile's front end traces the
+model for that at its first step, and again where something that the trace relied on has changed; the graph is then
+called as it stands, and no code is generated. With the option `dropout = true` a dropout after GELU is in that pass,
+and draws other numbers of the same seed.
 
 Why it is faster: a formula that is composed of operations reads and writes memory for each of them, and some operations
 of torch compute more than they have to, such as a hyperbolic tangent where one exponential does.
