@@ -220,6 +220,13 @@ def test_a_disk_that_is_full_is_a_reason_and_no_failure(caches, source, monkeypa
         compiled(source)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that nobody can write to")
+def test_a_folder_that_nobody_can_write_to_is_a_reason(source, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")
+    with pytest.raises(CannotCompile, match="/proc/self/hasten"):
+        compiled(source)
+
+
 PICTURES = """
 import sys
 import hasten

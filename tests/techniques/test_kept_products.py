@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.techniques.activation_checkpointing import recompute_all_but_products, recompute_in_backward
@@ -57,3 +59,23 @@ def test_kept_products_are_computed_once_and_the_rest_twice(block, product, shap
         found.append((counting.calls[product], counting.calls[ATEN.tanh.default], rows.grad))
     assert [calls for *calls, _ in found] == [[1, 1], [1, 2], [2, 2]]
     assert all(torch.equal(gradient, found[0][-1]) for *_, gradient in found)
+
+
+@pytest.mark.parametrize(("recompute", "products"), [(recompute_all_but_products, 0), (recompute_in_backward, 2)])
+def test_a_compiled_backward_pass_computes_no_kept_product_again(recompute, products):
+    torch.compiler.reset()
+    graphs = []
+
+    def seen(graph: Any, examples: Any) -> Any:
+        graphs.append(Counter(node.target for node in graph.graph.nodes))
+        return make_boxed_func(graph.forward)
+
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh())
+    recompute(model)
+    model.compile(
+        backend=aot_autograd(fw_compiler=seen, bw_compiler=seen, partition_fn=min_cut_rematerialization_partition)
+    )
+    model(torch.randn(64, 6, requires_grad=True)).square().sum().backward()
+    forward, backward = graphs
+    assert forward[ATEN.addmm.default] == forward[ATEN.tanh.default] == backward[ATEN.tanh.default] == 2
+    assert backward[ATEN.addmm.default] == products
