@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from bench.windows import windows_of
+
 import hasten
 from hasten.training.locate import load_job
 
@@ -13,12 +15,4 @@ def example(job: str, plan: str | None) -> Callable[[int], None]:
     """A window trains the job itself, its own loader included, for so many optimizer steps."""
     # The run is longer than any benchmark, so the schedule must not end inside it: the rate stays.
     endless = replace(load_job(job), epochs=None, max_steps=10**9, schedule=None, stop=None)
-    run = hasten.prepare(endless, plan)
-    batches = run.batches()
-
-    def window(steps: int) -> None:
-        until = run.steps + steps
-        while run.steps < until:
-            run.step(next(batches))
-
-    return window
+    return windows_of(hasten.prepare(endless, plan))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 from typing import Any
 
 from bench.planted_jobs import ALL
+from bench.windows import windows_of
 
 import hasten
 from hasten.facts.finding import Price
@@ -20,14 +21,7 @@ BY_NAME = {each.name: each for each in ALL}
 def planted(name: str, mended: bool) -> Callable[[int], None]:
     """window(steps) takes whole optimizer steps of the job, with their data."""
     job = replace(BY_NAME[name].make(mended), epochs=None, max_steps=1_000_000_000)
-    run = hasten.prepare(job, BY_NAME[name].plan(mended))
-    batches: Iterator[Any] = run.batches()
-
-    def window(steps: int) -> None:
-        for _ in range(steps):
-            run.step(next(batches))
-
-    return window
+    return windows_of(hasten.prepare(job, BY_NAME[name].plan(mended)))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, speed_targets
 from bench.options import parser_of
-from bench.record import Record, Target
+from bench.record import ROOT, Record, Target
 
 from hasten.measure.paired import compare
 
@@ -74,7 +74,8 @@ def main() -> None:
 
 
 def _peak_bytes(plan: Mapping[str, Any]) -> int:
-    ended = subprocess.run([sys.executable, str(ARMS), json.dumps(plan)], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "bench.vit_arms", json.dumps(plan)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return int(ended.stdout.split()[-1])
 
 

@@ -1,6 +1,6 @@
 """The arms of the vision transformer's benchmark: ViT-S/16 on pictures of 224 pixels, by a plan.
 
-    python bench/vit_arms.py '{"precision": "bf16"}'     # prints the bytes that three steps have held at most
+    python -m bench.vit_arms '{"precision": "bf16"}'     # prints the bytes that three steps have held at most
 
 The pictures are random numbers: neither time nor memory depends on what they show.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from bench.windows import windows_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -70,15 +71,7 @@ def job() -> hasten.Job:
 def arm(choices: Mapping[str, Any]) -> Callable[[int], None]:
     """choices: of a plan, by technique: a value, or a value and its options."""
     given = {name: (value[0], value[1]) if isinstance(value, list) else value for name, value in choices.items()}
-    run = hasten.prepare(job(), hasten.make_plan(**given))
-    batches = run.batches()
-
-    def window(steps: int) -> None:
-        until = run.steps + steps
-        while run.steps < until:
-            run.step(next(batches))
-
-    return window
+    return windows_of(hasten.prepare(job(), hasten.make_plan(**given)))
 
 
 if __name__ == "__main__":
