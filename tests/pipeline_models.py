@@ -257,6 +257,17 @@ class Replaced(Untied):
         return super().forward(words)
 
 
+class Warming(Untied):
+    """It counts its calls in a number that is not there before the first."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        self.calls = getattr(self, "calls", 0) + self.training
+        stream = self.words(words) * min(1.0, 0.1 + 0.01 * self.calls)
+        for block in self.blocks:
+            stream = block(stream)
+        return self.head(stream)
+
+
 class Annealed(Untied):
     """What is counted behind the blocks is read before them."""
 
@@ -284,6 +295,6 @@ class Growing(Untied):
         return self.head(stream)
 
 
-_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin, Replaced)
+_ROWS = (GPT, Mixed, Frozen, Writing, Dropping, Untied, Peeking, Masked, Stem, TiedWithin, Replaced, Warming)
 _OTHERS = (Twice, Remembering, Judging, Counting, Kept, Tied, Halves, Resting, Sparse, Annealed, Growing)
 MODELS: dict[str, type[nn.Module]] = {each.__name__: each for each in (*_ROWS, *_OTHERS)}

@@ -152,6 +152,13 @@ def test_what_a_model_puts_into_the_place_of_a_buffer_counts_once(tmp_path):
         check_alike(found, wanted)
 
 
+def test_a_number_that_a_model_makes_at_its_first_call_counts_once(tmp_path):
+    whole = {"drop_last": True, "batch_size": 8}
+    wanted = trained_with_average({"microbatch": 2}, "Warming", whole)
+    for found in on_ranks(2, tmp_path, trained_with_average, stages(microbatches=4), "Warming", whole):
+        check_alike(found, wanted)
+
+
 @pytest.mark.proof
 @pytest.mark.trap(22)
 def test_a_pipeline_without_a_share_of_the_last_window_takes_part(tmp_path):
@@ -248,6 +255,7 @@ def test_an_infinity_in_one_stage_keeps_all_from_moving(tmp_path):
         (stages(before=["blocks.2"]), "Counting", "loss", "size does not follow from what blocks.2 is given"),
         (stages(before=["blocks.2"]), "Kept", "predicting", "its prediction does not follow from what blocks.2"),
         (stages(), "Annealed", "loss", "does not follow from what blocks.0 is given in a second call"),
+        (stages(schedule="interleaved"), "Warming", "loss", '"1f1b" may do'),
         (stages(), "Sparse", "loss", "has sparse gradients in words"),
         (stages(before=["blocks.2"]), "GPT", "penalized", "the loss does not follow from what blocks.2 is given"),
         (stages(), "GPT", "with_auxiliary", "has an auxiliary term"),

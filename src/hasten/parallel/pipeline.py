@@ -221,7 +221,7 @@ class Pipeline:
         stage of this rank counts it as well."""
         held = [(each._buffers, dict(each._buffers)) for each in self._around]
         values = [(each, each.clone()) for _, buffers in held for each in buffers.values() if each is not None]
-        kept = [(vars(each), {key: own for key, own in vars(each).items() if _is_plain(own)}) for each in self._around]
+        numbers = [(vars(each), dict(vars(each))) for each in self._around]
         try:
             yield
         finally:
@@ -230,8 +230,10 @@ class Pipeline:
                 buffers.update(before)
             for buffer, before in values:
                 buffer.data.copy_(before)  # as graphs have kept it, which count what is written to it otherwise
-            for own, before in kept:
-                own.update(before)
+            for now, before in numbers:
+                for key in [key for key, own in now.items() if key not in before and _is_plain(own)]:
+                    del now[key]
+                now.update((key, own) for key, own in before.items() if _is_plain(own))
 
     def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
         """What a stage's backward pass begins at: what it hands on, or the total, of shape [1]."""
