@@ -7,14 +7,16 @@ and one of no dimensions keeps its number, which nobody reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
 from hasten.parallel.divided import Divided, Share
 from hasten.parallel.replicate import gather_over_ranks
@@ -110,13 +112,29 @@ class Owners:
                 }
         return dict(sorted(found.items()))
 
-    def settle_buffers(self, model: nn.Module) -> None:
-        """Give each buffer the values that it has on the rank that moves it, on all of them, in place."""
+    def settle_buffers(self, model: nn.Module, device: torch.device) -> None:
+        """Give each buffer the values that it has on the rank that moves it, on all of them, in place. One that a
+        forward pass has made, or has made larger, is its rank's own, as a table of positions is.
+
+        Raises JobError, on all ranks, where a checkpoint keeps such a one.
+        """
+        kinds = {name: (each.shape, each.dtype, kept) for name, each, kept in _buffers_of(model)}
+        told = gather_over_ranks([kinds], self.ranks, device)
+        alike = {name for name, kind in told[0].items() if all(each.get(name) == kind for each in told)}
+        apart = {name: kept for each in told for name, (*_, kept) in each.items() if name not in alike}
+        if kept := [name for name in apart if apart[name]]:
+            raise JobError(
+                "model",
+                f"makes or resizes {', '.join(kept)} in a run, which a checkpoint keeps, and not each stage does",
+                "register them in __init__, or with persistent=False; or leave `pipeline` out of the plan",
+            )
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                values = buffer.contiguous()
-                dist.broadcast(values, group=self.ranks.group, group_src=self.buffers.get(name, self.ranks.size - 1))
-                buffer.copy_(values)
+            for name, buffer in sorted(model.named_buffers(), key=itemgetter(0)):
+                if name in alike:
+                    values = buffer.contiguous()
+                    owner = self.buffers.get(name, self.ranks.size - 1)
+                    dist.broadcast(values, group=self.ranks.group, group_src=owner)
+                    buffer.copy_(values)
 
     def complete(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Sum gradients up, in place, that those know in part who share what a rank has; the pipeline has summed what
@@ -144,6 +162,13 @@ class Owners:
         """The largest of what each rank has found."""
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.ranks.group)
         return found if self.within is None else self.within.anywhere(found)
+
+
+def _buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
+    """Name, buffer, and whether a checkpoint keeps it."""
+    for path, module in model.named_modules():
+        for name, each in module.named_buffers(path, recurse=False):
+            yield name, each, name.rpartition(".")[2] not in module._non_persistent_buffers_set
 
 
 def _on(device: torch.device, held: Tensor | Share) -> Tensor | Share:

@@ -96,7 +96,8 @@ class Pipeline:
     the model call them alike, on the same samples.
 
     call: (microbatch) -> what the loss returned, under the run's autocast. weighed: (that, samples) -> its total and
-    count. untouched: inside, nothing that is drawn or counted stays. streams: what each microbatch draws.
+    count. untouched: inside, nothing that is drawn or counted stays. left_early: (whether a later stage of
+    this rank calls it again) -> inside, a call may be left in the middle. streams: what each microbatch draws.
     """
 
     def __init__(
@@ -111,12 +112,14 @@ class Pipeline:
         call: Callable[[Any], Any],
         weighed: Callable[[Any, int], tuple[Tensor, Any]],
         untouched: Callable[[], AbstractContextManager[None]],
+        left_early: Callable[[bool], AbstractContextManager[None]],
         streams: Streams,
     ) -> None:
         """runs_through: all forward passes of a window come before its backward passes."""
         self.owners, self.parts, self._data, self._device = owners, parts, data, device
         self._streams = streams
-        self._call, self._weighed, self._untouched, self._runs_through = call, weighed, untouched, runs_through
+        self._call, self._weighed, self._runs_through = call, weighed, runs_through
+        self._untouched, self._left_early = untouched, left_early
         self._model = model
         self.in_parts: StagesInParts | None = None
         in_blocks = {module for block in parts.passing.blocks for module in block.modules()}
@@ -212,16 +215,16 @@ class Pipeline:
         def through() -> Any:
             return self.parts.passing.through(self.parts.spans[stage], received, lambda: self._call(batch))
 
-        with nullcontext() if stage == self.parts.own[-1] else self._around_stands():
+        is_last, again = stage == len(self.parts.spans) - 1, stage != self.parts.own[-1]
+        early = nullcontext() if is_last else self._left_early(again)
+        with early, self._buffers_around_stand() if again else nullcontext():
             return through() if self.in_parts is None else self.in_parts(through)
 
     @contextmanager
-    def _around_stands(self) -> Iterator[None]:
-        """Inside, nothing moves that lies around the blocks, neither buffers nor numbers that its layers keep: a later
-        stage of this rank counts it as well."""
+    def _buffers_around_stand(self) -> Iterator[None]:
+        """Inside, none of those moves that lie around the blocks: a later stage of this rank counts it as well."""
         held = [(each._buffers, dict(each._buffers)) for each in self._around]
         values = [(each, each.clone()) for _, buffers in held for each in buffers.values() if each is not None]
-        numbers = [(vars(each), dict(vars(each))) for each in self._around]
         try:
             yield
         finally:
@@ -230,10 +233,6 @@ class Pipeline:
                 buffers.update(before)
             for buffer, before in values:
                 buffer.data.copy_(before)  # as graphs have kept it, which count what is written to it otherwise
-            for now, before in numbers:
-                for key in [key for key, own in now.items() if key not in before and _is_plain(own)]:
-                    del now[key]
-                now.update((key, own) for key, own in before.items() if _is_plain(own))
 
     def objective(self, stage: int, received: Tensor | None, number: int, activation: Activation | None) -> Tensor:
         """What a stage's backward pass begins at: what it hands on, or the total, of shape [1]."""
@@ -349,10 +348,6 @@ class _Stage(nn.Module):
         except Exception as error:
             self.raised = error
             raise
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _total(objective: Tensor, number: Tensor) -> Tensor:

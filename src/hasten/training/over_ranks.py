@@ -162,7 +162,7 @@ def settle_buffers(run: Run) -> None:
             follow_the_leader(run.model.buffers(), run.ranks)
         else:
             follow_the_leader(run.model.buffers(), run.grid.data)
-            run.pipeline.owners.settle_buffers(run.model)
+            run.pipeline.owners.settle_buffers(run.model, run.device)
 
 
 def check_replicas(run: Run) -> None:

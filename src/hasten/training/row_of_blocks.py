@@ -1,9 +1,8 @@
-"""A model looked at as a row of blocks, and each stage of a pipeline compared with what the whole model computes.
+"""A model looked at as a row of blocks: every process computes the loss of one microbatch whole, before it is cut.
 
-Every process computes the loss of one microbatch whole, which says in which order the blocks are called and how long
-each takes. Then it computes its stages alone, from what their first blocks were given in the whole. What a stage hands
-on has to be what the next block was given, the last one's loss the loss; a prediction, a target and the buffers that it
-moves have to be what they were. All of that twice in a row: the first block may read what was left behind the last one.
+That says in which order the blocks are called and how long each takes; what each is given, what the loss returns and
+what is moved, against which stages are compared when they compute alone (stage_alone.py); and whether gradients go all
+the way. It is done twice in a row: the first block may read what was left behind the last one.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_map_only
 
 from hasten.data.randomness import undisturbed
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.loss import Loss
-from hasten.parallel.pipeline import Pipeline
-from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.python_state import Moved, PythonState, Read
 from hasten.techniques._restore import same_state
 from hasten.training.build import seed_everything
+from hasten.training.gradient_paths import nodes_behind
 from hasten.training.losses import calling, checked
 
 if TYPE_CHECKING:
@@ -36,143 +36,148 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _PASSES = 2  # one behind the other
-_PICKED_OTHERWISE = 0.01  # of the elements, at most
+_NO_HOOKS = "saved tensor hooks"  # torch.func's words: it does not go together with them
 
-_IN_ONE_GO = "in which each process takes all of its blocks in one go"
 FIX = "leave `pipeline` out of the plan, or let the model call its blocks one behind the other"
 
 
-class _Pass(NamedTuple):
-    """What the whole model has computed of a microbatch. given: to each block, in first. buffers: as they are left.
+class WholePass(NamedTuple):
+    """What the whole model has computed of a microbatch. given: to each block, in first. cut_off: blocks, where no
+    gradient of the loss reaches what they are given, though it could have one. buffers, python: as they are left.
     times: at which each block began, the last one ended, and all did."""
 
     given: dict[str, Tensor]
+    cut_off: frozenset[str]
     returned: Loss | Tensor
     buffers: dict[str, Tensor]
+    python: Read
     times: list[float]
 
 
 class Look:
-    """At one microbatch of the run, in both modes. The model is left as it was."""
+    """At one microbatch of the run, in both modes. The model and its loss are left as they were.
+
+    names: of the blocks, as they are called. passes: by whether the model trains. moving: what the model and the loss
+    keep in Python and move in each call; made: in the first alone. seconds: of each block, with what follows it up to
+    the next; of what follows the last.
+    """
 
     def __init__(self, run: Run) -> None:
         held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
-        self._run, self._names = held, list[str]()
+        self.run, self.names = held, list[str]()
         self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.loss, run.model)
-        self._batch: Any = run._placed(run.loader.first_batch(), run.built.train)
-        self._wholes = dict[bool, list[_Pass]]()  # by whether the model trains
-        self.seconds = list[float]()  # of each block, with what follows it up to the next; of what follows the last
+        self.python, self.moving, self.made = PythonState(run.model, run.job.loss), set[Moved](), set[Moved]()
+        self.batch: Any = run._placed(run.loader.first_batch(), run.built.train)
+        self.passes = dict[bool, list[WholePass]]()
+        self.seconds = list[float]()
 
     def whole(self, blocks: Sequence[str]) -> list[str]:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
         for training in (True, False):
-            self._wholes[training] = self._passes(blocks, training)
-        orders = [[*each.given] for passes in self._wholes.values() for each in passes]
+            self.passes[training] = self._passes_in(blocks, training)
+        orders = [[*each.given] for passes in self.passes.values() for each in passes]
         if any(each != orders[0] for each in orders):
             raise refused("the blocks are called in another order from one call to the next, or while it evaluates")
-        self._names, times = orders[0], self._wholes[True][-1].times  # the first has warmed up
+        self.names, times = orders[0], self.passes[True][-1].times  # the first has warmed up
         self.seconds = [stop - start for start, stop in pairwise(times)]
-        return self._names
+        return self.names
 
-    def _passes(self, blocks: Sequence[str], training: bool) -> list[_Pass]:
-        calls, given = list[str](), dict[str, Tensor]()
+    def forget(self) -> None:
+        self.passes.clear()
+        self.batch = None
+
+    def _passes_in(self, blocks: Sequence[str], training: bool) -> list[WholePass]:
+        if not training:
+            return self._passes(blocks, training, None)
+        try:
+            return self._passes(blocks, training, _Dropped())
+        except RuntimeError as error:
+            if _NO_HOOKS not in str(error):
+                raise
+        return self._passes(blocks, training, None)
+
+    def _passes(self, blocks: Sequence[str], training: bool, dropped: _Dropped | None) -> list[WholePass]:
+        """dropped: what is kept for a backward pass; None: all of it stays."""
+        calls, given, nodes = list[str](), dict[str, Tensor](), dict[str, Any]()
         begun, outputs, last = list[float](), dict[str, Any](), 0.0
 
         def enter(name: str, to: tuple[Any, ...]) -> None:
             calls.append(name)
             if to and isinstance(to[0], Tensor):
                 given[name] = to[0].detach().clone()  # a block may write to what it is given
+                nodes[name] = to[0].grad_fn
+            if dropped is not None:
+                dropped.begin_block()
             begun.append(self._now())
 
         def leave(name: str, gives: Any) -> None:
             nonlocal last
             outputs[name], last = type(gives), self._now()
+            if dropped is not None:
+                dropped.end_block()
 
-        passes = list[_Pass]()
-        with self._untrained(training), self._watched(blocks, enter, leave) as begin:
+        passes, moved = list[WholePass](), list[set[Moved]]()
+        with self.untrained(training), dropped or nullcontext(), self.watched(blocks, enter, leave) as begin:
             for _ in range(_PASSES):
                 begin()
+                before = self.python.read()
                 returned = checked(self._called())
-                _check_row(blocks, Counter(calls), given, outputs)
+                moved.append(self.python.moved(before))
+                check_row(blocks, Counter(calls), given, outputs)
                 if isinstance(returned, Loss) and returned.auxiliary is not None:
                     raise auxiliary_refused()
-                buffers = {name: each.clone() for name, each in self._run.model.named_buffers()}
-                passes.append(_Pass(dict(given), returned, buffers, [*begun, last, self._now()]))
-                for each in (calls, given, begun, outputs):
+                buffers = {name: each.clone() for name, each in self.run.model.named_buffers()}
+                cut_off, now, times = _cut_off(returned, nodes), self.python.read(), [*begun, last, self._now()]
+                passes.append(WholePass(dict(given), cut_off, _detached(returned), buffers, now, times))
+                for each in (calls, given, nodes, begun, outputs):
                     each.clear()
+        self.moving |= moved[-1]
+        self.made |= moved[0] - moved[-1]
         return passes
 
     def _called(self) -> Any:
         """What the loss returns. Raises Misconfigured where it moves parameters, which every stage would do."""
-        before = {name: each._version for name, each in self._run.model.named_parameters()}
-        returned = self.call(self._batch)
-        held = self._run.model.named_parameters()
+        before = {name: each._version for name, each in self.run.model.named_parameters()}
+        returned = self.call(self.batch)
+        held = self.run.model.named_parameters()
         written = [name for name, each in held if before.get(name, each._version) != each._version]
         if written:
             what = f"a call of the loss writes to {', '.join(written[:_SHOWN])}, and every stage calls it"
-            raise refused(what, "leave `pipeline` out of the plan, or let it move buffers in place of parameters")
+            fix = "leave `pipeline` out of the plan, or let it move buffers in place of parameters"
+            raise refused(what, f"{fix}; an Embedding with max_norm writes to its weight")
         return returned
 
-    def check_stages(self, pipeline: Pipeline) -> None:
-        """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
-        modes = [(stage, training) for stage in pipeline.parts.own for training in (True, False)]
-        own = [reason for stage, training in modes if (reason := self._differs(pipeline, stage, training))]
-        reasons = gather_over_ranks(own, self._run.grid.all, self._run.device)
-        if reasons:
-            raise refused(reasons[0], FIX if len(pipeline.parts.own) == 1 else f'{FIX}; "1f1b" may do, {_IN_ONE_GO}')
-        self._wholes.clear()
-        self._batch = None
-
-    def _differs(self, pipeline: Pipeline, stage: int, training: bool) -> str:
-        """Why; empty where it does not."""
-        first = self._names[pipeline.parts.spans[stage].start]
-        when = "" if training else " while it evaluates"
-        try:
-            with self._untrained(training), self._watched(self._names, lambda *_: None, lambda *_: None) as begin:
-                for number, whole in enumerate(self._wholes[training]):
-                    begin()
-                    found = pipeline.compute(stage, whole.given[first].clone() if stage else None, self._batch)
-                    other = self._other(pipeline, stage, found, whole)
-                    if other:
-                        again = " in a second call" if number else ""
-                        return f"{other} does not follow from what {first} is given{again}{when}"
-        except Exception as error:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            return f"stage {stage + 1} cannot be computed alone{when}: {told}"
-        return ""
-
-    def _other(self, pipeline: Pipeline, stage: int, found: Any, whole: _Pass) -> str:
-        """What this stage makes otherwise than the whole has; empty where there is nothing."""
-        stop, moved = pipeline.parts.spans[stage].stop, self._moved_otherwise(pipeline, stage, whole.buffers)
-        if stop == len(self._names):
-            return _other_in_loss(found, whole.returned) or moved
-        return moved if _alike(found, whole.given[self._names[stop]]) else f"what {self._names[stop]} is given"
-
-    def _moved_otherwise(self, pipeline: Pipeline, stage: int, wanted: Mapping[str, Tensor]) -> str:
-        """The name of a buffer that this stage moves, and not as the whole has; empty where there is none."""
-        names, span = self._names, pipeline.parts.spans[stage]
-        blocks = tuple(f"{names[number]}." for number in span)
-        for name, each in self._run.model.named_buffers():
-            last_moves = span.stop == len(names) and name not in pipeline.owners.buffers
-            if (last_moves or name.startswith(blocks)) and not _alike(each, wanted[name]):
-                return name
-        return ""
+    @contextmanager
+    def alone(self, training: bool) -> Iterator[Callable[[], None]]:
+        """Inside, a stage may be computed as the whole has been. Gives what is to be called before."""
+        with self.untrained(training), self.watched(self.names, lambda *_: None, lambda *_: None) as begin:
+            yield begin
 
     @contextmanager
-    def _untrained(self, training: bool) -> Iterator[None]:
-        with self.untouched(), _graph_without_tensors() if training else torch.no_grad():
+    def left_early(self, again: bool) -> Iterator[None]:
+        """Inside, the loss is left in the middle. What it would have put back behind that is put back. again: whether
+        it is called once more for what it is called for now, and makes then what it makes in its first call."""
+        before = self.python.read()
+        try:
+            yield
+        finally:
+            self.python.put_back(before, but=self.moving if again else self.moving | self.made)
+
+    @contextmanager
+    def untrained(self, training: bool) -> Iterator[None]:
+        with self.untouched(), torch.set_grad_enabled(training):
             if not training:
-                self._run.model.eval()
+                self.run.model.eval()
             yield
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
         """Inside, the loss may be called: what the model is, holds and trains, and what is drawn next, is put back."""
-        run = self._run
+        run = self.run
         drawn, modules = run.built.generators.states(), [*run.model.modules()]
         kept = [(vars(each), dict(vars(each))) for each in modules]
         kept += [(held, dict(held)) for each in modules for held in (each._parameters, each._buffers, each._modules)]
-        trains = [(each, each.requires_grad) for each in run.model.parameters()]
+        python, trains = self.python.read(), [(each, each.requires_grad) for each in run.model.parameters()]
         try:
             with undisturbed(run.device), same_state(run.model):
                 yield
@@ -181,11 +186,12 @@ class Look:
             for held, before in kept:
                 held.clear()
                 held.update(before)
+            self.python.put_back(python)
             for parameter, trained in trains:
                 parameter.requires_grad_(trained)
 
     @contextmanager
-    def _watched(
+    def watched(
         self,
         blocks: Sequence[str],
         enter: Callable[[str, tuple[Any, ...]], None],
@@ -193,7 +199,7 @@ class Look:
     ) -> Iterator[Callable[[], None]]:
         """Call these around each block's forward. It draws the same whatever was drawn before, and what follows it the
         same whatever it draws. Gives what is to be called before each call of the loss."""
-        generators = self._run.built.generators
+        generators = self.run.built.generators
         drawn = generators.states()
 
         def begin() -> None:
@@ -211,7 +217,7 @@ class Look:
         hooks = list[Any]()
         try:
             for name in blocks:
-                block = self._run.model.get_submodule(name)
+                block = self.run.model.get_submodule(name)
                 hooks.append(block.register_forward_pre_hook(partial(before, name)))
                 hooks.append(block.register_forward_hook(partial(after, name)))
             yield begin
@@ -220,23 +226,60 @@ class Look:
                 hook.remove()
 
     def _now(self) -> float:
-        if self._run.device.type == "cuda":
-            torch.cuda.synchronize(self._run.device)  # queued kernels would be billed to the next block
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)  # queued kernels would be billed to the next block
         return time.perf_counter()
 
 
-@contextmanager
-def _graph_without_tensors() -> Iterator[None]:
-    """Gradients are on, for a model may do otherwise without; but nothing is kept for a backward pass: none comes."""
+class _Dropped:
+    """Inside, nothing is kept for a backward pass of the whole, as none comes: the tensors of a block go with its end,
+    for it may differentiate by itself within."""
 
-    def refuse(nothing: None) -> Tensor:
-        raise refused("the loss differentiates by itself, and stages have the gradients of their own blocks alone")
+    def __init__(self) -> None:
+        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
+        self._of_block: list[list[Tensor]] | None = None
 
-    with torch.enable_grad(), saved_tensors_hooks(lambda tensor: None, refuse):
-        yield
+    def __enter__(self) -> None:
+        self._hooks.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    def begin_block(self) -> None:
+        self._of_block = []
+
+    def end_block(self) -> None:
+        for each in self._of_block or ():
+            each.clear()
+        self._of_block = None
+
+    def _pack(self, tensor: Tensor) -> list[Tensor]:
+        if self._of_block is None:
+            return []
+        self._of_block.append([tensor])
+        return self._of_block[-1]
+
+    def _unpack(self, held: list[Tensor]) -> Tensor:
+        if not held:
+            raise refused("the loss differentiates by itself, and stages have the gradients of their own blocks alone")
+        return held[0]
 
 
-def _check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tensor], outputs: dict[str, type]) -> None:
+def _cut_off(returned: Loss | Tensor, nodes: Mapping[str, Any]) -> frozenset[str]:
+    total = returned.total if isinstance(returned, Loss) else returned
+    reached = nodes_behind(total)
+    return frozenset(name for name, node in nodes.items() if node is not None and node not in reached)
+
+
+def _detached(returned: Loss | Tensor) -> Loss | Tensor:
+    """Without the graph, which would be kept with it."""
+    if isinstance(returned, Tensor):
+        return returned.detach()
+    prediction, target = (tree_map_only(Tensor, Tensor.detach, some) for some in (returned.prediction, returned.target))
+    return replace(returned, total=returned.total.detach(), prediction=prediction, target=target)
+
+
+def check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tensor], outputs: dict[str, type]) -> None:
     for name in blocks:
         if calls[name] != 1:
             raise refused(f"{name} is called {calls[name]} times in a forward pass")
@@ -244,46 +287,6 @@ def _check_row(blocks: Sequence[str], calls: Counter[str], given: dict[str, Tens
             raise refused(f"{name} is not called with a tensor of floating-point numbers in first")
         if not issubclass(outputs[name], Tensor):
             raise refused(f"{name} returns {outputs[name].__name__}, and not one tensor")
-
-
-def _other_in_loss(found: Loss | Tensor, wanted: Loss | Tensor) -> str:
-    """What of a loss is another one; empty where nothing is."""
-    for what, *pair in zip(("the loss", "its prediction", "its target"), _values(found), _values(wanted), strict=True):
-        here, there = pair
-        if len(here) != len(there) or not all(map(_alike, here, there)):
-            return what
-    return ""
-
-
-def _values(returned: Loss | Tensor) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Of each in shares, this rank's."""
-    if isinstance(returned, Tensor):
-        return [returned.detach()], [], []
-    count = torch.as_tensor(returned.count, device=returned.total.device).to(returned.total.dtype)
-    prediction, target = (
-        [_own(each.detach()) for each in tree_leaves(some) if isinstance(each, Tensor)]
-        for some in (returned.prediction, returned.target)
-    )
-    return [returned.total.detach(), count], prediction, target
-
-
-def _own(tensor: Any) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def _alike(found: Any, wanted: Tensor) -> bool:
-    """Up to what an accelerator's sums differ by from one time to the next: whole numbers may have been picked by two
-    that are nearly the same."""
-    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-        return False
-    if wanted.is_complex():
-        return _alike(torch.view_as_real(found), torch.view_as_real(wanted))
-    if not wanted.is_floating_point():
-        return bool((found != wanted).sum() <= _PICKED_OTHERWISE * wanted.numel())
-    most = max(1e-5, 4 * torch.finfo(wanted.dtype).eps)
-    found, wanted = (each.float() if each.element_size() == 1 else each for each in (found, wanted))
-    size = wanted.abs().nan_to_num(0.0, 0.0).max().item() if wanted.numel() else 0.0
-    return torch.allclose(found, wanted, rtol=most, atol=most * size, equal_nan=True)
 
 
 def auxiliary_refused() -> JobError:

@@ -26,6 +26,7 @@ from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
 from hasten.training.losses import Count
 from hasten.training.nudged import Nudged
 from hasten.training.row_of_blocks import FIX, Look, auxiliary_refused, refused
+from hasten.training.stage_alone import check_stages
 from hasten.training.streams import Streams
 from hasten.training.window_sums import weighed
 
@@ -79,9 +80,10 @@ def stages_of(run: Run) -> Pipeline:
         call=look.call,
         weighed=_weighed,
         untouched=look.untouched,
+        left_early=look.left_early,
         streams=streams,
     )
-    look.check_stages(pipeline)
+    check_stages(look, pipeline)
     nudged.back(lambda name, held: held if owners.has(name) else held.new_empty((0, *held.shape[1:])))
     if run.setup.shard is not None and run.grid.data.many:
         pipeline.hold_in_parts(_in_parts(run, pipeline, run.setup.shard))
