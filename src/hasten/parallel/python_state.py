@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ast import literal_eval
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from operator import is_
@@ -70,6 +71,15 @@ class PythonState:
         """but: what stays as it is."""
         for each in self.moved(before) - but:
             self._places[each.place].put_back(each.key, before[each.place])
+
+    @contextmanager
+    def as_it_was(self) -> Iterator[None]:
+        """Inside, what moves is put back."""
+        before = self.read()
+        try:
+            yield
+        finally:
+            self.put_back(before)
 
     def alike(self, moved: Moved, one: Read, other: Read) -> bool:
         """Whether it is the same in both."""

@@ -177,16 +177,15 @@ class Look:
         drawn, modules = run.built.generators.states(), [*run.model.modules()]
         kept = [(vars(each), dict(vars(each))) for each in modules]
         kept += [(held, dict(held)) for each in modules for held in (each._parameters, each._buffers, each._modules)]
-        python, trains = self.python.read(), [(each, each.requires_grad) for each in run.model.parameters()]
+        trains = [(each, each.requires_grad) for each in run.model.parameters()]
         try:
-            with undisturbed(run.device), same_state(run.model):
+            with undisturbed(run.device), same_state(run.model), self.python.as_it_was():
                 yield
         finally:
             run.built.generators.go_on_from(drawn)
             for held, before in kept:
                 held.clear()
                 held.update(before)
-            self.python.put_back(python)
             for parameter, trained in trains:
                 parameter.requires_grad_(trained)
 

@@ -22,6 +22,7 @@ from hasten.data.randomness import random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.join import on_any
 from hasten.parallel.options import TensorOptions
+from hasten.parallel.python_state import PythonState
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.parallel.ways import Scores
 from hasten.techniques._restore import same_state
@@ -131,7 +132,8 @@ def _seen(
 @contextmanager
 def _untouched(run: Run, *, training: bool) -> Iterator[None]:
     unmoved = UnmovedLoss(run.built.loss_parameters, run.built.generators)
-    with undisturbed(run.device), same_state(run.model), evaluation_mode(run.model), unmoved():
+    counted = PythonState(run.model, run.job.loss).as_it_was()
+    with undisturbed(run.device), same_state(run.model), evaluation_mode(run.model), unmoved(), counted:
         if training:
             run.model.train()
         yield

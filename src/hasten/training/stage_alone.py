@@ -71,13 +71,13 @@ def _differs(look: Look, pipeline: Pipeline, stage: int, training: bool) -> _Rea
         with look.alone(training) as begin:
             for number, whole in enumerate(look.passes[training]):
                 begin()
-                found = pipeline.compute(stage, whole.given[first].clone() if stage else None, look.batch)
+                found = pipeline.compute(stage, _received(whole, first, training) if stage else None, look.batch)
+                if training and (read := reached_from(_total(found), others)):
+                    return _Reason(f"the loss reads {', '.join(read[:_SHOWN])}, which another process has")
                 if other := _other(look, pipeline, stage, found, whole):
                     again = " in a second call" if number else ""
                     what = f"{other} does not follow from what {first} is given{again}{when}"
                     return _Reason(what, by_order=number > 0 and len(pipeline.parts.own) > 1)
-                if training and (read := reached_from(_total(found), others)):
-                    return _Reason(f"the loss reads {', '.join(read[:_SHOWN])}, which another process has")
     except Exception as error:
         return _Reason(f"stage {stage + 1} cannot be computed alone{when}: {_told(error)}")
     return None
@@ -86,7 +86,7 @@ def _differs(look: Look, pipeline: Pipeline, stage: int, training: bool) -> _Rea
 def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
     """Whether it depends on a buffer around the blocks that is moved in a call, but not by this stage."""
     span = pipeline.parts.spans[stage]
-    received = look.passes[True][0].given[look.names[span.start]] if stage else None
+    first = look.names[span.start]
 
     def computed(far: bool) -> tuple[list[Tensor], list[str]]:
         with look.alone(training=True) as begin:
@@ -96,7 +96,8 @@ def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | Non
             if far:
                 for name in unmoved:
                     _put_far(buffers[name])
-            found = pipeline.compute(stage, None if received is None else received.clone(), look.batch)
+            whole = look.passes[True][0]
+            found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
             now, moved = dict(look.run.model.named_buffers()), look.passes[True][-1].buffers
             stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
             return _values(found)[0], [name for name in stay if not _alike(moved[name], before[name])]
@@ -110,6 +111,10 @@ def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | Non
         return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
     what = f"stage {stage + 1} depends on {', '.join(unmoved[:_SHOWN])}, which a call of the loss moves elsewhere"
     return _Reason(what, by_order=len(pipeline.parts.own) > 1)
+
+
+def _received(whole: WholePass, first: str, training: bool) -> Tensor:
+    return whole.given[first].clone().requires_grad_(training)  # as what comes from another stage
 
 
 def _put_far(buffer: Tensor) -> None:

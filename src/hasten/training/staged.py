@@ -59,6 +59,7 @@ def stages_of(run: Run) -> Pipeline:
             where="pipeline",
             fix=f"the order is {', '.join(names)}",
         )
+    _check_hooks(model, [names[each] for each in before])
     generators = run.built.generators
     streams = Streams(run.device, generators.states, generators.go_on_from)
     passing = Passing([model.get_submodule(name) for name in names], streams.before_block, streams.behind_block)
@@ -93,6 +94,15 @@ def stages_of(run: Run) -> Pipeline:
     return pipeline
 
 
+def _check_hooks(model: nn.Module, begins: Sequence[str]) -> None:
+    """torch hangs them on what a block is given, and a stage gives its first block something else."""
+    for name in begins:
+        block = model.get_submodule(name)
+        if block._backward_hooks or block._backward_pre_hooks:
+            fix = "hang it on a layer within the block, or leave `pipeline` out of the plan"
+            raise refused(f"{name} has a backward hook, and begins a stage", fix)
+
+
 def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInParts:
     from hasten.parallel.stages_in_parts import StagesInParts
 
@@ -111,8 +121,9 @@ def _check_job(run: Run) -> None:
             raise JobError("model", what, "build it with sparse=False, or leave `pipeline` out of the plan")
     for module in run.built.loss_parameters.moving:
         if module._parameters or module._buffers:
-            what = f"holds {type(module).__name__}, which the last stage alone would move"
-            raise JobError("loss", what, "leave `pipeline` out of the plan, or hold it in the model")
+            what = f"holds {type(module).__name__} with parameters or buffers, and what moves them is one stage alone"
+            fix = "leave `pipeline` out of the plan, or hold it in the model; what never moves may be a plain tensor"
+            raise JobError("loss", what, fix)
 
 
 def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[float]:
