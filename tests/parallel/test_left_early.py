@@ -21,11 +21,11 @@ proof = partial(pytest.param, marks=pytest.mark.proof)
     [
         ("scaled", ONE_BY_ONE),
         proof("scaled", {"microbatches": 4, "before": ["blocks.1"]}),
-        ("descending", ONE_BY_ONE),
+        proof("descending", ONE_BY_ONE),
         ("functional", ONE_BY_ONE),
         ("table", INTERLEAVED),
         proof("table", ONE_BY_ONE),
-        ("masking", ONE_BY_ONE),
+        proof("masking", ONE_BY_ONE),
         proof("masking", INTERLEAVED),
         ("warming", ONE_BY_ONE),
         proof("alternating", ONE_BY_ONE),
@@ -50,15 +50,15 @@ def test_stages_train_and_evaluate_as_the_whole(name, options, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
-        ("kept", ONE_BY_ONE, "makes or resizes blocks.0.scale, blocks.1.scale"),
+        proof("kept", ONE_BY_ONE, "makes or resizes blocks.0.scale, blocks.1.scale"),
         ("gated", ONE_BY_ONE, "the loss reads blocks.0.gate, blocks.1.gate, which another process has"),
         ("counted", INTERLEAVED, "a call of the loss moves model.seen"),
         proof("warming", INTERLEAVED, "a call of the loss moves Job.loss.calls"),
-        ("counted behind", ONE_BY_ONE, "stage 1 depends on seen, which a call of the loss moves elsewhere"),
+        proof("counted behind", ONE_BY_ONE, "stage 1 depends on seen, which a call of the loss moves elsewhere"),
         proof("counted behind", INTERLEAVED, "stage 1 depends on seen, which a call of the loss moves elsewhere"),
         ("number behind", ONE_BY_ONE, "model.seen does not follow from what blocks.0 is given"),
         ("detaching", ONE_BY_ONE, "no gradient of the loss reaches what blocks.2 is given"),
-        ("hooked backward", ONE_BY_ONE, "blocks.2 has a backward hook, and begins a stage"),
+        proof("hooked backward", ONE_BY_ONE, "blocks.2 has a backward hook, and begins a stage"),
     ],
     ids=str,
 )
