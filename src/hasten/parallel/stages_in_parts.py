@@ -39,7 +39,7 @@ class StagesInParts:
         """blocks: of this rank's stages. others: parameters of which other ranks of the pipeline have the values."""
         before = dict(model.named_parameters())
         self._root = _Computing(model)
-        in_parts(self._root, blocks, mesh, options, ignored=others)()
+        in_parts(self._root, blocks, mesh, options, ignored=others).begin()
         self._mark(model, {each: _nothing(each, mesh) for each in others})
         now = dict(model.named_parameters())
         hand_over(optimizers, {parameter: now[name] for name, parameter in before.items()})

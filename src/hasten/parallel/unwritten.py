@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
 from hasten.parallel.fingerprint import fingerprint
+from hasten.parallel.passes import FIRST, Passes
 
-_VALUES_SEEN = 3  # calls of each layer in which values are compared as well: writing through .data leaves nothing else
 _SHOWN = 3
 _COUNT = attrgetter("_version")
 
@@ -52,9 +52,12 @@ class Unwritten:
     again and again; it counts what is written to a tensor, and to gather it anew does not count.
     """
 
-    def __init__(self, layer: nn.Module, places: Sequence[Place], others: Sequence[Unwritten] = ()) -> None:
-        """places: in the layer, and gathered with it. others: that may be gathered still when it ends."""
-        self._places, self._others = places, others
+    def __init__(
+        self, layer: nn.Module, places: Sequence[Place], passes: Passes, others: Sequence[Unwritten] = ()
+    ) -> None:
+        """places: in the layer, and gathered with it. passes: in some of them values are compared as well. others: that
+        may be gathered still when it ends."""
+        self._places, self._passes, self._others = places, passes, others
         self._calls, self._noted = 0, list[Place]()
         self._copies, self._written, self._values = list[Tensor](), list[int](), list[Tensor]()
         layer.register_forward_pre_hook(self._before)
@@ -73,7 +76,8 @@ class Unwritten:
             self._copies = [each for place in self._noted if (each := place.gathered) is not None]
             self._written = [*map(_COUNT, self._copies)]
         self._calls += 1
-        self._values = [*map(_values, self._copies)] if self._calls <= _VALUES_SEEN else []
+        looks = self._calls <= FIRST or (self._passes.under_way and self._passes.is_one_in_many)
+        self._values = [*map(_values, self._copies)] if looks else []  # writing through .data leaves nothing else
 
     def _behind(self, *_: object) -> None:
         self.check()
