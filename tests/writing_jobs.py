@@ -111,6 +111,38 @@ def replacing() -> Callable[..., Loss]:
     return replaced
 
 
+def replacing_a_parameter(model: nn.Module, batch: Any) -> Loss:
+    """By one of the same name and shape, which a module is free to do."""
+    head = model.get_submodule("head")
+    head.weight = nn.Parameter(functional.normalize(head.get_parameter("weight").detach()), requires_grad=False)
+    return loss(model, batch)
+
+
+def frozen_head() -> nn.Module:
+    model = Untied()
+    model.head.requires_grad_(False)
+    return model
+
+
+def replacing_in_the_teacher(model: nn.Module, batch: Any) -> Loss:
+    """Which is a layer that is gathered by itself."""
+    layer = model.get_submodule("teacher.blocks.1.mix")
+    if torch.is_grad_enabled():
+        layer.weight = nn.Parameter(layer.get_parameter("weight").detach() * 0.9, requires_grad=False)
+    return loss(model, batch)
+
+
+def following_late() -> Callable[..., Loss]:
+    """A teacher that begins to follow, through .data, when values are not compared in each call any more."""
+    calls = itertools.count()
+    return lambda model, batch: by_teacher(model, batch, through_data=True) if next(calls) > 5 else loss(model, batch)
+
+
+class Apart(WithTeacher):
+    def forward(self, words: Tensor) -> Tensor:
+        return self.student(words) + self.teacher(words)
+
+
 class Centred(nn.Module):
     """A loss that holds a moving centre of what the model gives."""
 
@@ -167,9 +199,17 @@ def only_blocks(model: nn.Module) -> list[nn.Parameter]:
     return [each for each in model.parameters() if each.requires_grad]
 
 
+def words(count: int) -> tuple[Tensor, Tensor]:
+    found = torch.randint(0, WORDS, (count, LENGTH + 1), generator=torch.Generator().manual_seed(7))
+    return found[:, :-1], found[:, 1:]
+
+
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "teacher": lambda: {"model": WithTeacher, "loss": by_teacher},
     "teacher through .data": lambda: {"model": WithTeacher, "loss": by_teacher_through_data},
+    "follows late": lambda: {"model": Apart, "loss": following_late(), "batch_size": 2, "train": words(120)},
+    "replacing a parameter": lambda: {"model": frozen_head, "loss": replacing_a_parameter},
+    "replacing in a layer": lambda: {"model": Apart, "loss": replacing_in_the_teacher},
     "normalizing": lambda: {"loss": normalizing},
     "behind": lambda: {"loss": writing_behind},
     "reviving": lambda: {"loss": reviving()},

@@ -26,6 +26,10 @@ def check_alike(found, wanted):
     [
         ("teacher", {"shard": "zero3"}, "writes to teacher.positions"),
         proof("teacher through .data", {"shard": "zero3"}, "writes to teacher.positions"),
+        proof("follows late", {"shard": "zero3"}, "writes to teacher.positions"),
+        ("replacing a parameter", {"shard": "zero3"}, "puts another parameter into the place of head.weight"),
+        proof("replacing in a layer", {"shard": "zero3"}, "another parameter into the place of teacher.blocks.1.mix"),
+        proof("replacing in a layer", {"shard": "zero2"}, "another parameter into the place of teacher.blocks.1.mix"),
         proof("normalizing", {"shard": "zero2"}, "writes to head.weight"),
         proof("behind", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
         proof("shrinking", {"shard": "zero3"}, "writes to positions"),

@@ -47,5 +47,5 @@ def _apart(named: list[tuple[str, Tensor]], ranks: Ranks) -> list[str]:
     leaders = own.clone()
     dist.broadcast(leaders, group=ranks.group, group_src=0)
     far = (own - leaders).abs().amax(1) > _ROUNDING * leaders[:, 1]
-    apart = far | (own.isfinite() != leaders.isfinite()).any(1)
+    apart = far | (own[:, 2] != leaders[:, 2]) | (own.isfinite() != leaders.isfinite()).any(1)
     return [name for (name, _), differs in zip(named, apart.tolist(), strict=True) if differs]

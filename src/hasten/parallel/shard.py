@@ -125,6 +125,8 @@ def in_parts(
     before(root)
     looks.append(Unwritten(root, [*chain.from_iterable(places.values())], passes, others=[*looks]))
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
+    for look in looks:
+        look.watch_parts()
     names = {module: name.removeprefix("model.") for name, module in root.named_modules()}
     CalledAlike(root, {names[block]: block for block in blocks}, mesh, passes)
     return parts
