@@ -160,9 +160,30 @@ class Centred(nn.Module):
         return Loss(each, batch[1].numel())
 
 
-def centred() -> Callable[..., Loss]:
-    held = Centred()
-    return lambda model, batch: held(model, batch)
+class CentredByParameter(Centred):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.centre
+        self.centre = nn.Parameter(torch.zeros(WORDS, dtype=torch.float64), requires_grad=False)
+        self.unused = nn.Parameter(torch.zeros(3, device="meta"), requires_grad=False)
+
+    def get_buffer(self, target: str) -> Tensor:
+        return self.get_parameter(target)
+
+
+class Projecting(nn.Module):
+    """Which each process has made otherwise, as without a seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.full((1,), 1.0 + dist.get_rank()), requires_grad=False)
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        return loss(model, batch)
+
+
+def held(module: nn.Module) -> Callable[..., Loss]:
+    return lambda model, batch: module(model, batch)
 
 
 class Counting(Untied):
@@ -218,7 +239,9 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "around": lambda: {"loss": around_a_block},
     "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},
-    "centred": lambda: {"loss": centred()},
+    "centred": lambda: {"loss": held(Centred())},
+    "centred by a parameter": lambda: {"loss": held(CentredByParameter())},
+    "projecting": lambda: {"loss": held(Projecting())},
     "counting": lambda: {"model": Counting},
     "shrinking": lambda: {"model": Shrinking},
     "frozen in parameters": lambda: {"parameters": only_blocks},

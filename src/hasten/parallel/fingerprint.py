@@ -1,8 +1,8 @@
 """Three numbers by which the values of a tensor are known again, at the price of one pass over it.
 
-Its projection on a fixed row of random signs, its size, and where it is not finite. What is moved in one place, or drawn
-anew, changes the projection by about as much as it moved; roundings that point nowhere add up to little. Of two numbers
-that change places it sees those that have other signs: one half of all pairs.
+Its projection on a fixed row of random signs, its size, and where it is not finite. What is moved in one place, or
+drawn anew, changes the projection by about as much as it moved; roundings that point nowhere add up to little. Of two
+numbers that change places it sees those that have other signs: one half of all pairs.
 
 Source: Johnson and Lindenstrauss 1984; with random signs, Achlioptas 2003.
 """

@@ -13,7 +13,7 @@ from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
-from hasten.parallel.same_weights import check_same
+from hasten.parallel.same_weights import check_made_alike, check_same
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.techniques.batch_split import normalizes_by_batch
@@ -53,6 +53,7 @@ def begin(run: Run) -> None:
     for each in (run.looked_at, run.sharded):
         if each is not None:
             each.begin()
+    check_made_alike(run.built.loss_parameters.named(), run.grid.data, run.ranks, run.device)
 
 
 def loss_of(run: Run) -> LossFunction:
@@ -167,11 +168,11 @@ def settle_buffers(run: Run) -> None:
 
 def check_replicas(run: Run) -> None:
     """Raises JobError, on all ranks, where replicas have gone their own ways: before they are evaluated or saved."""
-    pipeline = run.pipeline
+    pipeline, named = run.pipeline, run.built.loss_parameters.named()
     if run.replica is not None or (pipeline is not None and pipeline.in_parts is None):
-        named = run.model.named_parameters()
-        held = [each for each in named if pipeline is None or pipeline.owners.has(each[0])]
-        check_same([*held, *run.built.loss_parameters.named()], run.grid.data, run.ranks, run.device)
+        held = run.model.named_parameters()
+        named += [each for each in held if pipeline is None or pipeline.owners.has(each[0])]
+    check_same(named, run.grid.data, run.ranks, run.device)
 
 
 def replica(run: Run) -> Replica | None:
