@@ -99,6 +99,23 @@ def around_a_block(model: nn.Module, batch: Any) -> Loss:
     return Loss(found.total + block.get_submodule("mix")(torch.ones(WIDTH).double()).sum(), found.count)
 
 
+def with_a_penalty(model: nn.Module, batch: Any) -> Loss:
+    found, weight = loss(model, batch), model.get_parameter("blocks.1.mix.weight")
+    return Loss(found.total + 0.1 * weight.square().sum(), found.count)
+
+
+def penalty_behind(number: int) -> Callable[..., Loss]:
+    """The penalty comes in after so many calls, when a pipeline has been looked at."""
+    calls = itertools.count()
+    return lambda model, batch: with_a_penalty(model, batch) if next(calls) > number else loss(model, batch)
+
+
+class Scaled(Untied):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+
 def replacing() -> Callable[..., Loss]:
     """The head is another one from the third call on."""
     calls = itertools.count()
@@ -237,6 +254,9 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "moving by rank": lambda: {"loss": moving_by_rank()},
     "between": lambda: {"loss": between_two_calls},
     "around": lambda: {"loss": around_a_block},
+    "penalty": lambda: {"loss": with_a_penalty},
+    "late penalty": lambda: {"loss": penalty_behind(30)},
+    "scaled": lambda: {"model": Scaled},
     "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},
     "centred": lambda: {"loss": held(Centred())},
@@ -267,3 +287,10 @@ def trained(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
             return {"told": "", "weights": weights, "losses": losses}
     except HastenError as error:
         return {"told": str(error)}
+
+
+def step_by_step(name: str, choices: Mapping[str, Any]) -> None:
+    """What is raised on one rank ends it, as it ends a process."""
+    with prepare(job_of(name), make_plan(**choices)) as run:
+        for batch in run.batches():
+            run.step(batch)

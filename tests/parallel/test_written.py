@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from torch.multiprocessing import ProcessRaisedException
 from torch.testing import assert_close
 
 from ranks import on_ranks
-from writing_jobs import trained
+from writing_jobs import step_by_step, trained
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
 INTERLEAVED = {"pipeline": (2, {"schedule": "interleaved", "microbatches": 4})}
@@ -37,6 +38,8 @@ def check_alike(found, wanted):
         ("counting", INTERLEAVED, '"1f1b" may do'),
         ("between", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
         ("around", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("penalty", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("scaled", {"shard": "zero3"}, "holds scale: numbers without a dimension"),
         ("reviving", {}, "has moved words.weight otherwise on each process"),
         ("centred by a parameter", {"shard": "zero3"}, "centre otherwise on each process"),
         proof("centred by a parameter", {}, "centre otherwise on each process"),
@@ -55,6 +58,12 @@ def test_what_would_train_something_else_is_refused_by_name(name, choices, reaso
 def test_all_ranks_learn_that_some_of_them_hold_other_weights(choices, tmp_path):
     for found in on_ranks(4, tmp_path, trained, "moving by rank", choices):
         assert "has moved blocks.0.mix.weight otherwise on each process" in found["told"]
+
+
+@pytest.mark.proof
+def test_stages_in_parts_refuse_a_penalty_on_a_layers_weights(tmp_path):
+    with pytest.raises(ProcessRaisedException, match="does not call the layer"):
+        on_ranks(4, tmp_path, step_by_step, "late penalty", {"pipeline": 2, "shard": "zero3"})
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.passes import Passes
 from hasten.parallel.replicate import follow_the_leader
+from hasten.parallel.through_layers import through_layers
 from hasten.parallel.unwritten import Unwritten, places_in
 
-_MIXED = "mixed torch.Tensor and DTensor"  # torch's words
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
 
 
@@ -73,14 +73,7 @@ class Sharded:
         for one that takes parameters from a layer without calling it."""
         with torch.no_grad():
             follow_the_leader(self._model.buffers(), self._ranks)
-        try:
-            differentiated, unseen = self._root(batch)
-        except RuntimeError as error:
-            if _MIXED not in str(error):
-                raise
-            what = "computes with a layer's parameters, and does not call the layer, which gathers them"
-            raise JobError("loss", what, "call all layers, or leave `shard` out of the plan") from error
-        returned = unseen.with_total(differentiated)
+        returned = through_layers(self._root, batch)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise JobError(
                 "loss",
@@ -94,6 +87,14 @@ class Sharded:
 
     def forward_only(self) -> AbstractContextManager[None]:
         return without_backward(self._root)
+
+
+def check_shapes(model: nn.Module) -> None:
+    """Raises JobError for a parameter that has no dimension to be divided along."""
+    single = [name for name, each in model.named_parameters() if not each.dim()]
+    if single:
+        what = f"holds {', '.join(single[:3])}: numbers without a dimension, along which processes could divide them"
+        raise JobError("model", what, "make them of shape [1], or leave `shard` out of the plan")
 
 
 def in_parts(

@@ -21,6 +21,7 @@ from hasten.facts.loss import Loss
 from hasten.parallel.loss_of_model import Unseen
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.shard import in_parts, without_backward
+from hasten.parallel.through_layers import through_layers
 from hasten.parallel.whole import part_of
 
 
@@ -53,8 +54,7 @@ class StagesInParts:
                     module.register_parameter(name, nothing[parameter])
 
     def __call__(self, compute: Callable[[], Any]) -> Any:
-        differentiated, unseen = self._root(compute)
-        return unseen.with_total(differentiated)
+        return through_layers(self._root, compute)
 
     def forward_only(self) -> AbstractContextManager[None]:
         """Inside, no backward pass follows."""

@@ -119,10 +119,11 @@ def sharded(run: Run) -> Sharded | None:
     if options.made_once and run.grid.mesh is not None:
         what = "meta leaves weights to the first process, and `tensor` and `pipeline` divide them where they are made"
         raise PlanError(what, where="shard", fix="leave meta out")
+    from hasten.parallel.shard import Sharded, check_shapes  # it takes a second to load
+
+    check_shapes(run.model)
     if run.grid.stages.many:
         return None  # the stages are first to be cut
-    from hasten.parallel.shard import Sharded  # it takes a second to load
-
     return Sharded(
         run.loss,
         run.model,
