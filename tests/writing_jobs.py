@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -188,6 +189,33 @@ class CentredByParameter(Centred):
         return self.get_parameter(target)
 
 
+class OfManyFormats(nn.Module):
+    """Whose buffers are nothing that gloo, or a look at strides, takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("short", torch.ones(3, dtype=torch.int16))
+        self.register_buffer("tiny", torch.ones(3).to(torch.float8_e4m3fn))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls it new
+            self.register_buffer("sparse", torch.eye(2).to_sparse_csr())
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        return loss(model, batch)
+
+
+class Masking(nn.Module):
+    """A mask for as many samples as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.zeros(0, 0))
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        self.mask = torch.eye(len(batch[0]))
+        return loss(model, batch)
+
+
 class Projecting(nn.Module):
     """Which each process has made otherwise, as without a seed."""
 
@@ -261,6 +289,8 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "replacing": lambda: {"loss": replacing()},
     "centred": lambda: {"loss": held(Centred())},
     "centred by a parameter": lambda: {"loss": held(CentredByParameter())},
+    "many formats": lambda: {"loss": held(OfManyFormats())},
+    "masking": lambda: {"loss": held(Masking()), "drop_last": False},
     "projecting": lambda: {"loss": held(Projecting())},
     "counting": lambda: {"model": Counting},
     "shrinking": lambda: {"model": Shrinking},

@@ -43,6 +43,7 @@ def check_alike(found, wanted):
         ("reviving", {}, "has moved words.weight otherwise on each process"),
         ("centred by a parameter", {"shard": "zero3"}, "centre otherwise on each process"),
         proof("centred by a parameter", {}, "centre otherwise on each process"),
+        ("masking", {}, "holds Masking.mask, of another shape on each process"),
         ("projecting", {}, "matrix, which each process has made otherwise"),
         ("replacing", {}, "has put another layer into the place of head"),
         proof("replacing", {"shard": "zero3"}, "has put another layer into the place of head"),
@@ -74,6 +75,7 @@ def test_stages_in_parts_refuse_a_penalty_on_a_layers_weights(tmp_path):
         proof("normalizing", {"tensor": 2}, {}),
         ("behind", {"shard": "zero3"}, {}),  # written to in parts
         proof("counting", {"pipeline": (2, {"microbatches": 4})}, {"accumulation": 4}),
+        ("many formats", {}, {}),
         proof("frozen in parameters", {}, {}),
         ("frozen in parameters", {"shard": "zero3"}, {}),
         proof("frozen in parameters", {"pipeline": 2}, {}),

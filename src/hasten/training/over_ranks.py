@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.errors import Misconfigured, PlanError
+from hasten.parallel.followed_buffers import FollowedBuffers
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
@@ -73,18 +74,9 @@ def _following(run: Run, loss: LossFunction) -> LossFunction:
     """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
     those of the model are."""
     modules, ranks = run.built.loss_parameters.moving, run.grid.data
-    kind = run.device.type  # of what a process group sends
-    if not modules or not ranks.many:
+    if not modules or not ranks.many or run.grid.stages.many:  # stages hold no such modules
         return loss
-
-    def following(model: nn.Module, batch: Any) -> Any:
-        if torch.is_grad_enabled():
-            with torch.no_grad():
-                held = (each for module in modules for each in module.buffers(recurse=False))
-                follow_the_leader([each for each in held if each.device.type == kind], ranks)
-        return loss(model, batch)
-
-    return following
+    return FollowedBuffers(loss, modules, ranks, run.device.type)
 
 
 def notices_of(run: Run) -> list[str]:
