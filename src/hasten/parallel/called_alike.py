@@ -24,7 +24,8 @@ class CalledAlike:
 
     def __init__(self, root: nn.Module, layers: Mapping[str, nn.Module], mesh: DeviceMesh, passes: Passes) -> None:
         """Made behind torch's own hooks on the layers, which gather: so these come before them. layers: by name."""
-        self._group, self._device = mesh.get_group(), mesh.device_type
+        self._group = mesh.get_group()
+        self._device = next(root.parameters()).device  # which need not be the current one of its kind
         self._passes, self._names = passes, [*layers]
         self._numbers = {layer: number for number, layer in enumerate(layers.values())}
         for layer in layers.values():
