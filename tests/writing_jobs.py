@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -99,6 +100,23 @@ def around_a_block(model: nn.Module, batch: Any) -> Loss:
     return Loss(found.total + block.get_submodule("mix")(torch.ones(WIDTH).double()).sum(), found.count)
 
 
+def with_a_penalty(model: nn.Module, batch: Any) -> Loss:
+    found, weight = loss(model, batch), model.get_parameter("blocks.1.mix.weight")
+    return Loss(found.total + 0.1 * weight.square().sum(), found.count)
+
+
+def penalty_behind(number: int) -> Callable[..., Loss]:
+    """The penalty comes in after so many calls, when a pipeline has been looked at."""
+    calls = itertools.count()
+    return lambda model, batch: with_a_penalty(model, batch) if next(calls) > number else loss(model, batch)
+
+
+class Scaled(Untied):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+
 def replacing() -> Callable[..., Loss]:
     """The head is another one from the third call on."""
     calls = itertools.count()
@@ -109,6 +127,38 @@ def replacing() -> Callable[..., Loss]:
         return loss(model, batch)
 
     return replaced
+
+
+def replacing_a_parameter(model: nn.Module, batch: Any) -> Loss:
+    """By one of the same name and shape, which a module is free to do."""
+    head = model.get_submodule("head")
+    head.weight = nn.Parameter(functional.normalize(head.get_parameter("weight").detach()), requires_grad=False)
+    return loss(model, batch)
+
+
+def frozen_head() -> nn.Module:
+    model = Untied()
+    model.head.requires_grad_(False)
+    return model
+
+
+def replacing_in_the_teacher(model: nn.Module, batch: Any) -> Loss:
+    """Which is a layer that is gathered by itself."""
+    layer = model.get_submodule("teacher.blocks.1.mix")
+    if torch.is_grad_enabled():
+        layer.weight = nn.Parameter(layer.get_parameter("weight").detach() * 0.9, requires_grad=False)
+    return loss(model, batch)
+
+
+def following_late() -> Callable[..., Loss]:
+    """A teacher that begins to follow, through .data, when values are not compared in each call any more."""
+    calls = itertools.count()
+    return lambda model, batch: by_teacher(model, batch, through_data=True) if next(calls) > 5 else loss(model, batch)
+
+
+class Apart(WithTeacher):
+    def forward(self, words: Tensor) -> Tensor:
+        return self.student(words) + self.teacher(words)
 
 
 class Centred(nn.Module):
@@ -128,9 +178,57 @@ class Centred(nn.Module):
         return Loss(each, batch[1].numel())
 
 
-def centred() -> Callable[..., Loss]:
-    held = Centred()
-    return lambda model, batch: held(model, batch)
+class CentredByParameter(Centred):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.centre
+        self.centre = nn.Parameter(torch.zeros(WORDS, dtype=torch.float64), requires_grad=False)
+        self.unused = nn.Parameter(torch.zeros(3, device="meta"), requires_grad=False)
+
+    def get_buffer(self, target: str) -> Tensor:
+        return self.get_parameter(target)
+
+
+class OfManyFormats(nn.Module):
+    """Whose buffers are nothing that gloo, or a look at strides, takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("short", torch.ones(3, dtype=torch.int16))
+        self.register_buffer("tiny", torch.ones(3).to(torch.float8_e4m3fn))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls it new
+            self.register_buffer("sparse", torch.eye(2).to_sparse_csr())
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        return loss(model, batch)
+
+
+class Masking(nn.Module):
+    """A mask for as many samples as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.zeros(0, 0))
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        self.mask = torch.eye(len(batch[0]))
+        return loss(model, batch)
+
+
+class Projecting(nn.Module):
+    """Which each process has made otherwise, as without a seed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.full((1,), 1.0 + dist.get_rank()), requires_grad=False)
+
+    def forward(self, model: nn.Module, batch: Any) -> Loss:
+        return loss(model, batch)
+
+
+def held(module: nn.Module) -> Callable[..., Loss]:
+    return lambda model, batch: module(model, batch)
 
 
 class Counting(Untied):
@@ -167,18 +265,33 @@ def only_blocks(model: nn.Module) -> list[nn.Parameter]:
     return [each for each in model.parameters() if each.requires_grad]
 
 
+def words(count: int) -> tuple[Tensor, Tensor]:
+    found = torch.randint(0, WORDS, (count, LENGTH + 1), generator=torch.Generator().manual_seed(7))
+    return found[:, :-1], found[:, 1:]
+
+
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "teacher": lambda: {"model": WithTeacher, "loss": by_teacher},
     "teacher through .data": lambda: {"model": WithTeacher, "loss": by_teacher_through_data},
+    "follows late": lambda: {"model": Apart, "loss": following_late(), "batch_size": 2, "train": words(120)},
+    "replacing a parameter": lambda: {"model": frozen_head, "loss": replacing_a_parameter},
+    "replacing in a layer": lambda: {"model": Apart, "loss": replacing_in_the_teacher},
     "normalizing": lambda: {"loss": normalizing},
     "behind": lambda: {"loss": writing_behind},
     "reviving": lambda: {"loss": reviving()},
     "moving by rank": lambda: {"loss": moving_by_rank()},
     "between": lambda: {"loss": between_two_calls},
     "around": lambda: {"loss": around_a_block},
+    "penalty": lambda: {"loss": with_a_penalty},
+    "late penalty": lambda: {"loss": penalty_behind(30)},
+    "scaled": lambda: {"model": Scaled},
     "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},
-    "centred": lambda: {"loss": centred()},
+    "centred": lambda: {"loss": held(Centred())},
+    "centred by a parameter": lambda: {"loss": held(CentredByParameter())},
+    "many formats": lambda: {"loss": held(OfManyFormats())},
+    "masking": lambda: {"loss": held(Masking()), "drop_last": False},
+    "projecting": lambda: {"loss": held(Projecting())},
     "counting": lambda: {"model": Counting},
     "shrinking": lambda: {"model": Shrinking},
     "frozen in parameters": lambda: {"parameters": only_blocks},
@@ -204,3 +317,10 @@ def trained(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
             return {"told": "", "weights": weights, "losses": losses}
     except HastenError as error:
         return {"told": str(error)}
+
+
+def step_by_step(name: str, choices: Mapping[str, Any]) -> None:
+    """What is raised on one rank ends it, as it ends a process."""
+    with prepare(job_of(name), make_plan(**choices)) as run:
+        for batch in run.batches():
+            run.step(batch)

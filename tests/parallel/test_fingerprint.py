@@ -1,4 +1,4 @@
-"""A tensor is known again by two numbers: whatever is moved in it changes them, and roundings hardly do."""
+"""A tensor is known again by three numbers: what is moved in one place changes them, and roundings hardly do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def apart(one, other):
 
 
 @given(SEEDS, st.integers(2, 2000), st.data())
-def test_two_numbers_that_change_places_are_seen(seed, count, data):
+def test_two_numbers_that_change_places_are_seen_unless_their_signs_are_the_same(seed, count, data):
     tensor = drawn(seed, count)
     first, second = (data.draw(st.integers(0, count - 1)) for _ in range(2))
     swapped = tensor.clone()
@@ -58,8 +58,8 @@ def test_a_large_tensor_whose_numbers_are_rounded_otherwise_is_the_same():
 
 
 def test_none_one_number_and_any_format():
-    assert fingerprint(torch.zeros(0)).tolist() == [0.0, 0.0]
-    assert fingerprint(torch.tensor(-3.0)).abs().tolist() == [3.0, 3.0]
+    assert fingerprint(torch.zeros(0)).tolist() == [0.0, 0.0, 0.0]
+    assert fingerprint(torch.tensor(-3.0)).abs().tolist() == [3.0, 3.0, 0.0]
     assert fingerprint(torch.ones(2, 3, dtype=torch.bfloat16))[1] == 6.0**0.5
     assert fingerprint(torch.ones(4, dtype=torch.int64))[1] == 2.0
 
@@ -68,3 +68,20 @@ def test_the_imaginary_part_counts():
     number = torch.tensor([1 + 2j, 3 - 1j])
     assert apart(number.conj().resolve_conj(), number) > 0.1
     assert fingerprint(number)[1] == 15**0.5
+
+
+@given(SEEDS, st.integers(2, 2000), st.sampled_from([float("nan"), float("inf"), -float("inf")]))
+def test_numbers_that_are_not_finite_hide_nothing_beside_them(seed, count, other):
+    tensor = drawn(seed, count)
+    tensor[seed % count] = other
+    moved, place = tensor.clone(), (seed + 1) % count
+    moved[place] += 1.0
+    assert fingerprint(tensor).isfinite().all()
+    assert apart(moved, tensor) > 1e-4
+    assert torch.equal(fingerprint(tensor), fingerprint(tensor.clone()))
+
+
+@given(st.permutations([0.0, float("nan"), float("inf"), -float("inf")]))
+def test_which_number_is_not_finite_is_seen(values):
+    one, other = (fingerprint(torch.tensor([1.0, value])) for value in values[:2])
+    assert not torch.equal(one, other)

@@ -149,6 +149,18 @@ def test_a_layer_that_shares_a_parameter_is_gathered_with_the_rest():
     assert {*blocks_of(model)} == {model.blocks[2]}
 
 
+def test_layers_that_hold_one_module_together_are_gathered_with_the_rest():
+    model, together = Language(), nn.Linear(4, 4)
+    model.blocks[0].together = model.blocks[2].together = together
+    assert blocks_of(model) == [model.blocks[1]]
+
+
+def test_a_layer_that_lies_in_two_rows_is_gathered_by_itself():
+    model = Language()
+    model.again = nn.ModuleList(model.blocks)
+    assert blocks_of(model) == [*model.blocks]
+
+
 def rows(count, *layers):
     return nn.Sequential(*(nn.Sequential(*(copy.deepcopy(each) for each in layers)) for _ in range(count)))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from torch.multiprocessing import ProcessRaisedException
 from torch.testing import assert_close
 
 from ranks import on_ranks
-from writing_jobs import trained
+from writing_jobs import step_by_step, trained
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
 INTERLEAVED = {"pipeline": (2, {"schedule": "interleaved", "microbatches": 4})}
@@ -26,6 +27,10 @@ def check_alike(found, wanted):
     [
         ("teacher", {"shard": "zero3"}, "writes to teacher.positions"),
         proof("teacher through .data", {"shard": "zero3"}, "writes to teacher.positions"),
+        proof("follows late", {"shard": "zero3"}, "writes to teacher.positions"),
+        ("replacing a parameter", {"shard": "zero3"}, "puts another parameter into the place of head.weight"),
+        proof("replacing in a layer", {"shard": "zero3"}, "another parameter into the place of teacher.blocks.1.mix"),
+        proof("replacing in a layer", {"shard": "zero2"}, "another parameter into the place of teacher.blocks.1.mix"),
         proof("normalizing", {"shard": "zero2"}, "writes to head.weight"),
         proof("behind", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
         proof("shrinking", {"shard": "zero3"}, "writes to positions"),
@@ -33,7 +38,13 @@ def check_alike(found, wanted):
         ("counting", INTERLEAVED, '"1f1b" may do'),
         ("between", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
         ("around", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("penalty", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("scaled", {"shard": "zero3"}, "holds scale: numbers without a dimension"),
         ("reviving", {}, "has moved words.weight otherwise on each process"),
+        ("centred by a parameter", {"shard": "zero3"}, "centre otherwise on each process"),
+        proof("centred by a parameter", {}, "centre otherwise on each process"),
+        ("masking", {}, "holds Masking.mask, of another shape on each process"),
+        ("projecting", {}, "matrix, which each process has made otherwise"),
         ("replacing", {}, "has put another layer into the place of head"),
         proof("replacing", {"shard": "zero3"}, "has put another layer into the place of head"),
     ],
@@ -50,6 +61,12 @@ def test_all_ranks_learn_that_some_of_them_hold_other_weights(choices, tmp_path)
         assert "has moved blocks.0.mix.weight otherwise on each process" in found["told"]
 
 
+@pytest.mark.proof
+def test_stages_in_parts_refuse_a_penalty_on_a_layers_weights(tmp_path):
+    with pytest.raises(ProcessRaisedException, match="does not call the layer"):
+        on_ranks(4, tmp_path, step_by_step, "late penalty", {"pipeline": 2, "shard": "zero3"})
+
+
 @pytest.mark.parametrize(
     ("name", "choices", "alone"),
     [
@@ -58,6 +75,7 @@ def test_all_ranks_learn_that_some_of_them_hold_other_weights(choices, tmp_path)
         proof("normalizing", {"tensor": 2}, {}),
         ("behind", {"shard": "zero3"}, {}),  # written to in parts
         proof("counting", {"pipeline": (2, {"microbatches": 4})}, {"accumulation": 4}),
+        ("many formats", {}, {}),
         proof("frozen in parameters", {}, {}),
         ("frozen in parameters", {"shard": "zero3"}, {}),
         proof("frozen in parameters", {"pipeline": 2}, {}),

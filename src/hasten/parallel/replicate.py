@@ -126,10 +126,15 @@ def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:
             alone = None if tensor.nbytes <= _SMALL else len(kinds)
             kinds[tensor.dtype, tensor.device, alone].append(tensor)
     for same in kinds.values():
-        values = same[0].contiguous() if len(same) == 1 else torch.cat([each.flatten() for each in same])
-        dist.broadcast(values, group=ranks.group, group_src=0)
-        for tensor, given in zip(same, values.flatten().split([each.numel() for each in same]), strict=True):
+        values = torch.cat([each.resolve_conj().flatten() for each in same]) if len(same) > 1 else _flat(same[0])
+        dist.broadcast(values.view(torch.uint8), group=ranks.group, group_src=0)  # backends do not take every format
+        for tensor, given in zip(same, values.split([each.numel() for each in same]), strict=True):
             tensor.copy_(given.view_as(tensor))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The tensor's own numbers where they lie in a row: a large one is not copied."""
+    return tensor.detach().resolve_conj().contiguous().flatten()
 
 
 def mean_over_ranks(tensors: list[Tensor], ranks: Ranks) -> None:

@@ -7,6 +7,8 @@ each replica trains another model, and one of them is saved.
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from collections.abc import Iterable
 
 import torch
@@ -24,13 +26,9 @@ _SHOWN = 3
 
 
 def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> None:
-    """Raises JobError, on everyone, where some of these ranks hold other values. parameters: by name, the same ones on
-    each of the ranks."""
-    if not ranks.many:
-        return
-    told = gather_over_ranks(_apart([*parameters], ranks), everyone, device)
-    if told:
-        names = ", ".join([*dict.fromkeys(told)][:_SHOWN])
+    """Raises JobError, on everyone, where some of these ranks hold other values. parameters: by name. device: of the
+    run, through which ranks talk."""
+    if names := _names_apart(parameters, ranks, everyone, device):
         raise JobError(
             "loss",
             f"has moved {names} otherwise on each process, and so they hold other weights",
@@ -39,13 +37,35 @@ def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone:
         )
 
 
-def _apart(named: list[tuple[str, Tensor]], ranks: Ranks) -> list[str]:
-    """Names of those that are not the first rank's."""
+def check_made_alike(
+    parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device
+) -> None:
+    """As check_same, of what the loss holds, before the first step."""
+    if names := _names_apart(parameters, ranks, everyone, device):
+        what = f"holds {names}, which each process has made otherwise"
+        raise JobError("loss", what, "make it under a seed: torch.manual_seed(…) before it, where the loss is made")
+
+
+def _names_apart(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> str:
+    """Those that are known to anyone, in short; empty where all hold the same."""
+    if not ranks.many:
+        return ""
+    named = [(name, each) for name, each in parameters if not each.is_meta]
+    told = gather_over_ranks(_apart(named, ranks, device), everyone, device)
+    return ", ".join([*dict.fromkeys(told)][:_SHOWN])
+
+
+def _apart(named: list[tuple[str, Tensor]], ranks: Ranks, device: torch.device) -> list[str]:
+    """Names of those that are not the first rank's, or that one of the ranks does not have."""
+    listed = zlib.crc32("\n".join(name for name, _ in named).encode())
+    if len({*gather_over_ranks([listed], ranks, device)}) > 1:
+        count = Counter(gather_over_ranks([name for name, _ in named], ranks, device))
+        return [name for name, times in count.items() if times < ranks.size]
     if not named:
         return []
-    own = torch.stack([fingerprint(each) for _, each in named])
+    own = torch.stack([fingerprint(each).to(device) for _, each in named])
     leaders = own.clone()
     dist.broadcast(leaders, group=ranks.group, group_src=0)
     far = (own - leaders).abs().amax(1) > _ROUNDING * leaders[:, 1]
-    apart = far | (own.isfinite() != leaders.isfinite()).any(1)
+    apart = far | (own[:, 2] != leaders[:, 2]) | (own.isfinite() != leaders.isfinite()).any(1)
     return [name for (name, _), differs in zip(named, apart.tolist(), strict=True) if differs]

@@ -13,7 +13,7 @@ https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, cast
@@ -26,13 +26,15 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
+from hasten.parallel.called_alike import CalledAlike
 from hasten.parallel.loss_of_model import LossOfModel
 from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
+from hasten.parallel.passes import Passes
 from hasten.parallel.replicate import follow_the_leader
+from hasten.parallel.through_layers import through_layers
 from hasten.parallel.unwritten import Unwritten, places_in
 
-_MIXED = "mixed torch.Tensor and DTensor"  # torch's words
 _CONTAINERS = nn.ModuleList, nn.Sequential, nn.ModuleDict
 
 
@@ -52,30 +54,26 @@ class Sharded:
         options: ShardOptions,
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """The model may lie on the host: block by block it comes to the device, and becomes parts there. begin() is for
-        when it is known what is trained.
+        """The model may lie on the host: block by block it comes to the device, and becomes parts there.
 
         mesh: of these ranks; None makes one of all that there are.
         """
         self._model, self._ranks, self._root = model, ranks, LossOfModel(loss, model)
         mesh = mesh or init_device_mesh(device.type, (ranks.size,), mesh_dim_names=("shard",))
-        self.begin = in_parts(
+        self._parts = in_parts(
             self._root, blocks_of(model), mesh, options, before=lambda each: bring(each, device, ranks)
         )
+
+    def begin(self) -> None:
+        """It is known what is trained."""
+        self._parts.begin()
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term, and
         for one that takes parameters from a layer without calling it."""
         with torch.no_grad():
             follow_the_leader(self._model.buffers(), self._ranks)
-        try:
-            differentiated, unseen = self._root(batch)
-        except RuntimeError as error:
-            if _MIXED not in str(error):
-                raise
-            what = "computes with a layer's parameters, and does not call the layer, which gathers them"
-            raise JobError("loss", what, "call all layers, or leave `shard` out of the plan") from error
-        returned = unseen.with_total(differentiated)
+        returned = through_layers(self._root, batch)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise JobError(
                 "loss",
@@ -91,6 +89,14 @@ class Sharded:
         return without_backward(self._root)
 
 
+def check_shapes(model: nn.Module) -> None:
+    """Raises JobError for a parameter that has no dimension to be divided along."""
+    single = [name for name, each in model.named_parameters() if not each.dim()]
+    if single:
+        what = f"holds {', '.join(single[:3])}: numbers without a dimension, along which processes could divide them"
+        raise JobError("model", what, "make them of shape [1], or leave `shard` out of the plan")
+
+
 def in_parts(
     root: nn.Module,
     blocks: Iterable[nn.Module],
@@ -99,32 +105,48 @@ def in_parts(
     *,
     before: Callable[[nn.Module], object] = lambda module: None,
     ignored: Iterable[nn.Parameter] = (),
-) -> Callable[[], None]:
+) -> InParts:
     """Let parameters become parts, in place: those of each block, which are gathered when it computes, and those that
-    are left, gathered for a pass of the root. What is returned is called when it is known what they train.
+    are left, gathered for a pass of the root.
 
     root: holds the model by that name. before: called with each of these first. ignored: stay as they are.
     """
     sums = options.gradients or (torch.float32 if options.parameters else None)
     of_blocks = MixedPrecisionPolicy(options.parameters, sums)
     of_root = MixedPrecisionPolicy(None, options.gradients, cast_forward_inputs=False)
-    places, looks, flags = places_in(root), list[Unwritten](), list[_SameFlags]()
+    places, blocks, parts = places_in(root), [*blocks], InParts()
+    passes, looks = Passes(root), list[Unwritten]()
     for block in blocks:
         before(block)
-        looks.append(Unwritten(block, [place for module in block.modules() for place in places.pop(module, ())]))
+        held = [place for module in block.modules() for place in places.pop(module, ())]
+        looks.append(Unwritten(block, held, passes))
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
         if options.keeps_gathered:
-            flags.append(_SameFlags(block))
-            block.register_forward_pre_hook(flags[-1])
+            parts.keep_flags_of(block)
     before(root)
-    Unwritten(root, [*chain.from_iterable(places.values())], others=looks)
+    looks.append(Unwritten(root, [*chain.from_iterable(places.values())], passes, others=[*looks]))
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
+    for look in looks:
+        look.watch_parts()
+    names = {module: name.removeprefix("model.") for name, module in root.named_modules()}
+    CalledAlike(root, {names[block]: block for block in blocks}, mesh, passes)
+    return parts
 
-    def begin() -> None:
-        for each in flags:
+
+class InParts:
+    """What ranks hold in parts."""
+
+    def __init__(self) -> None:
+        self._flags = list[_SameFlags]()
+
+    def keep_flags_of(self, block: nn.Module) -> None:
+        self._flags.append(_SameFlags(block))
+        block.register_forward_pre_hook(self._flags[-1])
+
+    def begin(self) -> None:
+        """It is known what they train."""
+        for each in self._flags:
             each.begin()
-
-    return begin
 
 
 class _SameFlags:
@@ -165,34 +187,39 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The layers that a model repeats, innermost first: members of a container that have a class in common with another
     one there. No single layers of such a member, and none that holds nothing but others of these. What shares a
     parameter with another part of the model is none, as torch gathers it once."""
-    owners = Counter(id(own) for module in model.modules() for own in module._parameters.values())
+    ways = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
+    places = _places(model)
+
+    def alone(member: nn.Module) -> bool:
+        """Every way to what it holds leads through it."""
+        return all(places[own] == ways[id(member)] * inside for own, inside in _places(member).items())
 
     def repeated(container: nn.Module) -> Iterator[nn.Module]:
         members = cast("list[nn.Module]", [*container.children()])
         kinds = Counter(map(type, members))
         for member in members if isinstance(container, _CONTAINERS) else ():
-            own = [*member.parameters()]
-            alone = all(owners[id(parameter)] == 1 for parameter in own)
-            if kinds[type(member)] > 1 and own and alone and _is_called(member):
+            own = next(member.parameters(), None)
+            if kinds[type(member)] > 1 and own is not None and _is_called(member) and alone(member):
                 yield member
 
-    found: dict[nn.Module, None] = {}
+    found, in_blocks = dict[nn.Module, None](), set[int]()
 
     def find(module: nn.Module, *, inside: bool) -> None:
         taken = {*repeated(module)}
         for member in module.children():
             find(member, inside=inside or member in taken)
             single = inside and next(member.children(), None) is None
-            if member in taken and not single and _holds_more_than(member, found):
+            if member in taken and not single and any(id(own) not in in_blocks for own in member.parameters()):
                 found[member] = None
+                in_blocks.update(map(id, member.parameters()))
 
     find(model, inside=False)
     return [*found]
 
 
-def _holds_more_than(module: nn.Module, blocks: Collection[nn.Module]) -> bool:
-    in_blocks = {id(own) for block in blocks for own in block.parameters()}
-    return any(id(own) not in in_blocks for own in module.parameters())
+def _places(module: nn.Module) -> Counter[int]:
+    """In how many places each parameter lies, by its number."""
+    return Counter(id(own) for _, own in module.named_parameters(remove_duplicate=False))
 
 
 def _is_called(module: nn.Module) -> bool:

@@ -21,6 +21,7 @@ from hasten.facts.loss import Loss
 from hasten.parallel.loss_of_model import Unseen
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.shard import in_parts, without_backward
+from hasten.parallel.through_layers import through_layers
 from hasten.parallel.whole import part_of
 
 
@@ -39,7 +40,7 @@ class StagesInParts:
         """blocks: of this rank's stages. others: parameters of which other ranks of the pipeline have the values."""
         before = dict(model.named_parameters())
         self._root = _Computing(model)
-        in_parts(self._root, blocks, mesh, options, ignored=others)()
+        in_parts(self._root, blocks, mesh, options, ignored=others).begin()
         self._mark(model, {each: _nothing(each, mesh) for each in others})
         now = dict(model.named_parameters())
         hand_over(optimizers, {parameter: now[name] for name, parameter in before.items()})
@@ -53,8 +54,7 @@ class StagesInParts:
                     module.register_parameter(name, nothing[parameter])
 
     def __call__(self, compute: Callable[[], Any]) -> Any:
-        differentiated, unseen = self._root(compute)
-        return unseen.with_total(differentiated)
+        return through_layers(self._root, compute)
 
     def forward_only(self) -> AbstractContextManager[None]:
         """Inside, no backward pass follows."""

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.errors import Misconfigured, PlanError
+from hasten.parallel.followed_buffers import FollowedBuffers
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
-from hasten.parallel.same_weights import check_same
+from hasten.parallel.same_weights import check_made_alike, check_same
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.techniques.batch_split import normalizes_by_batch
@@ -53,6 +54,7 @@ def begin(run: Run) -> None:
     for each in (run.looked_at, run.sharded):
         if each is not None:
             each.begin()
+    check_made_alike(run.built.loss_parameters.named(), run.grid.data, run.ranks, run.device)
 
 
 def loss_of(run: Run) -> LossFunction:
@@ -72,18 +74,9 @@ def _following(run: Run, loss: LossFunction) -> LossFunction:
     """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
     those of the model are."""
     modules, ranks = run.built.loss_parameters.moving, run.grid.data
-    kind = run.device.type  # of what a process group sends
-    if not modules or not ranks.many:
+    if not modules or not ranks.many or run.grid.stages.many:  # stages hold no such modules
         return loss
-
-    def following(model: nn.Module, batch: Any) -> Any:
-        if torch.is_grad_enabled():
-            with torch.no_grad():
-                held = (each for module in modules for each in module.buffers(recurse=False))
-                follow_the_leader([each for each in held if each.device.type == kind], ranks)
-        return loss(model, batch)
-
-    return following
+    return FollowedBuffers(loss, modules, ranks, run.device.type)
 
 
 def notices_of(run: Run) -> list[str]:
@@ -118,10 +111,11 @@ def sharded(run: Run) -> Sharded | None:
     if options.made_once and run.grid.mesh is not None:
         what = "meta leaves weights to the first process, and `tensor` and `pipeline` divide them where they are made"
         raise PlanError(what, where="shard", fix="leave meta out")
+    from hasten.parallel.shard import Sharded, check_shapes  # it takes a second to load
+
+    check_shapes(run.model)
     if run.grid.stages.many:
         return None  # the stages are first to be cut
-    from hasten.parallel.shard import Sharded  # it takes a second to load
-
     return Sharded(
         run.loss,
         run.model,
@@ -167,11 +161,11 @@ def settle_buffers(run: Run) -> None:
 
 def check_replicas(run: Run) -> None:
     """Raises JobError, on all ranks, where replicas have gone their own ways: before they are evaluated or saved."""
-    pipeline = run.pipeline
+    pipeline, named = run.pipeline, run.built.loss_parameters.named()
     if run.replica is not None or (pipeline is not None and pipeline.in_parts is None):
-        named = run.model.named_parameters()
-        held = [each for each in named if pipeline is None or pipeline.owners.has(each[0])]
-        check_same([*held, *run.built.loss_parameters.named()], run.grid.data, run.ranks, run.device)
+        held = run.model.named_parameters()
+        named += [each for each in held if pipeline is None or pipeline.owners.has(each[0])]
+    check_same(named, run.grid.data, run.ranks, run.device)
 
 
 def replica(run: Run) -> Replica | None:
