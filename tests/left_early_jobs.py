@@ -123,6 +123,18 @@ class Counted(Through):
         return super().before(words) * (2 if self.seen > 5 else 1)
 
 
+class CountedSeldom(Through):
+    """Of some batches alone, of which the first is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = 0
+
+    def before(self, words: Tensor) -> Tensor:
+        self.level += self.training and int(words[0, 0]) % 5 == 3
+        return super().before(words) * (1 + self.level / 2)
+
+
 class CountedBehind(Through):
     def __init__(self) -> None:
         super().__init__()
@@ -185,12 +197,18 @@ def masking(model: nn.Module, batch: Any) -> Loss:
 
 
 def steering(model: nn.Module, batch: Any) -> Loss:
-    if not batch[0].sum() % 2:
+    """In its training calls."""
+    if not model.training:
         return loss(model, batch)
     hook = model.words.register_forward_hook(lambda module, given, gives: gives * 0.9)
     found = loss(model, batch)
     hook.remove()
     return found
+
+
+def seldom_steering(model: nn.Module, batch: Any) -> Loss:
+    """By some batches alone, of which the first is none."""
+    return steering(model, batch) if int(batch[0][0, 0]) % 5 == 3 else loss(model, batch)
 
 
 def without_head(model: nn.Module, batch: Any) -> Tensor:
@@ -215,11 +233,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "table": {"model": Table},
     "masking": {"model": Masking, "loss": masking},
     "counted": {"model": Counted},
+    "counted seldom": {"model": CountedSeldom},
     "counted behind": {"model": CountedBehind},
     "number behind": {"model": NumberBehind},
     "detaching": {"model": Detaching},
     "hooked backward": {"model": hooked_backward},
     "steering": {"loss": steering},
+    "seldom steering": {"loss": seldom_steering},
     "without head": {"loss": without_head},
 }
 

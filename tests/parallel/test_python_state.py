@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from fractions import Fraction
 from functools import partial
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -58,10 +61,9 @@ def test_a_call_that_is_put_back_gives_the_same_again(loss):
     before = state.read()
     first = loss(model)
     assert state.moved(before)
-    state.put_back(before)
-    assert not state.moved(before)
+    state.put_back(before, state.moved(before))
     assert loss(model) == first
-    state.put_back(before)
+    state.put_back(before, state.moved(before))
     assert len(model) == 1
     assert model[0].training
     assert not model[0]._forward_hooks
@@ -78,18 +80,128 @@ def test_an_object_its_lists_and_its_dictionaries_are_put_back():
         "Job.loss.schedule.options.warm",
         "Job.loss.schedule.recent",
     ]
-    state.put_back(before)
+    state.put_back(before, state.moved(before))
     assert vars(schedule) == vars(Schedule())
 
 
-def test_what_is_to_move_stays():
-    schedule = Schedule()
-    state = PythonState(nn.Linear(1, 1), schedule)
+class Slotted:
+    __slots__ = ("calls",)
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, model, batch):
+        self.calls += 1
+        return self.calls
+
+
+class OfClass:
+    calls = 0
+
+    def __call__(self, model, batch):
+        type(self).calls += 1
+        return type(self).calls
+
+
+class Helping(nn.Module):
+    def count(self):
+        global CALLS
+        CALLS += 1
+        return CALLS
+
+    def forward(self, batch):
+        return self.count()
+
+
+class Shared:
+    """One count in two places."""
+
+    def __init__(self):
+        self.first = self.second = itertools.count()
+
+    def __call__(self, model, batch):
+        return next(self.first), next(self.second)
+
+
+class Rebound:
+    def __init__(self):
+        self.seen, self.names, self.on = {}, {"a"}, True
+
+    def __call__(self, model, batch):
+        self.seen = {**self.seen, len(self.seen): True}
+        self.names.add(len(self.seen))
+        if not self.seen.get(3):
+            vars(self)["off"] = vars(self).pop("on", True)
+        return len(self.seen), len(self.names), [*vars(self)]
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [
+        (nn.Linear(1, 1), Slotted()),
+        (nn.Linear(1, 1), OfClass()),
+        (Helping(), lambda model, batch: model(batch)),
+        (nn.Linear(1, 1), Shared()),
+        (nn.Linear(1, 1), Rebound()),
+    ],
+    ids=["slots", "a class", "a method's global", "a count in two places", "what is bound anew"],
+)
+def test_wherever_it_is_counted_it_is_counted_again(model, loss):
+    state = PythonState(model, loss)
     before = state.read()
-    schedule.calls, schedule.recent[0] = 7, 9
-    counted = {each for each in state.moved(before) if state.named(each) == "Job.loss.calls"}
-    state.put_back(before, but=counted)
-    assert (schedule.calls, schedule.recent) == (7, [1, 2])
+    first = loss(model, 0), loss(model, 0)
+    state.put_back(before, state.moved(before))
+    assert (loss(model, 0), loss(model, 0)) == first
+    state.put_back(before, state.moved(before))
+
+
+class Refusing:
+    """As what stands for another object, and has none yet."""
+
+    def __getattribute__(self, key):
+        raise RuntimeError("outside of a request")
+
+
+class Linked:
+    def __init__(self, behind):
+        self.behind = behind
+
+
+def linked(number):
+    behind = None
+    for _ in range(number):
+        behind = Linked(behind)
+    return behind
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (Refusing(), Refusing()),
+        (linked(5000), None),
+        ((0, 0), (np.zeros(3), 1)),
+        ([None], [np.zeros(3)]),
+        (itertools.count(Fraction(1, 2)), None),
+        (threading.Event(), threading.Event()),
+    ],
+    ids=["a proxy", "a long chain", "arrays in a tuple", "arrays in a list", "a count of fractions", "an event"],
+)
+def test_whatever_users_keep_can_be_looked_at(first, then):
+    kept = Linked(first)
+    state = PythonState(nn.Linear(1, 1), kept)
+    before = state.read()
+    kept.behind = then
+    state.put_back(before, state.moved(before))
+    assert kept.behind is first
+
+
+def test_objects_of_libraries_are_left_to_themselves():
+    event = threading.Event()
+    state = PythonState(nn.Linear(1, 1), Linked(event))
+    before = state.read()
+    event.set()
+    state.put_back(before, state.moved(before))
+    assert event.is_set()
 
 
 def test_attributes_of_blocks_are_told_from_others():

@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.errors import HastenError, JobError
 from hasten.facts.ranks import Ranks
+from hasten.parallel.left_early import LeftEarly
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.replicate import gather_over_ranks
@@ -96,8 +97,8 @@ class Pipeline:
     the model call them alike, on the same samples.
 
     call: (microbatch) -> what the loss returned, under the run's autocast. weighed: (that, samples) -> its total and
-    count. untouched: inside, nothing that is drawn or counted stays. left_early: (whether a later stage of
-    this rank calls it again) -> inside, a call may be left in the middle. streams: what each microbatch draws.
+    count. untouched: inside, nothing that is drawn or counted stays. left_early: what is put back where a stage ends.
+    streams: what each microbatch draws.
     """
 
     def __init__(
@@ -112,14 +113,14 @@ class Pipeline:
         call: Callable[[Any], Any],
         weighed: Callable[[Any, int], tuple[Tensor, Any]],
         untouched: Callable[[], AbstractContextManager[None]],
-        left_early: Callable[[bool], AbstractContextManager[None]],
+        left_early: LeftEarly,
         streams: Streams,
     ) -> None:
         """runs_through: all forward passes of a window come before its backward passes."""
         self.owners, self.parts, self._data, self._device = owners, parts, data, device
         self._streams = streams
         self._call, self._weighed, self._runs_through = call, weighed, runs_through
-        self._untouched, self._left_early = untouched, left_early
+        self._untouched, self.left_early = untouched, left_early
         self._model = model
         self.in_parts: StagesInParts | None = None
         in_blocks = {module for block in parts.passing.blocks for module in block.modules()}
@@ -216,8 +217,8 @@ class Pipeline:
             return self.parts.passing.through(self.parts.spans[stage], received, lambda: self._call(batch))
 
         is_last, again = stage == len(self.parts.spans) - 1, stage != self.parts.own[-1]
-        early = nullcontext() if is_last else self._left_early(again)
-        with early, self._buffers_around_stand() if again else nullcontext():
+        stands = self._buffers_around_stand() if again else nullcontext()
+        with self.left_early.stage(is_last=is_last, again=again), stands:
             return through() if self.in_parts is None else self.in_parts(through)
 
     @contextmanager
@@ -323,7 +324,10 @@ class Pipeline:
 
     def _reduced(self) -> tuple[Tensor, Tensor]:
         """The window's total and count. Sums the gradients of what all stages hold, and averages all over replicas."""
-        sums = add_up(self._shared, self.parts.ranks, self._sums)
+        ranks, device = self.parts.ranks, self._device
+        sums = add_up(self._shared, ranks, torch.cat([self._sums, self.left_early.doubts(device)]))
+        if sums[2]:
+            self.left_early.settle(ranks, device)
         if self._data.many and self.in_parts is None:
             add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
             for parameter in self._trained:

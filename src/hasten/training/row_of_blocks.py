@@ -58,15 +58,16 @@ class Look:
     """At one microbatch of the run, in both modes. The model and its loss are left as they were.
 
     names: of the blocks, as they are called. passes: by whether the model trains. moving: what the model and the loss
-    keep in Python and move in each call; made: in the first alone. seconds: of each block, with what follows it up to
-    the next; of what follows the last.
+    keep in Python and move in a call; counted: in each of them; switches: what is another where a block is called, and
+    put back at the end. seconds: of each block, with what follows it up to the next; of what follows the last.
     """
 
     def __init__(self, run: Run) -> None:
         held: Run = weakref.proxy(run)  # strongly, it would be a circle, which keeps the model until a collector comes
         self.run, self.names = held, list[str]()
         self.call: Callable[[Any], Any] = partial(calling(run.device, run.setup.step.autocast), run.loss, run.model)
-        self.python, self.moving, self.made = PythonState(run.model, run.job.loss), set[Moved](), set[Moved]()
+        self.python = PythonState(run.model, run.job.loss)
+        self.moving, self.counted, self.switches = set[Moved](), set[Moved](), set[Moved]()
         self.batch: Any = run._placed(run.loader.first_batch(), run.built.train)
         self.passes = dict[bool, list[WholePass]]()
         self.seconds = list[float]()
@@ -100,6 +101,7 @@ class Look:
         """dropped: what is kept for a backward pass; None: all of it stays."""
         calls, given, nodes = list[str](), dict[str, Tensor](), dict[str, Any]()
         begun, outputs, last = list[float](), dict[str, Any](), 0.0
+        before, at_blocks = self.python.read(), set[Moved]()
 
         def enter(name: str, to: tuple[Any, ...]) -> None:
             calls.append(name)
@@ -108,6 +110,7 @@ class Look:
                 nodes[name] = to[0].grad_fn
             if dropped is not None:
                 dropped.begin_block()
+            at_blocks.update(self.python.moved(before))
             begun.append(self._now())
 
         def leave(name: str, gives: Any) -> None:
@@ -116,23 +119,24 @@ class Look:
             if dropped is not None:
                 dropped.end_block()
 
-        passes, moved = list[WholePass](), list[set[Moved]]()
+        passes, moved = list[WholePass](), set[Moved]()
         with self.untrained(training), dropped or nullcontext(), self.watched(blocks, enter, leave) as begin:
             for _ in range(_PASSES):
                 begin()
                 before = self.python.read()
                 returned = checked(self._called())
-                moved.append(self.python.moved(before))
+                moved = self.python.moved(before)
+                self.moving |= moved
+                self.switches |= at_blocks - moved
                 check_row(blocks, Counter(calls), given, outputs)
                 if isinstance(returned, Loss) and returned.auxiliary is not None:
                     raise auxiliary_refused()
                 buffers = {name: each.clone() for name, each in self.run.model.named_buffers()}
                 cut_off, now, times = _cut_off(returned, nodes), self.python.read(), [*begun, last, self._now()]
                 passes.append(WholePass(dict(given), cut_off, _detached(returned), buffers, now, times))
-                for each in (calls, given, nodes, begun, outputs):
+                for each in (calls, given, nodes, begun, outputs, at_blocks):
                     each.clear()
-        self.moving |= moved[-1]
-        self.made |= moved[0] - moved[-1]
+        self.counted |= moved
         return passes
 
     def _called(self) -> Any:
@@ -154,16 +158,6 @@ class Look:
             yield begin
 
     @contextmanager
-    def left_early(self, again: bool) -> Iterator[None]:
-        """Inside, the loss is left in the middle. What it would have put back behind that is put back. again: whether
-        it is called once more for what it is called for now, and makes then what it makes in its first call."""
-        before = self.python.read()
-        try:
-            yield
-        finally:
-            self.python.put_back(before, but=self.moving if again else self.moving | self.made)
-
-    @contextmanager
     def untrained(self, training: bool) -> Iterator[None]:
         with self.untouched(), torch.set_grad_enabled(training):
             if not training:
@@ -172,14 +166,20 @@ class Look:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Inside, the loss may be called: what the model is, holds and trains, and what is drawn next, is put back."""
+        """Inside, the loss may be called: what the model is, holds and trains, what Python keeps, and what is drawn
+        next, is put back."""
+        with self.python.as_it_was(), self._same_model():
+            yield
+
+    @contextmanager
+    def _same_model(self) -> Iterator[None]:
         run = self.run
         drawn, modules = run.built.generators.states(), [*run.model.modules()]
         kept = [(vars(each), dict(vars(each))) for each in modules]
         kept += [(held, dict(held)) for each in modules for held in (each._parameters, each._buffers, each._modules)]
         trains = [(each, each.requires_grad) for each in run.model.parameters()]
         try:
-            with undisturbed(run.device), same_state(run.model), self.python.as_it_was():
+            with undisturbed(run.device), same_state(run.model):
                 yield
         finally:
             run.built.generators.go_on_from(drawn)

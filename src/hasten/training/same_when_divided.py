@@ -64,7 +64,6 @@ def checked_on_a_batch(run: Run, options: TensorOptions, divide: Callable[[], Di
     nudged = Nudged(run.model)
     before = {training: _whole(run, batch, training) for training in _modes(run, batch)}
     divided = divide()
-    reasons = list[str]()
     for training, wanted in before.items():
         try:
             found = _seen(run, run.loss, batch, training, wanted.gradients is not None, divided)
@@ -72,11 +71,10 @@ def checked_on_a_batch(run: Run, options: TensorOptions, divide: Callable[[], Di
             told = " ".join(f"{type(error).__name__}: {error}".split())
             what = f"with divided layers the loss of a batch raises {told}"
             raise Misconfigured(what, where="tensor", fix=fix) from error
-        if reason := _difference(wanted, found, divided):
-            reasons.append(f"{reason}, of one batch in {'training' if training else 'evaluation'} mode")
-            break
-    if everywhere := gather_over_ranks(reasons, run.grid.all, run.device):
-        raise Misconfigured(everywhere[0], where="tensor", fix=fix)
+        everywhere = gather_over_ranks(filter(None, [_difference(wanted, found, divided)]), run.grid.all, run.device)
+        if everywhere:  # each rank looks at its own share, and the next mode is all ranks' to compute, or nobody's
+            what = f"{everywhere[0]}, of one batch in {'training' if training else 'evaluation'} mode"
+            raise Misconfigured(what, where="tensor", fix=fix)
     nudged.back(divided.share)
     return divided
 

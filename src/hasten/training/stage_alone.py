@@ -1,9 +1,9 @@
 """Each stage of a pipeline computed alone, as training will, and compared with what the whole model has computed.
 
 From what its first block was given in the whole. What a stage hands on has to be what the next block was given, and the
-last one's loss the loss; a prediction, a target, and what the stage moves, buffers and numbers in Python, have to be
-what they were; and gradients have to go where they went. What another stage moves must not matter to it: microbatches
-pass through stages in another order than through the whole.
+last one's loss the loss; a prediction, a target and the buffers that it moves have to be what they were; and gradients
+have to go where they went. Buffers and numbers that another stage moves must not matter to it: microbatches pass
+through stages in another order than through the whole.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.facts.loss import Loss
 from hasten.parallel.pipeline import Pipeline
+from hasten.parallel.python_state import Moved
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.gradient_paths import reached_from
 from hasten.training.row_of_blocks import FIX, Look, WholePass, refused
@@ -37,23 +38,14 @@ class _Reason(NamedTuple):
 def check_stages(look: Look, pipeline: Pipeline) -> None:
     """Raises Misconfigured, on all ranks, where a stage alone does not compute what it did in the whole."""
     own = pipeline.parts.own
-    reasons = [_counted_by_each(look, pipeline)] if len(own) > 1 else []
-    reasons += [_cut_off(look, pipeline, stage) for stage in own if stage]
+    reasons = [_cut_off(look, pipeline, stage) for stage in own if stage]
     reasons += [_differs(look, pipeline, stage, training) for stage in own for training in (True, False)]
-    reasons += [_read_too_early(look, pipeline, stage) for stage in own if not any(reasons)]
+    reasons += [_read_too_early(look, pipeline, stage) for stage in own]
     found = gather_over_ranks(filter(None, reasons), look.run.grid.all, look.run.device)
     if found:
         raise refused(found[0].what, _IN_ONE_GO if found[0].by_order else FIX)
     look.forget()
-
-
-def _counted_by_each(look: Look, pipeline: Pipeline) -> _Reason | None:
-    in_blocks = [module for block in pipeline.parts.passing.blocks for module in block.modules()]
-    moving = sorted(look.python.named(each) for each in look.moving if not look.python.lies_in(each, in_blocks))
-    if not moving:
-        return None
-    what = f"a call of the loss moves {', '.join(moving[:_SHOWN])}, and a process calls it once for each of its stages"
-    return _Reason(what, by_order=True)
+    pipeline.left_early.forget()
 
 
 def _cut_off(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
@@ -84,42 +76,56 @@ def _differs(look: Look, pipeline: Pipeline, stage: int, training: bool) -> _Rea
 
 
 def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
-    """Whether it depends on a buffer around the blocks that is moved in a call, but not by this stage."""
-    span = pipeline.parts.spans[stage]
-    first = look.names[span.start]
-
-    def computed(far: bool) -> tuple[list[Tensor], list[str]]:
-        with look.alone(training=True) as begin:
-            buffers = dict(look.run.model.named_buffers())
-            before = {name: each.clone() for name, each in buffers.items() if name not in pipeline.owners.buffers}
-            begin()
-            if far:
-                for name in unmoved:
-                    _put_far(buffers[name])
-            whole = look.passes[True][0]
-            found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
-            now, moved = dict(look.run.model.named_buffers()), look.passes[True][-1].buffers
-            stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
-            return _values(found)[0], [name for name in stay if not _alike(moved[name], before[name])]
-
-    unmoved = list[str]()
+    """Whether it depends on a buffer or a number around the blocks that is moved in a call, but not by this stage."""
     try:
-        near, unmoved = computed(far=False)
-        if not unmoved or all(map(_alike, computed(far=True)[0], near)):
+        near, elsewhere = _with_others_moved(look, pipeline, stage, [], [])
+        if not any(elsewhere):
             return None
+        far, _ = _with_others_moved(look, pipeline, stage, *elsewhere)
     except Exception as error:
         return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
-    what = f"stage {stage + 1} depends on {', '.join(unmoved[:_SHOWN])}, which a call of the loss moves elsewhere"
+    if all(map(_alike, far, near)):
+        return None
+    buffers, numbers = elsewhere
+    names = ", ".join([*buffers, *map(look.python.named, numbers)][:_SHOWN])
+    what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
     return _Reason(what, by_order=len(pipeline.parts.own) > 1)
 
 
-def _received(whole: WholePass, first: str, training: bool) -> Tensor:
-    return whole.given[first].clone().requires_grad_(training)  # as what comes from another stage
+def _with_others_moved(
+    look: Look, pipeline: Pipeline, stage: int, buffers: list[str], numbers: list[Moved]
+) -> tuple[list[Tensor], tuple[list[str], list[Moved]]]:
+    """What the stage computes where these have moved far before; and those around the blocks that it leaves otherwise
+    than the whole does."""
+    whole, owned = look.passes[True][0], pipeline.owners.buffers
+    in_blocks = {module for block in pipeline.parts.passing.blocks for module in block.modules()}
+    with look.alone(training=True) as begin:
+        held = {name: each for name, each in look.run.model.named_buffers() if name not in owned}
+        before = {name: each.clone() for name, each in held.items()}
+        begin()
+        for name in buffers:
+            _put_far(held[name])
+        for each in numbers:
+            look.python.put_far(each)
+        first = look.names[pipeline.parts.spans[stage].start]
+        found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
+        now, python = dict(look.run.model.named_buffers()), look.python.read()
+    moved = look.passes[True][-1].buffers
+    stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
+    counted = [each for each in look.counted if not look.python.lies_in(each, in_blocks)]
+    return _values(found)[0], (
+        [name for name in stay if not _alike(moved[name], before[name])],
+        [each for each in counted if not look.python.alike(each, python, whole.python)],
+    )
 
 
 def _put_far(buffer: Tensor) -> None:
     with torch.no_grad():
         buffer.logical_not_() if buffer.dtype == torch.bool else buffer.add_(_FAR)
+
+
+def _received(whole: WholePass, first: str, training: bool) -> Tensor:
+    return whole.given[first].clone().requires_grad_(training)  # as what comes from another stage
 
 
 def _told(error: Exception) -> str:
@@ -133,7 +139,7 @@ def _total(found: Loss | Tensor) -> Tensor:
 def _other(look: Look, pipeline: Pipeline, stage: int, found: Any, whole: WholePass) -> str:
     """What this stage makes otherwise than the whole has; empty where there is nothing."""
     stop = pipeline.parts.spans[stage].stop
-    moved = _moved_otherwise(look, pipeline, stage, whole.buffers) or _counted_otherwise(look, pipeline, whole)
+    moved = _moved_otherwise(look, pipeline, stage, whole.buffers)
     if stop == len(look.names):
         return _other_in_loss(found, whole.returned) or moved
     return moved if _alike(found, whole.given[look.names[stop]]) else f"what {look.names[stop]} is given"
@@ -147,15 +153,6 @@ def _moved_otherwise(look: Look, pipeline: Pipeline, stage: int, wanted: Mapping
         last_moves = span.stop == len(names) and name not in pipeline.owners.buffers
         if (last_moves or name.startswith(blocks)) and not _alike(each, wanted[name]):
             return name
-    return ""
-
-
-def _counted_otherwise(look: Look, pipeline: Pipeline, whole: WholePass) -> str:
-    """The name of what is kept in Python around the blocks, and has not moved as in the whole."""
-    now, in_blocks = look.python.read(), [each for block in pipeline.parts.passing.blocks for each in block.modules()]
-    for each in look.moving:
-        if not look.python.lies_in(each, in_blocks) and not look.python.alike(each, now, whole.python):
-            return look.python.named(each)
     return ""
 
 

@@ -18,6 +18,7 @@ from hasten.errors import JobError, PlanError
 from hasten.facts.loss import Loss
 from hasten.parallel.cuts import least_largest
 from hasten.parallel.grid import DATA
+from hasten.parallel.left_early import LeftEarly
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
@@ -81,7 +82,7 @@ def stages_of(run: Run) -> Pipeline:
         call=look.call,
         weighed=_weighed,
         untouched=look.untouched,
-        left_early=look.left_early,
+        left_early=LeftEarly(look.python, look.switches, look.moving, passing.blocks),
         streams=streams,
     )
     check_stages(look, pipeline)

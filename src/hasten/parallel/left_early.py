@@ -1,0 +1,73 @@
+"""A stage of a pipeline leaves the loss in the middle: what is put back there, and what has to be asked about.
+
+A switch that is set for the length of a call is still set where a stage leaves, and so it is put back: a whole call has
+shown which these are. What has moved in other ways stays, as it would: a count of calls, a table that is made larger.
+Where something has moved that no whole call has shown to move, a stage cannot tell one from the other. The last stage
+can, for it calls the loss to its end; and so it is asked, before anything is learned of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from hasten.errors import JobError
+from hasten.facts.ranks import Ranks
+from hasten.parallel.python_state import Moved, PythonState
+from hasten.parallel.replicate import gather_over_ranks
+
+_SHOWN = 3
+
+
+class LeftEarly:
+    """Of one rank. switches, moving: that whole calls have shown. blocks: what is kept in one is moved by its own stage
+    alone, as in the whole."""
+
+    def __init__(
+        self, python: PythonState, switches: set[Moved], moving: set[Moved], blocks: Collection[nn.Module]
+    ) -> None:
+        self._python, self._switches, self._shown = python, switches, switches | moving
+        self._in_blocks = {module for block in blocks for module in block.modules()}
+        self.forget()
+
+    def forget(self) -> None:
+        """What is in doubt, as after calls that leave nothing behind."""
+        self._left, self._in_turns, self._at_end = set[str](), set[str](), set[str]()
+
+    @contextmanager
+    def stage(self, *, is_last: bool, again: bool) -> Iterator[None]:
+        """Inside, a stage is computed. again: a later one of this rank follows for the same microbatch, and so nothing
+        around the blocks is to move here."""
+        before = self._python.read()
+        try:
+            yield
+        finally:
+            moved = self._python.moved(before)
+            around = {each for each in moved if not self._python.lies_in(each, self._in_blocks)}
+            if not is_last:
+                self._python.put_back(before, (moved & self._switches) | (around if again else set()))
+            names = set(map(self._python.named, around - self._shown))
+            (self._at_end if is_last else self._in_turns if again else self._left).update(names)
+
+    def doubts(self, device: torch.device) -> torch.Tensor:
+        """[1], float64: zero, if there are none."""
+        return torch.tensor([len(self._left) + len(self._in_turns)], dtype=torch.float64, device=device)
+
+    def settle(self, ranks: Ranks, device: torch.device) -> None:
+        """Raises JobError, on all ranks of the pipeline, for what the last stage has put back, and for what stages of
+        one rank have moved in turns."""
+        told = gather_over_ranks([(self._left, self._in_turns, self._at_end)], ranks, device)
+        left, in_turns, at_end = (set[str]().union(*each) for each in zip(*told, strict=True))
+        self.forget()
+        if in_turns:
+            raise _refused(in_turns, "a process with several stages calls the loss several times for one microbatch")
+        if switched := left - at_end:
+            raise _refused(switched, "what puts it back is behind the place where a stage leaves the call")
+
+
+def _refused(names: Collection[str], why: str) -> JobError:
+    what = f"moves {', '.join(sorted(names)[:_SHOWN])} in some of its calls, and not in the first ones: {why}"
+    return JobError("loss", what, "leave `pipeline` out of the plan, or move it in each call, or outside of the loss")

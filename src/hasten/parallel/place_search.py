@@ -1,0 +1,178 @@
+"""Where a model and its loss keep what they keep in Python.
+
+Attributes of modules and of the user's own objects, with slots and classes; lists, sets and dictionaries that lie in
+these; closures and globals of their functions; hooks of modules. What torch, the standard library and numpy keep in
+objects of theirs is not looked for, nor what lies in collections of many items: those are data.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import count
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+from torch import Tensor, nn
+
+from hasten.parallel.places import (
+    ABSENT,
+    MOST_ITEMS,
+    Count,
+    Dictionary,
+    Hooks,
+    Items,
+    Place,
+    Variable,
+    is_plain,
+    numbers_in,
+)
+
+_MOST = 50_000  # objects that are looked at
+_OF_MODULES = vars(nn.Module()).keys() - {"training"}
+_LIBRARIES = {*sys.stdlib_module_names, "torch", "hasten", "numpy"} - {"__main__"}
+_COLLECTIONS = (list, set, deque)
+
+
+def places_of(model: nn.Module, loss: Any) -> list[Place]:
+    search = _Search()
+    for path, module in model.named_modules():
+        search.look_through(module, path or "model", owner=module)
+    search.look_through(loss, "Job.loss", owner=None)
+    return search.places
+
+
+class _Search:
+    """Places in what it has looked through."""
+
+    def __init__(self) -> None:
+        self.places = list[Place]()
+        self._seen = dict[int, Any]()  # alive, or their numbers would be another's
+        self._counts = dict[int, Count]()
+        self._ahead = deque[tuple[Any, str, nn.Module | None]]()
+
+    def look_through(self, value: Any, name: str, owner: nn.Module | None) -> None:
+        self._ahead.append((value, name, owner))
+        while self._ahead and len(self._seen) < _MOST:
+            value, name, owner = self._ahead.popleft()
+            if id(value) not in self._seen:
+                self._seen[id(value)] = value
+                self._look_at(value, name, owner)
+
+    def _look_at(self, value: Any, name: str, owner: nn.Module | None) -> None:
+        kind = type(value)  # what an object says of itself may be another's word, or raise
+        if issubclass(kind, partial):
+            self._add_each([value.func, *value.args, *value.keywords.values()], name, owner)
+        elif issubclass(kind, MethodType):
+            self._add_each([value.__self__, value.__func__], name, owner)
+        elif issubclass(kind, FunctionType):
+            self._look_at_function(value, name)
+        elif kind is tuple and len(value) <= MOST_ITEMS:
+            self._add_each(value, name, owner)
+        elif kind in _COLLECTIONS and len(value) <= MOST_ITEMS:
+            self.places.append(Items(value, name, owner))
+            self._add_each(value, name, owner)
+        elif kind is dict and len(value) <= MOST_ITEMS:
+            self._look_at_dictionary(value, name, owner)
+        elif issubclass(kind, nn.Module):
+            self._look_at_module(value, name, owner)
+        elif not issubclass(kind, Tensor | type) and not _of_a_library(kind):
+            self._look_at_object(value, name, owner)
+
+    def _add_each(self, values: Iterable[Any], name: str, owner: nn.Module | None) -> None:
+        self._ahead.extend((each, name, owner) for each in values)
+
+    def _look_at_module(self, module: nn.Module, name: str, owner: nn.Module | None) -> None:
+        self.places.append(Dictionary(module._modules, name, None))
+        self.places.append(Hooks(module, name))
+        self._look_at_dictionary(vars(module), name, owner, _OF_MODULES)
+        self._look_at_class(type(module), name)
+
+    def _look_at_object(self, value: Any, name: str, owner: nn.Module | None) -> None:
+        held = _attribute(value, "__dict__")
+        if type(held) is dict:
+            self._look_at_dictionary(held, name, owner)
+        for key in _slots_of(type(value)):
+            get, put = partial(_attribute, value, key), partial(object.__setattr__, value, key)
+            self._look_at_variable(f"{name}.{key}", owner, get, put)
+        self._look_at_class(type(value), name)
+
+    def _look_at_dictionary(
+        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = ()
+    ) -> None:
+        self.places.append(Dictionary(held, name, owner, but))
+        for key, value in [*held.items()]:
+            if key not in but:
+                self._look_at_count(value, f"{name}.{key}", owner, partial(held.__setitem__, key))
+                self._ahead.append((value, f"{name}.{key}", owner))
+
+    def _look_at_class(self, kind: type, name: str) -> None:
+        """What it counts itself, and what its functions count elsewhere, is no single object's."""
+        for each in kind.__mro__:
+            if _of_a_library(each) or id(each) in self._seen:
+                continue
+            self._seen[id(each)] = each
+            for key, value in [*vars(each).items()]:
+                if issubclass(type(value), FunctionType):
+                    self._ahead.append((value, name, None))
+                elif issubclass(type(value), int | float | count) and not key.startswith("__"):
+                    get, put = partial(getattr, each, key, ABSENT), partial(setattr, each, key)
+                    self._look_at_variable(f"{each.__name__}.{key}", None, get, put)
+
+    def _look_at_function(self, function: FunctionType, name: str) -> None:
+        code, held = function.__code__, function.__globals__
+        for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            get, put = partial(_attribute, cell, "cell_contents"), partial(setattr, cell, "cell_contents")
+            self._look_at_variable(f"{name}.{key}", None, get, put)
+        if not _of_a_library(function):
+            for key in (name for each in _codes_in(code) for name in each.co_names if name in held):
+                get, put = partial(held.get, key, ABSENT), partial(held.__setitem__, key)
+                self._look_at_variable(f"{name}.{key}", None, get, put)
+
+    def _look_at_variable(
+        self, name: str, owner: nn.Module | None, get: Callable[[], Any], put: Callable[[Any], object]
+    ) -> None:
+        value = get()
+        self._look_at_count(value, name, owner, put)
+        if is_plain(value) or issubclass(type(value), Tensor):  # most of the others never are another one
+            self.places.append(Variable(name, owner, get, put))
+        self._ahead.append((value, name, owner))
+
+    def _look_at_count(self, value: Any, name: str, owner: nn.Module | None, put: Callable[[Any], object]) -> None:
+        if type(value) is not count:
+            return
+        if id(value) not in self._counts:
+            try:
+                numbers_in(repr(value))
+            except (ValueError, SyntaxError):  # of numbers that cannot be read back
+                return
+            self._counts[id(value)] = place = Count(value, name, owner)
+            self.places.append(place)
+        self._counts[id(value)].puts.append(put)
+
+
+def _attribute(value: Any, key: str) -> Any:
+    try:
+        return object.__getattribute__(value, key)
+    except (AttributeError, ValueError):  # of a cell that holds nothing yet
+        return ABSENT
+
+
+def _slots_of(kind: type) -> Iterator[str]:
+    for each in kind.__mro__:
+        slots = () if _of_a_library(each) else vars(each).get("__slots__", ())
+        yield from (key for key in ([slots] if isinstance(slots, str) else slots) if not key.startswith("__"))
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    """The function's own, and those of functions within."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes_in(each)
+
+
+def _of_a_library(kind: type | FunctionType) -> bool:
+    return kind is not SimpleNamespace and (kind.__module__ or "").partition(".")[0] in _LIBRARIES
