@@ -149,6 +149,18 @@ class CountedBehind(Through):
         return scores
 
 
+class BufferBefore(Through):
+    """It counts in a buffer what it reads there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.float64))
+
+    def before(self, words: Tensor) -> Tensor:
+        self.seen += self.training
+        return super().before(words) * (1 + (self.seen > 5))
+
+
 class NumberBehind(Through):
     def __init__(self) -> None:
         super().__init__()
@@ -235,6 +247,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "counted": {"model": Counted},
     "counted seldom": {"model": CountedSeldom},
     "counted behind": {"model": CountedBehind},
+    "buffer before": {"model": BufferBefore},
     "number behind": {"model": NumberBehind},
     "detaching": {"model": Detaching},
     "hooked backward": {"model": hooked_backward},

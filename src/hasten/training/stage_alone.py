@@ -110,8 +110,8 @@ def _with_others_moved(
         first = look.names[pipeline.parts.spans[stage].start]
         found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
         now, python = dict(look.run.model.named_buffers()), look.python.read()
+        stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
     moved = look.passes[True][-1].buffers
-    stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
     counted = [each for each in look.counted if not look.python.lies_in(each, in_blocks)]
     return _values(found)[0], (
         [name for name in stay if not _alike(moved[name], before[name])],
