@@ -223,6 +223,15 @@ def seldom_steering(model: nn.Module, batch: Any) -> Loss:
     return steering(model, batch) if int(batch[0][0, 0]) % 5 == 3 else loss(model, batch)
 
 
+def seldom_evaluating(model: nn.Module, batch: Any) -> Loss:
+    """Another switch, in the last evaluation alone."""
+    words, _ = batch
+    model.masking = not model.training and len(words) == 3
+    found = loss(model, batch)
+    model.masking = False
+    return found
+
+
 def without_head(model: nn.Module, batch: Any) -> Tensor:
     head = model.head
     model.head = nn.Identity()
@@ -253,6 +262,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "hooked backward": {"model": hooked_backward},
     "steering": {"loss": steering},
     "seldom steering": {"loss": seldom_steering},
+    "seldom evaluating": {"model": Masking, "loss": seldom_evaluating},
     "without head": {"loss": without_head},
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter, defaultdict
 from fractions import Fraction
 from functools import partial
 
@@ -135,16 +136,28 @@ class Rebound:
         return len(self.seen), len(self.names), [*vars(self)]
 
 
+class Collecting:
+    def __init__(self):
+        self.counter, self.table, self.array = Counter(), defaultdict(int), np.zeros(3)
+
+    def __call__(self, model, batch):
+        self.counter["a"] += 1
+        self.table[len(self.table)] += 1
+        self.array[1] += 1
+        return self.counter["a"], len(self.table), self.array.tolist()
+
+
 @pytest.mark.parametrize(
     ("model", "loss"),
     [
+        (nn.Linear(1, 1), Collecting()),
         (nn.Linear(1, 1), Slotted()),
         (nn.Linear(1, 1), OfClass()),
         (Helping(), lambda model, batch: model(batch)),
         (nn.Linear(1, 1), Shared()),
         (nn.Linear(1, 1), Rebound()),
     ],
-    ids=["slots", "a class", "a method's global", "a count in two places", "what is bound anew"],
+    ids=["collections", "slots", "a class", "a method's global", "a count in two places", "what is bound anew"],
 )
 def test_wherever_it_is_counted_it_is_counted_again(model, loss):
     state = PythonState(model, loss)
@@ -160,6 +173,13 @@ class Refusing:
 
     def __getattribute__(self, key):
         raise RuntimeError("outside of a request")
+
+
+class Text(str):
+    def __eq__(self, other):
+        raise RuntimeError("compared")
+
+    __hash__ = str.__hash__
 
 
 class Linked:
@@ -183,8 +203,17 @@ def linked(number):
         ([None], [np.zeros(3)]),
         (itertools.count(Fraction(1, 2)), None),
         (threading.Event(), threading.Event()),
+        (Text("a"), Text("b")),
     ],
-    ids=["a proxy", "a long chain", "arrays in a tuple", "arrays in a list", "a count of fractions", "an event"],
+    ids=[
+        "a proxy",
+        "a long chain",
+        "arrays in a tuple",
+        "arrays in a list",
+        "a count of fractions",
+        "an event",
+        "a text of its own",
+    ],
 )
 def test_whatever_users_keep_can_be_looked_at(first, then):
     kept = Linked(first)
@@ -212,3 +241,19 @@ def test_attributes_of_blocks_are_told_from_others():
     (moved,) = state.moved(before)
     assert state.lies_in(moved, [model[1]])
     assert not state.lies_in(moved, [model, model[0]])
+
+
+def test_what_only_grows_is_told_from_a_switch():
+    kept = Linked([1])
+    kept.table, kept.on = {}, False
+    state = PythonState(nn.Linear(1, 1), kept)
+    before = state.read()
+    kept.behind.append(2)
+    kept.table["new"] = 1
+    kept.on = True
+    grew = {state.named(each): state.grew(each, before) for each in state.moved(before)}
+    assert grew == {"Job.loss.behind": True, "Job.loss.table.new": True, "Job.loss.on": False}
+
+
+def test_generators_are_named():
+    assert PythonState(nn.Linear(1, 1), Linked(number for number in range(3))).generators == ["Job.loss.behind"]

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
 from hasten.parallel.passes import Passes
@@ -34,7 +35,8 @@ class CalledAlike:
         root.register_forward_hook(self._at_the_end, prepend=True)
 
     def _before(self, layer: nn.Module, _: Any) -> None:
-        self._tell(self._numbers[layer])
+        if torch.is_grad_enabled() or isinstance(next(layer.parameters()), DTensor):  # or it is gathered already
+            self._tell(self._numbers[layer])
 
     def _at_the_end(self, *_: Any) -> None:
         self._tell(len(self._names))

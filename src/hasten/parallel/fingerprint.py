@@ -21,8 +21,8 @@ _TURN = 0.6180339887498949  # from one piece to the next, so that no two are wei
 
 def fingerprint(tensor: Tensor) -> Tensor:
     """[3], float64, on the tensor's device: the projection and the norm of its finite numbers, and a number for where
-    and which the others are: 0 where there are none. Of a tensor of any shape and format."""
-    held = tensor.detach()
+    and which the others are: 0 where there are none. Of a tensor of any shape and format that is not sparse."""
+    held = tensor.detach().resolve_conj()
     real = torch.view_as_real(held) if held.is_complex() else held
     pieces = real.flatten().split(_AT_ONCE)
     found = _summed(pieces, tensor.device)

@@ -20,6 +20,7 @@ from hasten.parallel.python_state import Moved, PythonState
 from hasten.parallel.replicate import gather_over_ranks
 
 _SHOWN = 3
+_FIX = "leave `pipeline` out of the plan, or move it in each call, or outside of the loss"
 
 
 class LeftEarly:
@@ -47,9 +48,10 @@ class LeftEarly:
         finally:
             moved = self._python.moved(before)
             around = {each for each in moved if not self._python.lies_in(each, self._in_blocks)}
+            unknown = {each for each in around - self._shown if not self._python.grew(each, before)}
             if not is_last:
                 self._python.put_back(before, (moved & self._switches) | (around if again else set()))
-            names = set(map(self._python.named, around - self._shown))
+            names = set(map(self._python.named, unknown))
             (self._at_end if is_last else self._in_turns if again else self._left).update(names)
 
     def doubts(self, device: torch.device) -> torch.Tensor:
@@ -63,11 +65,12 @@ class LeftEarly:
         left, in_turns, at_end = (set[str]().union(*each) for each in zip(*told, strict=True))
         self.forget()
         if in_turns:
-            raise _refused(in_turns, "a process with several stages calls the loss several times for one microbatch")
+            why = "a process with several stages calls the loss several times for one microbatch"
+            raise _refused(in_turns, why, f'"1f1b" may do, or {_FIX}')
         if switched := left - at_end:
-            raise _refused(switched, "what puts it back is behind the place where a stage leaves the call")
+            raise _refused(switched, "a stage leaves the call before it is put back")
 
 
-def _refused(names: Collection[str], why: str) -> JobError:
-    what = f"moves {', '.join(sorted(names)[:_SHOWN])} in some of its calls, and not in the first ones: {why}"
-    return JobError("loss", what, "leave `pipeline` out of the plan, or move it in each call, or outside of the loss")
+def _refused(names: Collection[str], why: str, fix: str = _FIX) -> JobError:
+    what = f"or its model, moves {', '.join(sorted(names)[:_SHOWN])} in some calls, and not in the first ones: {why}"
+    return JobError("loss", what, fix)

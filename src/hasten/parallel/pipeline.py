@@ -205,6 +205,10 @@ class Pipeline:
         dist.broadcast(sums, group=self.parts.ranks.group, group_src=self.parts.ranks.size - 1)
         return sums
 
+    def settle(self) -> None:
+        """Behind passes that nothing is learned of. Raises JobError, on all ranks, where these were not the whole's."""
+        self.left_early.settle(self.parts.ranks, self._device)
+
     def told_by_last(self, compute: Callable[[], Any]) -> Any:
         """What the rank of the last stage computes, on all of them; of anything that can be pickled."""
         mine = [compute()] if self.parts.has_last else []

@@ -12,14 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
-from types import CodeType, FunctionType, MethodType, SimpleNamespace
-from typing import Any
+from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor, nn
 
 from hasten.parallel.places import (
     ABSENT,
     MOST_ITEMS,
+    Array,
     Count,
     Dictionary,
     Hooks,
@@ -30,28 +32,41 @@ from hasten.parallel.places import (
     numbers_in,
 )
 
-_MOST = 50_000  # objects that are looked at
+_MOST = 20_000  # objects that are looked at
 _OF_MODULES = vars(nn.Module()).keys() - {"training"}
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "hasten", "numpy"} - {"__main__"}
 _COLLECTIONS = (list, set, deque)
 
 
-def places_of(model: nn.Module, loss: Any) -> list[Place]:
+class Found(NamedTuple):
+    """generators: names of those that are held, which can be neither looked at nor put back. is_complete: not where too
+    much hangs on the model."""
+
+    places: list[Place]
+    generators: list[str]
+    is_complete: bool
+
+
+def found_in(model: nn.Module, loss: Any) -> Found:
     search = _Search()
+    search.look_through(loss, "Job.loss", owner=None)
     for path, module in model.named_modules():
         search.look_through(module, path or "model", owner=module)
-    search.look_through(loss, "Job.loss", owner=None)
-    return search.places
+    return Found(search.places, search.generators, search.is_complete)
 
 
 class _Search:
     """Places in what it has looked through."""
 
     def __init__(self) -> None:
-        self.places = list[Place]()
+        self.places, self.generators = list[Place](), list[str]()
         self._seen = dict[int, Any]()  # alive, or their numbers would be another's
         self._counts = dict[int, Count]()
         self._ahead = deque[tuple[Any, str, nn.Module | None]]()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self._ahead
 
     def look_through(self, value: Any, name: str, owner: nn.Module | None) -> None:
         self._ahead.append((value, name, owner))
@@ -74,8 +89,12 @@ class _Search:
         elif kind in _COLLECTIONS and len(value) <= MOST_ITEMS:
             self.places.append(Items(value, name, owner))
             self._add_each(value, name, owner)
-        elif kind is dict and len(value) <= MOST_ITEMS:
-            self._look_at_dictionary(value, name, owner)
+        elif kind is np.ndarray and value.size <= MOST_ITEMS and value.dtype.kind in "biufc" and value.flags.writeable:
+            self.places.append(Array(value, name, owner))
+        elif kind is GeneratorType:
+            self.generators.append(name)
+        elif issubclass(kind, dict) and len(value) <= MOST_ITEMS:
+            self._look_at_dictionary(value, name, owner, grows=True)
         elif issubclass(kind, nn.Module):
             self._look_at_module(value, name, owner)
         elif not issubclass(kind, Tensor | type) and not _of_a_library(kind):
@@ -100,9 +119,9 @@ class _Search:
         self._look_at_class(type(value), name)
 
     def _look_at_dictionary(
-        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = ()
+        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = (), *, grows: bool = False
     ) -> None:
-        self.places.append(Dictionary(held, name, owner, but))
+        self.places.append(Dictionary(held, name, owner, but, grows=grows))
         for key, value in [*held.items()]:
             if key not in but:
                 self._look_at_count(value, f"{name}.{key}", owner, partial(held.__setitem__, key))
@@ -118,7 +137,7 @@ class _Search:
                 if issubclass(type(value), FunctionType):
                     self._ahead.append((value, name, None))
                 elif issubclass(type(value), int | float | count) and not key.startswith("__"):
-                    get, put = partial(getattr, each, key, ABSENT), partial(setattr, each, key)
+                    get, put = partial(vars(each).get, key, ABSENT), partial(setattr, each, key)
                     self._look_at_variable(f"{each.__name__}.{key}", None, get, put)
 
     def _look_at_function(self, function: FunctionType, name: str) -> None:
@@ -127,9 +146,12 @@ class _Search:
             get, put = partial(_attribute, cell, "cell_contents"), partial(setattr, cell, "cell_contents")
             self._look_at_variable(f"{name}.{key}", None, get, put)
         if not _of_a_library(function):
-            for key in (name for each in _codes_in(code) for name in each.co_names if name in held):
-                get, put = partial(held.get, key, ABSENT), partial(held.__setitem__, key)
-                self._look_at_variable(f"{name}.{key}", None, get, put)
+            named = {key for each in _codes_in(code) for key in each.co_names}
+            modules = [each for each in map(held.get, sorted(named)) if type(each) is ModuleType and _is_users(each)]
+            for held in (function.__globals__, *map(vars, modules)):
+                for key in sorted(named & held.keys()):
+                    get, put = partial(held.get, key, ABSENT), partial(held.__setitem__, key)
+                    self._look_at_variable(f"{name}.{key}", None, get, put)
 
     def _look_at_variable(
         self, name: str, owner: nn.Module | None, get: Callable[[], Any], put: Callable[[Any], object]
@@ -166,6 +188,10 @@ def _slots_of(kind: type) -> Iterator[str]:
         yield from (key for key in ([slots] if isinstance(slots, str) else slots) if not key.startswith("__"))
 
 
+def _is_users(module: ModuleType) -> bool:
+    return module.__name__.partition(".")[0] not in _LIBRARIES and "site-packages" not in (module.__file__ or "")
+
+
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
     """The function's own, and those of functions within."""
     yield code
@@ -175,4 +201,5 @@ def _codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def _of_a_library(kind: type | FunctionType) -> bool:
-    return kind is not SimpleNamespace and (kind.__module__ or "").partition(".")[0] in _LIBRARIES
+    module = kind.__module__
+    return kind is not SimpleNamespace and isinstance(module, str) and module.partition(".")[0] in _LIBRARIES

@@ -26,7 +26,7 @@ _HOOKS = (
     "_backward_pre_hooks",
 )
 _NO_HOOKS: dict[Any, Any] = dict.fromkeys(_HOOKS, ())
-_PLAIN = (bool, int, float, complex, str, bytes, Enum, np.generic, torch.dtype, torch.device)
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 
 
 class Place(Protocol):
@@ -41,6 +41,10 @@ class Place(Protocol):
     def put(self, key: Any, value: Any) -> None:
         """value: ABSENT for none."""
 
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        """Whether something has come to what was there, as to a log or a table: no switch does that."""
+        ...
+
     def named(self, key: Any) -> str: ...
 
 
@@ -52,18 +56,20 @@ def differ(one: Any, other: Any) -> bool:
 
 def is_plain(value: Any) -> bool:
     """Whether it can be compared, and nobody can write to it."""
-    kind = type(value)  # an object may say that it is of another
-    if kind is tuple or kind is frozenset or issubclass(kind, torch.Size):
+    kind = type(value)  # an object may say that it is of another, and one derived from these compare as it likes
+    if kind is tuple or kind is frozenset or kind is torch.Size:
         return len(value) <= MOST_ITEMS and all(map(is_plain, value))
-    return value is None or value is ABSENT or issubclass(kind, _PLAIN)
+    return value is None or value is ABSENT or kind in _PLAIN or issubclass(kind, Enum | np.generic)
 
 
 class Dictionary:
     """An object's attributes, a dictionary, or a module's layers."""
 
-    def __init__(self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = ()) -> None:
-        """but: what is not looked at."""
-        self._held, self._name, self.owner, self._but = held, name, owner, frozenset(but)
+    def __init__(
+        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = (), *, grows: bool = False
+    ) -> None:
+        """but: what is not looked at. grows: it is a table of somebody's."""
+        self._held, self._name, self.owner, self._but, self._grows = held, name, owner, frozenset(but), grows
 
     def read(self) -> dict[Any, Any]:
         return dict(self._held)
@@ -76,11 +82,14 @@ class Dictionary:
             if key not in self._but and differ(then.get(key, ABSENT), now.get(key, ABSENT)):
                 yield key
 
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return self._grows and key not in then
+
     def put(self, key: Any, value: Any) -> None:
         if value is ABSENT:
-            self._held.pop(key, None)
+            dict.pop(self._held, key, None)
         else:
-            self._held[key] = value
+            dict.__setitem__(self._held, key, value)
 
     def named(self, key: Any) -> str:
         return f"{self._name}.{key}"
@@ -106,6 +115,9 @@ class Hooks:
             if len(held) != len(then[kind]) or any(held.get(number, ABSENT) is not hook for number, hook in then[kind]):
                 yield kind
 
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return False
+
     def put(self, key: Any, value: Any) -> None:
         self._held[key].clear()
         self._held[key].update(value)
@@ -121,16 +133,43 @@ class Items:
         self._held, self._name, self.owner = held, name, owner
 
     def read(self) -> dict[Any, Any]:
-        return {"": tuple(self._held)}
+        return {"": tuple(self._held) if len(self._held) <= MOST_ITEMS else ABSENT}
 
     def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
-        before, now = then[""], tuple(self._held)
-        if len(before) != len(now) or any(map(differ, before, now)):
+        before, now = then[""], self.read()[""]
+        if before is not ABSENT and (now is ABSENT or len(before) != len(now) or any(map(differ, before, now))):
             yield ""
+
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        before, now = then[""], self.read()[""]
+        return now is ABSENT or (len(now) > len(before) and not any(map(differ, before, now)))
 
     def put(self, key: Any, value: Any) -> None:
         self._held.clear()
         getattr(self._held, "update" if isinstance(self._held, set) else "extend")(value)
+
+    def named(self, key: Any) -> str:
+        return self._name
+
+
+class Array:
+    """The numbers of a small one, which are written in place."""
+
+    def __init__(self, held: np.ndarray[Any, Any], name: str, owner: nn.Module | None) -> None:
+        self._held, self._name, self.owner = held, name, owner
+
+    def read(self) -> dict[Any, Any]:
+        return {"": self._held.tobytes()}
+
+    def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
+        if then[""] != self._held.tobytes():
+            yield ""
+
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return False
+
+    def put(self, key: Any, value: Any) -> None:
+        self._held[...] = np.frombuffer(value, self._held.dtype).reshape(self._held.shape)
 
     def named(self, key: Any) -> str:
         return self._name
@@ -150,6 +189,9 @@ class Variable:
     def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
         if differ(then[""], self._get()):
             yield ""
+
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return False
 
     def put(self, key: Any, value: Any) -> None:
         if value is not ABSENT:
@@ -173,6 +215,9 @@ class Count:
     def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
         if then[""] != repr(self._held):
             yield ""
+
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return False
 
     def put(self, key: Any, value: Any) -> None:
         self._held = count(*numbers_in(value))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from hasten.parallel.place_search import places_of
+from hasten.parallel.place_search import found_in
 from hasten.parallel.places import ABSENT, Place, differ
 
 Read = Sequence[dict[Any, Any]]
@@ -28,10 +28,15 @@ class Moved(NamedTuple):
 
 
 class PythonState:
-    """Of a model, and of its loss, a function or another object."""
+    """Of a model, and of its loss, a function or another object.
+
+    generators: names of those that they hold. is_complete: not where too much hangs on them to be looked through.
+    """
 
     def __init__(self, model: nn.Module, loss: Any) -> None:
-        self._places: Sequence[Place] = places_of(model, loss)
+        found = found_in(model, loss)
+        self._places: Sequence[Place] = found.places
+        self.generators, self.is_complete = found.generators, found.is_complete
 
     def read(self) -> Read:
         """As it is now, for those below."""
@@ -58,6 +63,10 @@ class PythonState:
     def alike(self, moved: Moved, one: Read, other: Read) -> bool:
         """Whether it is the same in both."""
         return not differ(*(each[moved.place].get(moved.key, ABSENT) for each in (one, other)))
+
+    def grew(self, moved: Moved, before: Read) -> bool:
+        """Whether it is a list or a table to which something has come."""
+        return self._places[moved.place].grew(moved.key, before[moved.place])
 
     def put_far(self, moved: Moved) -> None:
         """Another number, where it is one."""

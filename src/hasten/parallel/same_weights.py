@@ -23,6 +23,7 @@ from hasten.parallel.replicate import gather_over_ranks
 # Of a parameter's size. Replicas make the same updates; processors that round otherwise drift apart by far less.
 _ROUNDING = 1e-4
 _SHOWN = 3
+_SEED = "torch.manual_seed(…) before it, where the loss is made; what may differ can be a plain tensor"
 
 
 def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> None:
@@ -43,14 +44,14 @@ def check_made_alike(
     """As check_same, of what the loss holds, before the first step."""
     if names := _names_apart(parameters, ranks, everyone, device):
         what = f"holds {names}, which each process has made otherwise"
-        raise JobError("loss", what, "make it under a seed: torch.manual_seed(…) before it, where the loss is made")
+        raise JobError("loss", what, f"make it under a seed: {_SEED}")
 
 
 def _names_apart(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> str:
     """Those that are known to anyone, in short; empty where all hold the same."""
     if not ranks.many:
         return ""
-    named = [(name, each) for name, each in parameters if not each.is_meta]
+    named = [(name, each) for name, each in parameters if not each.is_meta and each.layout == torch.strided]
     told = gather_over_ranks(_apart(named, ranks, device), everyone, device)
     return ", ".join([*dict.fromkeys(told)][:_SHOWN])
 

@@ -190,6 +190,7 @@ class Evaluator:
         results = {"loss": total / count + auxiliary / max(samples, 1)}
         if self._pipeline is None:
             return results | self._computed()
+        self._pipeline.settle()
         return results | self._pipeline.told_by_last(self._computed)
 
     def _computed(self) -> dict[str, float]:

@@ -74,6 +74,11 @@ class Look:
 
     def whole(self, blocks: Sequence[str]) -> list[str]:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
+        if held := self.python.generators:
+            fix = "leave `pipeline` out of the plan, or draw by a torch.Generator, a list or an itertools.count"
+            raise refused(
+                f"a generator is held as {', '.join(held[:_SHOWN])}, and each call to look would go on in it", fix
+            )
         for training in (True, False):
             self.passes[training] = self._passes_in(blocks, training)
         orders = [[*each.given] for passes in self.passes.values() for each in passes]
@@ -176,7 +181,8 @@ class Look:
         run = self.run
         drawn, modules = run.built.generators.states(), [*run.model.modules()]
         kept = [(vars(each), dict(vars(each))) for each in modules]
-        kept += [(held, dict(held)) for each in modules for held in (each._parameters, each._buffers, each._modules)]
+        holders = (held for each in modules for held in (each._parameters, each._buffers, each._modules))
+        kept += [(held, dict(held)) for held in holders if isinstance(held, dict)]  # a scripted layer has others
         trains = [(each, each.requires_grad) for each in run.model.parameters()]
         try:
             with undisturbed(run.device), same_state(run.model):

@@ -86,6 +86,8 @@ def stages_of(run: Run) -> Pipeline:
         streams=streams,
     )
     check_stages(look, pipeline)
+    if not look.python.is_complete:
+        run.notices.append("pipeline: so much hangs on the model that not all was looked through for what calls move")
     nudged.back(lambda name, held: held if owners.has(name) else held.new_empty((0, *held.shape[1:])))
     if run.setup.shard is not None and run.grid.data.many:
         pipeline.hold_in_parts(_in_parts(run, pipeline, run.setup.shard))
