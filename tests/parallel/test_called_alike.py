@@ -12,7 +12,12 @@ from ranks import on_ranks
     ("name", "choices", "reason"),
     [
         ("by sample", {"shard": "zero3"}, "calls adapters."),
-        ("fewer", {"shard": "zero3"}, "calls blocks.3 on one process where another calls no layer more"),
+        pytest.param(
+            "fewer",
+            {"shard": "zero3"},
+            "calls blocks.3 on one process where another calls no layer more",
+            marks=pytest.mark.proof,
+        ),
         pytest.param("by sample", {"shard": "zero2"}, "calls adapters.", marks=pytest.mark.proof),
     ],
     ids=str,
