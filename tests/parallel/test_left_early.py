@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import torch
+from torch import nn
 from torch.testing import assert_close
 
+from hasten.errors import JobError
+from hasten.facts.ranks import ALONE
+from hasten.parallel.left_early import LeftEarly
+from hasten.parallel.python_state import PythonState
 from left_early_jobs import trained
 from ranks import on_ranks
 
@@ -78,3 +84,20 @@ def test_a_loss_that_counts_has_counted_nothing_when_layers_are_divided(tmp_path
     wanted = trained("warming", {})
     for found in on_ranks(2, tmp_path, trained, "warming", {"tensor": 2}):
         assert found["losses"] == pytest.approx(wanted["losses"], rel=1e-9)
+
+
+def test_what_one_microbatch_moves_for_good_does_not_hide_that_another_has_switched_it():
+    class Model(nn.Module):
+        level = 0
+
+    model = Model()
+    early = LeftEarly(PythonState(model, trained), set(), set(), [])
+    for stays in (True, False):
+        with early.stage(is_last=False, again=False):
+            model.level += 1
+        with early.stage(is_last=True, again=False):
+            model.level += 1
+            if not stays:
+                model.level -= 1
+    with pytest.raises(JobError, match=r"moves model\.level in some calls"):
+        early.settle(ALONE, torch.device("cpu"))

@@ -8,8 +8,11 @@ can, for it calls the loss to its end; and so it is asked, before anything is le
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 
 import torch
 from torch import nn
@@ -36,7 +39,8 @@ class LeftEarly:
 
     def forget(self) -> None:
         """What is in doubt, as after calls that leave nothing behind."""
-        self._left, self._in_turns, self._at_end = set[str](), set[str](), set[str]()
+        # Each with the microbatches that have moved it: one may move for good what another has only switched.
+        self._left, self._in_turns, self._at_end = Counter[str](), Counter[str](), Counter[str]()
 
     @contextmanager
     def stage(self, *, is_last: bool, again: bool) -> Iterator[None]:
@@ -62,7 +66,7 @@ class LeftEarly:
         """Raises JobError, on all ranks of the pipeline, for what the last stage has put back, and for what stages of
         one rank have moved in turns."""
         told = gather_over_ranks([(self._left, self._in_turns, self._at_end)], ranks, device)
-        left, in_turns, at_end = (set[str]().union(*each) for each in zip(*told, strict=True))
+        left, in_turns, at_end = (reduce(or_, each) for each in zip(*told, strict=True))  # the most of each name
         self.forget()
         if in_turns:
             why = "a process with several stages calls the loss several times for one microbatch"

@@ -17,7 +17,7 @@ from hasten.parallel.place_search import found_in
 from hasten.parallel.places import ABSENT, Place, differ
 
 Read = Sequence[dict[Any, Any]]
-_FAR = 997  # from where a number stands: what reads it gives something else then
+FAR = 997  # from where a number stands: what reads it gives something else then
 
 
 class Moved(NamedTuple):
@@ -75,7 +75,7 @@ class PythonState:
         if isinstance(value, bool):
             place.put(moved.key, not value)
         elif isinstance(value, int | float):
-            place.put(moved.key, value + _FAR)
+            place.put(moved.key, value + FAR)
 
     def named(self, moved: Moved) -> str:
         return self._places[moved.place].named(moved.key)

@@ -17,14 +17,13 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.facts.loss import Loss
 from hasten.parallel.pipeline import Pipeline
-from hasten.parallel.python_state import Moved
+from hasten.parallel.python_state import FAR, Moved
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.gradient_paths import reached_from
 from hasten.training.row_of_blocks import FIX, Look, WholePass, refused
 
 _SHOWN = 3
 _PICKED_OTHERWISE = 0.01  # of the elements, at most
-_FAR = 997  # from where a buffer stands: what reads it gives something else then
 _IN_ONE_GO = f'{FIX}; "1f1b" may do, in which each process takes all of its blocks in one go'
 
 
@@ -121,7 +120,7 @@ def _with_others_moved(
 
 def _put_far(buffer: Tensor) -> None:
     with torch.no_grad():
-        buffer.logical_not_() if buffer.dtype == torch.bool else buffer.add_(_FAR)
+        buffer.logical_not_() if buffer.dtype == torch.bool else buffer.add_(FAR)
 
 
 def _received(whole: WholePass, first: str, training: bool) -> Tensor:
