@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import operator
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -232,6 +236,85 @@ def seldom_evaluating(model: nn.Module, batch: Any) -> Loss:
     return found
 
 
+def stacking(model: nn.Module, batch: Any) -> Loss:
+    """A mode for the length of a call, in some."""
+    if int(batch[0][0, 0]) % 5 == 3:
+        model.modes.append("masking")
+    found = loss(model, batch)
+    model.modes.clear()
+    return found
+
+
+class Stacked(Masking):
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes = list[str]()
+
+    def before(self, words: Tensor) -> Tensor:
+        self.masking = bool(self.modes)
+        return super().before(words)
+
+
+class Cached(Through):
+    """Of words, the last three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = OrderedDict[int, Tensor]()
+
+    def before(self, words: Tensor) -> Tensor:
+        first = int(words[0, 0])
+        self.cache[first] = self.cache.pop(first, torch.full((1,), first / 10, dtype=torch.float64))
+        if len(self.cache) > 3:
+            self.cache.popitem(last=False)
+        return super().before(words) + self.cache[first]
+
+
+class Easing:
+    """It turns words around while what `low` says of its last losses is true."""
+
+    def __init__(self, held: Any, add: Callable[[Any, float], Any], low: Callable[[Any], bool]) -> None:
+        self.held, self.add, self.low = held, add, low
+
+    def __call__(self, model: nn.Module, batch: Any) -> Loss:
+        words, following = batch
+        found = loss(model, (words.flip(1) if self.low(self.held) else words, following))
+        if model.training:
+            self.held = self.add(self.held, float(found.total.detach()) / 1e3)
+        return found
+
+
+def appended(held: Any, value: float) -> Any:
+    held.append(value)
+    return held
+
+
+def added(held: Any, value: float) -> Any:
+    held[0] += value
+    return held
+
+
+EASING: dict[str, Callable[[], Any]] = {
+    "list behind": lambda: Easing([0.0], added, lambda held: held[0] > 2),
+    "array behind": lambda: Easing(np.zeros(1), added, lambda held: bool(held[0] > 2)),
+    "number of numpy behind": lambda: Easing(np.float64(0), operator.add, lambda held: bool(held > 2)),
+    "tuple behind": lambda: Easing((0.0,), lambda held, value: (held[0] + value,), lambda held: held[0] > 2),
+    "deque behind": lambda: Easing(deque(maxlen=9), appended, lambda held: len(held) > 4 and sum(held) < 2),
+    "nothing at first": lambda: Easing(None, lambda _, value: value, lambda held: held is not None and held < 0.01),
+}
+
+
+def told_on_one_rank() -> Callable[[nn.Module, Any], Loss]:
+    """As what is told by a clock: no two processes do it in the same call."""
+    calls, told = itertools.count(), [0]
+
+    def compute(model: nn.Module, batch: Any) -> Loss:
+        told[0] += next(calls) == 9 + (dist.get_rank() if dist.is_initialized() else 0) * 8
+        return loss(model, batch)
+
+    return compute
+
+
 def without_head(model: nn.Module, batch: Any) -> Tensor:
     head = model.head
     model.head = nn.Identity()
@@ -263,13 +346,15 @@ JOBS: dict[str, dict[str, Any]] = {
     "steering": {"loss": steering},
     "seldom steering": {"loss": seldom_steering},
     "seldom evaluating": {"model": Masking, "loss": seldom_evaluating},
+    "stacking": {"model": Stacked, "loss": stacking},
+    "cached": {"model": Cached},
     "without head": {"loss": without_head},
 }
 
 
 def trained(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     """A whole run with an evaluation after each epoch: what it leaves, or is refused with; told: empty, or that."""
-    made = {"warming": Warming, "alternating": alternating}
+    made = {"warming": Warming, "alternating": alternating, "told on one rank": told_on_one_rank, **EASING}
     fields: dict[str, Any] = {"model": Untied, "batch_size": 8, "epochs": 2, "drop_last": True}
     fields |= JOBS[name] if name in JOBS else {"loss": made[name]()}
     try:

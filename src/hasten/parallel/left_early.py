@@ -2,24 +2,21 @@
 
 A switch that is set for the length of a call is still set where a stage leaves, and so it is put back: a whole call has
 shown which these are. What has moved in other ways stays, as it would: a count of calls, a table that is made larger.
-Where something has moved that no whole call has shown to move, a stage cannot tell one from the other. The last stage
-can, for it calls the loss to its end; and so it is asked, before anything is learned of it.
+The last stage calls the loss to its end, and passes where the others leave it. So it knows of each call what they would
+have to put back, and if no whole call has shown that, it says so before anything is learned of it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from functools import reduce
-from operator import or_
 
 import torch
 from torch import nn
 
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
-from hasten.parallel.python_state import Moved, PythonState
+from hasten.parallel.python_state import Moved, PythonState, Read
 from hasten.parallel.replicate import gather_over_ranks
 
 _SHOWN = 3
@@ -27,54 +24,81 @@ _FIX = "leave `pipeline` out of the plan, or move it in each call, or outside of
 
 
 class LeftEarly:
-    """Of one rank. switches, moving: that whole calls have shown. blocks: what is kept in one is moved by its own stage
-    alone, as in the whole."""
+    """Of one rank. switches, moving: that whole calls have shown. cuts: numbers of the blocks where stages leave.
+    blocks: what is kept in one is moved by its own stage alone, as in the whole."""
 
     def __init__(
-        self, python: PythonState, switches: set[Moved], moving: set[Moved], blocks: Collection[nn.Module]
+        self,
+        python: PythonState,
+        switches: set[Moved],
+        moving: set[Moved],
+        cuts: Collection[int],
+        blocks: Collection[nn.Module],
     ) -> None:
-        self._python, self._switches, self._shown = python, switches, switches | moving
+        self._python, self._switches, self._shown, self._cuts = python, switches, switches | moving, frozenset(cuts)
         self._in_blocks = {module for block in blocks for module in block.modules()}
+        self._begun: Read = ()
+        self._at_cuts = set[Moved]()
         self.forget()
 
     def forget(self) -> None:
         """What is in doubt, as after calls that leave nothing behind."""
-        # Each with the microbatches that have moved it: one may move for good what another has only switched.
-        self._left, self._in_turns, self._at_end = Counter[str](), Counter[str](), Counter[str]()
+        self._switched, self._in_turns = set[str](), set[str]()
 
     @contextmanager
-    def stage(self, *, is_last: bool, again: bool) -> Iterator[None]:
-        """Inside, a stage is computed. again: a later one of this rank follows for the same microbatch, and so nothing
-        around the blocks is to move here."""
+    def last_stage(self) -> Iterator[None]:
+        """Inside, it is computed."""
+        self._begun, self._at_cuts = self._python.read(), set()
+        yield
+        if doubted := self._at_cuts - self._switches:
+            self._switched.update(map(self._python.named, doubted - self._python.moved(self._begun)))
+
+    def at_block(self, number: int) -> None:
+        """The last stage is where this block is called, its own first or one before that."""
+        if number in self._cuts:
+            self._at_cuts |= self._python.moved(self._begun)
+
+    @contextmanager
+    def stage(self) -> Iterator[None]:
+        """Inside, one is computed that leaves the loss."""
+        before: Read = self._python.read() if self._switches else ()
+        try:
+            yield
+        finally:
+            if self._switches:
+                self._python.put_back(before, self._python.moved(before) & self._switches)
+
+    @contextmanager
+    def stage_in_turns(self) -> Iterator[None]:
+        """As stage(), where a later one of this rank follows for the same microbatch: nothing around the blocks is to
+        move here."""
         before = self._python.read()
         try:
             yield
         finally:
             moved = self._python.moved(before)
             around = {each for each in moved if not self._python.lies_in(each, self._in_blocks)}
+            self._python.put_back(before, around | (moved & self._switches))
             unknown = {each for each in around - self._shown if not self._python.grew(each, before)}
-            if not is_last:
-                self._python.put_back(before, (moved & self._switches) | (around if again else set()))
-            names = set(map(self._python.named, unknown))
-            (self._at_end if is_last else self._in_turns if again else self._left).update(names)
+            self._in_turns.update(map(self._python.named, unknown))
 
     def doubts(self, device: torch.device) -> torch.Tensor:
         """[1], float64: zero, if there are none."""
-        return torch.tensor([len(self._left) + len(self._in_turns)], dtype=torch.float64, device=device)
+        return torch.tensor([len(self._switched) + len(self._in_turns)], dtype=torch.float64, device=device)
 
     def settle(self, ranks: Ranks, device: torch.device) -> None:
-        """Raises JobError, on all ranks of the pipeline, for what the last stage has put back, and for what stages of
-        one rank have moved in turns."""
-        told = gather_over_ranks([(self._left, self._in_turns, self._at_end)], ranks, device)
-        left, in_turns, at_end = (reduce(or_, each) for each in zip(*told, strict=True))  # the most of each name
+        """Raises JobError, on all ranks of the pipeline, for what the last stage puts back behind a cut, and for what
+        stages of one rank move in turns."""
+        told = gather_over_ranks([(self._in_turns, self._switched)], ranks, device)
+        in_turns, switched = (set[str]().union(*each) for each in zip(*told, strict=True))
         self.forget()
         if in_turns:
             why = "a process with several stages calls the loss several times for one microbatch"
             raise _refused(in_turns, why, f'"1f1b" may do, or {_FIX}')
-        if switched := left - at_end:
+        if switched:
             raise _refused(switched, "a stage leaves the call before it is put back")
 
 
 def _refused(names: Collection[str], why: str, fix: str = _FIX) -> JobError:
-    what = f"or its model, moves {', '.join(sorted(names)[:_SHOWN])} in some calls, and not in the first ones: {why}"
-    return JobError("loss", what, fix)
+    what = f"moves {', '.join(sorted(names)[:_SHOWN])}, itself or in its model, in some calls and not in the first ones"
+    return JobError("loss", f"{what}: {why}", fix)

@@ -35,22 +35,26 @@ class Passing:
         computed, or was passed over."""
         self.blocks, self._before, self._behind = blocks, before, behind
         self._span, self._received, self._begun = range(0), None, False
+        self._at_block: Callable[[int], None] | None = None
         for number, block in enumerate(blocks):
             block.forward = partial(self._forward, number, block.forward)
 
-    def through(self, span: range, received: Tensor | None, call: Callable[[], Any]) -> Any:
+    def through(
+        self, span: range, received: Tensor | None, call: Callable[[], Any], at_block: Callable[[int], None] | None
+    ) -> Any:
         """Call the loss on the blocks of the span alone. What the block behind it is given; what the call returned,
         where there is none.
 
-        received: what the first of them is given in place of its first argument; None leaves that as it is.
+        received: what the first of them is given in place of its first argument; None leaves that as it is. at_block:
+        called with the number of each block where it is called, up to the first of the span; None for nothing.
         """
-        self._span, self._received, self._begun = span, received, False
+        self._span, self._received, self._begun, self._at_block = span, received, False, at_block
         try:
             found = call()
         except _Reached as reached:
             return reached.given
         finally:
-            self._span, self._received = range(0), None
+            self._span, self._received, self._at_block = range(0), None, None
         if span.stop < len(self.blocks) or not self._begun:
             raise JobError("loss", "did not call every block of its model", "leave `pipeline` out of the plan")
         return found
@@ -63,6 +67,8 @@ class Passing:
                 "is called outside of its loss, or recomputes a block by itself, and this process has a part of it",
                 "let activation_checkpointing in the plan recompute, or leave `pipeline` out of it",
             )
+        if self._at_block is not None and number <= span.start:
+            self._at_block(number)
         if number < span.start:
             self._behind(number)
             return given[0]

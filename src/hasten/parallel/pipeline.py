@@ -16,7 +16,7 @@ arXiv:2006.09503; interleaved: arXiv:2104.04473.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -206,7 +206,8 @@ class Pipeline:
         return sums
 
     def settle(self) -> None:
-        """Behind passes that nothing is learned of. Raises JobError, on all ranks, where these were not the whole's."""
+        """Behind passes that nothing is learned of. Raises JobError, on all ranks of this pipeline, where a stage was
+        not as the whole."""
         self.left_early.settle(self.parts.ranks, self._device)
 
     def told_by_last(self, compute: Callable[[], Any]) -> Any:
@@ -216,13 +217,16 @@ class Pipeline:
 
     def compute(self, stage: int, received: Tensor | None, batch: Any) -> Any:
         """What the stage hands on; of the last, what the loss returned."""
+        passing, span, early = self.parts.passing, self.parts.spans[stage], self.left_early
 
         def through() -> Any:
-            return self.parts.passing.through(self.parts.spans[stage], received, lambda: self._call(batch))
+            return passing.through(span, received, lambda: self._call(batch), early.at_block if is_last else None)
 
-        is_last, again = stage == len(self.parts.spans) - 1, stage != self.parts.own[-1]
-        stands = self._buffers_around_stand() if again else nullcontext()
-        with self.left_early.stage(is_last=is_last, again=again), stands:
+        is_last, in_turns = span.stop == len(passing.blocks), stage != self.parts.own[-1]
+        with ExitStack() as held:
+            held.enter_context(early.last_stage() if is_last else early.stage_in_turns() if in_turns else early.stage())
+            if in_turns:
+                held.enter_context(self._buffers_around_stand())
             return through() if self.in_parts is None else self.in_parts(through)
 
     @contextmanager

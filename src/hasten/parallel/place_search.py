@@ -1,15 +1,16 @@
 """Where a model and its loss keep what they keep in Python.
 
-Attributes of modules and of the user's own objects, with slots and classes; lists, sets and dictionaries that lie in
-these; closures and globals of their functions; hooks of modules. What torch, the standard library and numpy keep in
-objects of theirs is not looked for, nor what lies in collections of many items: those are data.
+Attributes of modules and of the user's own objects, with slots and classes; lists, sets, dictionaries and arrays that
+lie in these; closures of their functions, and what these name of their own and the user's other modules; hooks of
+modules. What torch, the standard library and numpy keep in objects of theirs is not looked for, nor what lies in
+collections of many items: those are data.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import count
 from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
@@ -22,14 +23,15 @@ from hasten.parallel.places import (
     ABSENT,
     MOST_ITEMS,
     Array,
+    Attributes,
     Count,
-    Dictionary,
     Hooks,
     Items,
     Place,
+    Table,
     Variable,
     is_plain,
-    numbers_in,
+    numbers_of,
 )
 
 _MOST = 20_000  # objects that are looked at
@@ -94,7 +96,8 @@ class _Search:
         elif kind is GeneratorType:
             self.generators.append(name)
         elif issubclass(kind, dict) and len(value) <= MOST_ITEMS:
-            self._look_at_dictionary(value, name, owner, grows=True)
+            self.places.append(Table(value, name, owner))
+            self._add_values(value, name, owner)
         elif issubclass(kind, nn.Module):
             self._look_at_module(value, name, owner)
         elif not issubclass(kind, Tensor | type) and not _of_a_library(kind):
@@ -104,24 +107,27 @@ class _Search:
         self._ahead.extend((each, name, owner) for each in values)
 
     def _look_at_module(self, module: nn.Module, name: str, owner: nn.Module | None) -> None:
-        self.places.append(Dictionary(module._modules, name, None))
+        self.places.append(Attributes(module._modules, name, None))
         self.places.append(Hooks(module, name))
-        self._look_at_dictionary(vars(module), name, owner, _OF_MODULES)
+        self._look_at_attributes(vars(module), name, owner, _OF_MODULES)
         self._look_at_class(type(module), name)
 
     def _look_at_object(self, value: Any, name: str, owner: nn.Module | None) -> None:
         held = _attribute(value, "__dict__")
         if type(held) is dict:
-            self._look_at_dictionary(held, name, owner)
+            self._look_at_attributes(held, name, owner)
         for key in _slots_of(type(value)):
             get, put = partial(_attribute, value, key), partial(object.__setattr__, value, key)
             self._look_at_variable(f"{name}.{key}", owner, get, put)
         self._look_at_class(type(value), name)
 
-    def _look_at_dictionary(
-        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = (), *, grows: bool = False
+    def _look_at_attributes(
+        self, held: dict[str, Any], name: str, owner: nn.Module | None, but: Collection[str] = ()
     ) -> None:
-        self.places.append(Dictionary(held, name, owner, but, grows=grows))
+        self.places.append(Attributes(held, name, owner, but))
+        self._add_values(held, name, owner, but)
+
+    def _add_values(self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Collection[str] = ()) -> None:
         for key, value in [*held.items()]:
             if key not in but:
                 self._look_at_count(value, f"{name}.{key}", owner, partial(held.__setitem__, key))
@@ -141,14 +147,15 @@ class _Search:
                     self._look_at_variable(f"{each.__name__}.{key}", None, get, put)
 
     def _look_at_function(self, function: FunctionType, name: str) -> None:
-        code, held = function.__code__, function.__globals__
+        code, globals_ = function.__code__, function.__globals__
         for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             get, put = partial(_attribute, cell, "cell_contents"), partial(setattr, cell, "cell_contents")
             self._look_at_variable(f"{name}.{key}", None, get, put)
         if not _of_a_library(function):
             named = {key for each in _codes_in(code) for key in each.co_names}
-            modules = [each for each in map(held.get, sorted(named)) if type(each) is ModuleType and _is_users(each)]
-            for held in (function.__globals__, *map(vars, modules)):
+            seen = map(globals_.get, sorted(named))
+            modules = [each for each in seen if type(each) is ModuleType and _is_users(each)]
+            for held in (globals_, *map(vars, modules)):
                 for key in sorted(named & held.keys()):
                     get, put = partial(held.get, key, ABSENT), partial(held.__setitem__, key)
                     self._look_at_variable(f"{name}.{key}", None, get, put)
@@ -167,7 +174,7 @@ class _Search:
             return
         if id(value) not in self._counts:
             try:
-                numbers_in(repr(value))
+                numbers_of(value)
             except (ValueError, SyntaxError):  # of numbers that cannot be read back
                 return
             self._counts[id(value)] = place = Count(value, name, owner)

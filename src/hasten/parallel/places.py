@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import count
 from operator import is_
@@ -25,6 +26,7 @@ _HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+_DATA: dict[Any, Any] = {}  # what is read of a table that is larger
 _NO_HOOKS: dict[Any, Any] = dict.fromkeys(_HOOKS, ())
 _PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 
@@ -36,7 +38,7 @@ class Place(Protocol):
 
     def read(self) -> dict[Any, Any]: ...
 
-    def moved(self, then: dict[Any, Any]) -> Iterator[Any]: ...
+    def moved(self, then: dict[Any, Any]) -> Iterable[Any]: ...
 
     def put(self, key: Any, value: Any) -> None:
         """value: ABSENT for none."""
@@ -49,9 +51,13 @@ class Place(Protocol):
 
 
 def differ(one: Any, other: Any) -> bool:
-    return one is not other and not (
-        type(one) is type(other) and is_plain(one) and is_plain(other) and bool(one == other)
-    )
+    if one is other:
+        return False
+    if type(one) is not type(other) or not is_plain(one) or not is_plain(other):
+        return True
+    if type(one) is tuple:
+        return len(one) != len(other) or any(map(differ, one, other))
+    return bool(one != other) and not bool(one != one and other != other)  # NaN is the same as NaN
 
 
 def is_plain(value: Any) -> bool:
@@ -62,37 +68,63 @@ def is_plain(value: Any) -> bool:
     return value is None or value is ABSENT or kind in _PLAIN or issubclass(kind, Enum | np.generic)
 
 
-class Dictionary:
-    """An object's attributes, a dictionary, or a module's layers."""
+class Attributes:
+    """Of an object, or a module's layers."""
 
-    def __init__(
-        self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = (), *, grows: bool = False
-    ) -> None:
-        """but: what is not looked at. grows: it is a table of somebody's."""
-        self._held, self._name, self.owner, self._but, self._grows = held, name, owner, frozenset(but), grows
+    def __init__(self, held: dict[Any, Any], name: str, owner: nn.Module | None, but: Iterable[str] = ()) -> None:
+        """but: what is not looked at."""
+        self._held, self._name, self.owner, self._but = held, name, owner, frozenset(but)
 
     def read(self) -> dict[Any, Any]:
         return dict(self._held)
 
-    def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
-        now = self._held
-        if len(then) == len(now) and all(map(is_, then.values(), now.values())) and all(map(is_, then, now)):
-            return  # nearly always
-        for key in [*dict.fromkeys((*then, *now))]:
-            if key not in self._but and differ(then.get(key, ABSENT), now.get(key, ABSENT)):
-                yield key
+    def moved(self, then: dict[Any, Any]) -> Iterable[Any]:
+        return [key for key in _keys_moved(then, self._held) if key not in self._but]
 
     def grew(self, key: Any, then: dict[Any, Any]) -> bool:
-        return self._grows and key not in then
+        return False
 
     def put(self, key: Any, value: Any) -> None:
         if value is ABSENT:
-            dict.pop(self._held, key, None)
+            self._held.pop(key, None)
         else:
-            dict.__setitem__(self._held, key, value)
+            self._held[key] = value
 
     def named(self, key: Any) -> str:
         return f"{self._name}.{key}"
+
+
+class Table:
+    """Somebody's dictionary, under its keys, while it is small."""
+
+    def __init__(self, held: dict[Any, Any], name: str, owner: nn.Module | None) -> None:
+        self._held, self._name, self.owner = held, name, owner
+        # Whose own class says what happens when something is put in is not asked; an ordered one would be broken.
+        self._kind: type[dict[Any, Any]] = OrderedDict if isinstance(held, OrderedDict) else dict
+
+    def read(self) -> dict[Any, Any]:
+        return dict(self._held) if len(self._held) <= MOST_ITEMS else _DATA
+
+    def moved(self, then: dict[Any, Any]) -> Iterable[Any]:
+        return () if then is _DATA or len(self._held) > MOST_ITEMS else _keys_moved(then, self._held)
+
+    def grew(self, key: Any, then: dict[Any, Any]) -> bool:
+        return key not in then
+
+    def put(self, key: Any, value: Any) -> None:
+        if value is not ABSENT:
+            self._kind.__setitem__(self._held, key, value)
+        elif key in self._held:
+            self._kind.__delitem__(self._held, key)
+
+    def named(self, key: Any) -> str:
+        return f"{self._name}.{key}"
+
+
+def _keys_moved(then: dict[Any, Any], now: dict[Any, Any]) -> Sequence[Any]:
+    if len(then) == len(now) and all(map(is_, then.values(), now.values())) and all(map(is_, then, now)):
+        return ()  # nearly always
+    return [key for key in dict.fromkeys((*then, *now)) if differ(then.get(key, ABSENT), now.get(key, ABSENT))]
 
 
 class Hooks:
@@ -159,17 +191,17 @@ class Array:
         self._held, self._name, self.owner = held, name, owner
 
     def read(self) -> dict[Any, Any]:
-        return {"": self._held.tobytes()}
+        return {"": tuple(self._held.ravel().tolist())}
 
     def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
-        if then[""] != self._held.tobytes():
+        if differ(then[""], self.read()[""]):
             yield ""
 
     def grew(self, key: Any, then: dict[Any, Any]) -> bool:
         return False
 
     def put(self, key: Any, value: Any) -> None:
-        self._held[...] = np.frombuffer(value, self._held.dtype).reshape(self._held.shape)
+        self._held[...] = np.array(value).astype(self._held.dtype).reshape(self._held.shape)
 
     def named(self, key: Any) -> str:
         return self._name
@@ -210,17 +242,17 @@ class Count:
         self.puts = list[Callable[[Any], object]]()
 
     def read(self) -> dict[Any, Any]:
-        return {"": repr(self._held)}
+        return {"": numbers_of(self._held)}
 
     def moved(self, then: dict[Any, Any]) -> Iterator[Any]:
-        if then[""] != repr(self._held):
+        if then[""] != self.read()[""]:
             yield ""
 
     def grew(self, key: Any, then: dict[Any, Any]) -> bool:
         return False
 
     def put(self, key: Any, value: Any) -> None:
-        self._held = count(*numbers_in(value))
+        self._held = count(*value)
         for put in self.puts:
             put(self._held)
 
@@ -228,5 +260,6 @@ class Count:
         return self._name
 
 
-def numbers_in(text: str) -> list[Any]:
-    return literal_eval(f"[{text.removeprefix('count(').removesuffix(')')}]")
+def numbers_of(held: count[Any]) -> tuple[Any, ...]:
+    """The next one, and how far to the one behind it. Raises ValueError or SyntaxError where they cannot be read."""
+    return literal_eval(f"({repr(held).removeprefix('count(').removesuffix(')')},)")

@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import nn
 
+from hasten.parallel.far import far, far_items
 from hasten.parallel.place_search import found_in
-from hasten.parallel.places import ABSENT, Place, differ
+from hasten.parallel.places import ABSENT, Items, Place, differ
 
 Read = Sequence[dict[Any, Any]]
-FAR = 997  # from where a number stands: what reads it gives something else then
 
 
 class Moved(NamedTuple):
@@ -68,14 +69,16 @@ class PythonState:
         """Whether it is a list or a table to which something has come."""
         return self._places[moved.place].grew(moved.key, before[moved.place])
 
-    def put_far(self, moved: Moved) -> None:
-        """Another number, where it is one."""
-        place = self._places[moved.place]
-        value = place.read().get(moved.key, ABSENT)
-        if isinstance(value, bool):
-            place.put(moved.key, not value)
-        elif isinstance(value, int | float):
-            place.put(moved.key, value + FAR)
+    def is_float(self, moved: Moved) -> bool:
+        return isinstance(self._places[moved.place].read().get(moved.key), float | np.floating)
+
+    def put_far(self, moved: Moved, then: Read, by: int) -> None:
+        """Far from what it was then. by: how far, and whether up or down."""
+        place, value = self._places[moved.place], then[moved.place].get(moved.key, ABSENT)
+        if not isinstance(place, Items):
+            place.put(moved.key, far(value, by))
+        elif value is not ABSENT:  # as of one that has become long
+            place.put(moved.key, far_items(value, by))
 
     def named(self, moved: Moved) -> str:
         return self._places[moved.place].named(moved.key)

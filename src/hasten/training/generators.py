@@ -36,6 +36,12 @@ class Generators:
             if each.place in states and each.value is not None:
                 _set_state(each.value, states[each.place])
 
+    def reseed(self, number: int) -> None:
+        """Start each from a number below 2^64."""
+        for each in self._held:
+            if each.value is not None:
+                _seed(each.value, number)
+
     def told(self, states: Mapping[str, Any]) -> list[str]:
         """A sentence for those that were saved and are not here, and for those that are here and were not saved."""
         here = [each.place for each in self._held]
@@ -69,3 +75,12 @@ def _set_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
     else:
         generator.setstate(state)
+
+
+def _seed(generator: Any, number: int) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(number)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = type(generator.bit_generator)(number).state
+    else:
+        generator.seed(number >> 32 if isinstance(generator, np.random.RandomState) else number)

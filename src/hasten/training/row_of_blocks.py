@@ -58,8 +58,9 @@ class Look:
     """At one microbatch of the run, in both modes. The model and its loss are left as they were.
 
     names: of the blocks, as they are called. passes: by whether the model trains. moving: what the model and the loss
-    keep in Python and move in a call; counted: in each of them; switches: what is another where a block is called, and
-    put back at the end. seconds: of each block, with what follows it up to the next; of what follows the last.
+    keep in Python and move in a call; counted: in each of them, or once where it is a float, which the same batch leaves
+    as it is; switches: what is another where a block is called, and put back at the end. seconds: of each block, with
+    what follows it up to the next; of what follows the last.
     """
 
     def __init__(self, run: Run) -> None:
@@ -124,7 +125,7 @@ class Look:
             if dropped is not None:
                 dropped.end_block()
 
-        passes, moved = list[WholePass](), set[Moved]()
+        passes = list[WholePass]()
         with self.untrained(training), dropped or nullcontext(), self.watched(blocks, enter, leave) as begin:
             for _ in range(_PASSES):
                 begin()
@@ -132,6 +133,8 @@ class Look:
                 returned = checked(self._called())
                 moved = self.python.moved(before)
                 self.moving |= moved
+                again = len(passes) == _PASSES - 1
+                self.counted |= {each for each in moved if again or self.python.is_float(each)}
                 self.switches |= at_blocks - moved
                 check_row(blocks, Counter(calls), given, outputs)
                 if isinstance(returned, Loss) and returned.auxiliary is not None:
@@ -141,7 +144,6 @@ class Look:
                 passes.append(WholePass(dict(given), cut_off, _detached(returned), buffers, now, times))
                 for each in (calls, given, nodes, begun, outputs, at_blocks):
                     each.clear()
-        self.counted |= moved
         return passes
 
     def _called(self) -> Any:

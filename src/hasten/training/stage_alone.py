@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from hasten.facts.loss import Loss
+from hasten.parallel.far import WAYS
 from hasten.parallel.pipeline import Pipeline
-from hasten.parallel.python_state import FAR, Moved
+from hasten.parallel.python_state import Moved
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.gradient_paths import reached_from
 from hasten.training.row_of_blocks import FIX, Look, WholePass, refused
@@ -75,52 +76,72 @@ def _differs(look: Look, pipeline: Pipeline, stage: int, training: bool) -> _Rea
 
 
 def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
-    """Whether it depends on a buffer or a number around the blocks that is moved in a call, but not by this stage."""
+    """Whether it depends on a buffer, or on what Python keeps around the blocks, that is moved in a call, but not by
+    this stage."""
     try:
-        near, elsewhere = _with_others_moved(look, pipeline, stage, [], [])
-        if not any(elsewhere):
-            return None
-        far, _ = _with_others_moved(look, pipeline, stage, *elsewhere)
+        near, elsewhere = _with_others_moved(look, pipeline, stage, _Elsewhere([], []), by=0)
     except Exception as error:
         return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
-    if all(map(_alike, far, near)):
-        return None
-    buffers, numbers = elsewhere
-    names = ", ".join([*buffers, *map(look.python.named, numbers)][:_SHOWN])
-    what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
-    return _Reason(what, by_order=len(pipeline.parts.own) > 1)
+    if any(elsewhere) and any(_comes_out_otherwise(look, pipeline, stage, elsewhere, by, near) for by in WAYS):
+        names = ", ".join([*elsewhere.buffers, *map(look.python.named, elsewhere.kept)][:_SHOWN])
+        what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
+        return _Reason(what, by_order=len(pipeline.parts.own) > 1)
+    return None
+
+
+class _Elsewhere(NamedTuple):
+    """What a call moves around the blocks and a stage alone does not. kept: in Python."""
+
+    buffers: list[str]
+    kept: list[Moved]
+
+
+def _comes_out_otherwise(
+    look: Look, pipeline: Pipeline, stage: int, elsewhere: _Elsewhere, by: int, near: list[Tensor]
+) -> bool:
+    try:
+        found, _ = _with_others_moved(look, pipeline, stage, elsewhere, by)
+    except Exception:  # of an index that is none any more
+        return True
+    return not all(map(_alike, found, near))
 
 
 def _with_others_moved(
-    look: Look, pipeline: Pipeline, stage: int, buffers: list[str], numbers: list[Moved]
-) -> tuple[list[Tensor], tuple[list[str], list[Moved]]]:
-    """What the stage computes where these have moved far before; and those around the blocks that it leaves otherwise
-    than the whole does."""
+    look: Look, pipeline: Pipeline, stage: int, others: _Elsewhere, by: int
+) -> tuple[list[Tensor], _Elsewhere]:
+    """What the stage computes where these have moved so far before; and those that it leaves otherwise than the whole
+    does."""
     whole, owned = look.passes[True][0], pipeline.owners.buffers
     in_blocks = {module for block in pipeline.parts.passing.blocks for module in block.modules()}
+    last = look.passes[True][-1]
     with look.alone(training=True) as begin:
         held = {name: each for name, each in look.run.model.named_buffers() if name not in owned}
         before = {name: each.clone() for name, each in held.items()}
         begin()
-        for name in buffers:
-            _put_far(held[name])
-        for each in numbers:
-            look.python.put_far(each)
+        for name in others.buffers:
+            _put_far(held[name], by)
+        for each in others.kept:
+            look.python.put_far(each, last.python, by)
         first = look.names[pipeline.parts.spans[stage].start]
         found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
         now, python = dict(look.run.model.named_buffers()), look.python.read()
         stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
-    moved = look.passes[True][-1].buffers
     counted = [each for each in look.counted if not look.python.lies_in(each, in_blocks)]
-    return _values(found)[0], (
-        [name for name in stay if not _alike(moved[name], before[name])],
+    return _values(found)[0], _Elsewhere(
+        [name for name in stay if not _alike(last.buffers[name], before[name])],
         [each for each in counted if not look.python.alike(each, python, whole.python)],
     )
 
 
-def _put_far(buffer: Tensor) -> None:
+def _put_far(buffer: Tensor, by: int) -> None:
     with torch.no_grad():
-        buffer.logical_not_() if buffer.dtype == torch.bool else buffer.add_(FAR)
+        if buffer.dtype == torch.bool:
+            buffer.logical_not_()
+        elif buffer.is_floating_point() or buffer.is_complex():
+            buffer.add_(by)
+        else:
+            bounds = torch.iinfo(buffer.dtype)
+            buffer.copy_((buffer.long() + by).clamp(bounds.min, bounds.max))
 
 
 def _received(whole: WholePass, first: str, training: bool) -> Tensor:

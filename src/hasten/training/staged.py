@@ -61,8 +61,7 @@ def stages_of(run: Run) -> Pipeline:
             fix=f"the order is {', '.join(names)}",
         )
     _check_hooks(model, [names[each] for each in before])
-    generators = run.built.generators
-    streams = Streams(run.device, generators.states, generators.go_on_from)
+    streams = Streams(run.device, run.built.generators)
     passing = Passing([model.get_submodule(name) for name in names], streams.before_block, streams.behind_block)
     begins = [names[each] for each in before]
     parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
@@ -82,7 +81,7 @@ def stages_of(run: Run) -> Pipeline:
         call=look.call,
         weighed=_weighed,
         untouched=look.untouched,
-        left_early=LeftEarly(look.python, look.switches, look.moving, passing.blocks),
+        left_early=LeftEarly(look.python, look.switches, look.moving, before, passing.blocks),
         streams=streams,
     )
     check_stages(look, pipeline)
