@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -93,8 +95,9 @@ def trained_with_average(
 
 def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
     """Which words this rank has hidden, at random, in each microbatch of a run, and in each batch of its evaluation: by
-    torch's generator, and by one of the loss's own."""
+    torch's generator, and by one of the loss's own. And what it has drawn behind the model."""
     own, seen = torch.Generator().manual_seed(3), {True: list[list[int]](), False: list[list[int]]()}
+    others, behind = [own, np.random.default_rng(3), np.random.RandomState(3), random.Random(3)], list[list[int]]()
 
     def masked(model: nn.Module, batch: Any) -> Loss:
         words, _ = batch
@@ -102,13 +105,19 @@ def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
         if torch.is_grad_enabled() or not model.training:
             seen[torch.is_grad_enabled()].append(hidden.flatten().tolist())
         each = functional.cross_entropy(model(words * ~hidden).flatten(0, 1), words.flatten(), reduction="none")
+        behind.append([int(1e6 * _one_of(other)) for other in others])
         return Loss((each * hidden.flatten()).sum(), hidden.sum())
 
     with prepare(job_of("Dropping", loss=masked, metrics={}), make_plan(**choices)) as run:
+        behind.clear()  # what it has drawn where it was looked at
         for batch in run.epoch_batches():
             run.step(batch)
         run.evaluate()
-    return [seen[True], seen[False]]
+    return [seen[True], seen[False], behind]
+
+
+def _one_of(generator: Any) -> float:
+    return torch.rand((), generator=generator).item() if isinstance(generator, torch.Generator) else generator.random()
 
 
 def trained_in_dozens(choices: Mapping[str, Any]) -> dict[str, Any]:

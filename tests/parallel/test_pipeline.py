@@ -116,10 +116,13 @@ def test_blocks_may_write_to_what_they_are_given(tmp_path):
 )
 def test_what_a_loss_draws_is_the_same_on_every_stage(options, tmp_path):
     first, last = on_ranks(2, tmp_path, masks, stages(**options))
-    training, evaluation = first
+    training, evaluation, behind = first
     assert {tuple(each) for each in training} == {tuple(each) for each in last[0]}
     assert len({tuple(each) for each in training}) > 12  # each microbatch has its own
     assert {tuple(each) for each in last[1]} <= {tuple(each) for each in evaluation}  # the first looked at shapes too
+    assert not behind  # where it never comes
+    for of_one in zip(*last[2], strict=True):
+        assert len({*of_one}) == len(of_one)  # each microbatch has its own here too
 
 
 @pytest.mark.trap(28)

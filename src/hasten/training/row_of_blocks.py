@@ -58,9 +58,9 @@ class Look:
     """At one microbatch of the run, in both modes. The model and its loss are left as they were.
 
     names: of the blocks, as they are called. passes: by whether the model trains. moving: what the model and the loss
-    keep in Python and move in a call; counted: in each of them, or once where it is a float, which the same batch leaves
-    as it is; switches: what is another where a block is called, and put back at the end. seconds: of each block, with
-    what follows it up to the next; of what follows the last.
+    keep in Python and move in a call; counted: in each of them, or once where it is a float, which the same batch
+    leaves as it is; switches: what is another where a block is called, and put back at the end. seconds: of each block,
+    with what follows it up to the next; of what follows the last.
     """
 
     def __init__(self, run: Run) -> None:
