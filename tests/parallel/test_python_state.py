@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from fractions import Fraction
 from functools import partial
 
@@ -139,12 +140,15 @@ class Rebound:
 class Collecting:
     def __init__(self):
         self.counter, self.table, self.array = Counter(), defaultdict(int), np.zeros(3)
+        self.ordered = OrderedDict({"first": 0})
 
     def __call__(self, model, batch):
         self.counter["a"] += 1
         self.table[len(self.table)] += 1
         self.array[1] += 1
-        return self.counter["a"], len(self.table), self.array.tolist()
+        self.ordered.pop("first", None)
+        self.ordered[len(self.ordered)] = 1
+        return self.counter["a"], len(self.table), self.array.tolist(), [*self.ordered]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +257,18 @@ def test_what_only_grows_is_told_from_a_switch():
     kept.on = True
     grew = {state.named(each): state.grew(each, before) for each in state.moved(before)}
     assert grew == {"Job.loss.behind": True, "Job.loss.table.new": True, "Job.loss.on": False}
+
+
+def test_what_has_not_moved_or_has_become_large_is_not_told():
+    kept = Linked(np.full(2, np.nan))
+    kept.table = {"rate": math.nan}
+    state = PythonState(nn.Linear(1, 1), kept)
+    before = state.read()
+    kept.behind[:] = np.nan
+    kept.table["rate"] = float("nan")
+    assert not state.moved(before)
+    kept.table.update(dict.fromkeys(range(100)))
+    assert not state.moved(before)
 
 
 def test_generators_are_named():
