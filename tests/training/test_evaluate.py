@@ -14,6 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
+from hasten.facts.ranks import ALONE, Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
@@ -33,7 +34,7 @@ def batches_of(features=FEATURES, target=TARGET):
     return batches
 
 
-def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, autocast=None):
+def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, autocast=None, ranks=ALONE):
     return Evaluator(
         model,
         loss or supervised(functional.cross_entropy),
@@ -42,6 +43,7 @@ def evaluator(model, loss=None, *, metrics=None, batches=None, batch_size=8, aut
         batch_size,
         device=CPU,
         autocast=autocast,
+        ranks=ranks,
     )
 
 
@@ -330,6 +332,20 @@ def test_metrics_without_predictions_are_refused_with_the_remedy():
 def test_a_metric_of_many_numbers_is_refused():
     with pytest.raises(JobError, match="not one number"):
         evaluator(network(), metrics={"accuracy": MulticlassAccuracy(4, average=None)})()
+
+
+class Greedy(MulticlassAccuracy):
+    def compute(self):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+
+def test_memory_that_runs_out_while_ranks_meet_ends_an_evaluation_that_they_do_not_begin_again(monkeypatch):
+    monkeypatch.setattr("hasten.training.evaluate.sum_over_ranks", lambda sums, ranks: sums)
+    monkeypatch.setattr("hasten.training.job_metrics.in_turn", lambda own, ranks, device: own)
+    evaluate = evaluator(network(), metrics={"accuracy": Greedy(4)}, ranks=Ranks(0, 2))
+    with pytest.raises(torch.OutOfMemoryError):
+        evaluate()
+    assert evaluate.batch_size == 8
 
 
 class Clock:

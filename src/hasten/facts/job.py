@@ -115,7 +115,8 @@ class Job:
     batch_size: samples in one optimizer step, over all microbatches and devices. None only with a DataLoader.
     epochs, max_steps: the planned length; with both, whichever comes first. Steps are applied optimizer steps.
     schedule: Schedule, or a function (optimizer, total_steps) or (optimizer, total_epochs) -> torch scheduler.
-    metrics: name -> torchmetrics.Metric, updated with (prediction, target) of the Loss in evaluations.
+    metrics: name -> torchmetrics.Metric, or anything with its update, compute and reset, updated with (prediction,
+        target) of the Loss in evaluations. Over several processes each has those of all samples, and exchanges nothing.
     parameters: (model) -> what `optimizer` is given; None gives it model.parameters(). For parameter groups.
     clip_norm, clip_value: gradient clipping, after unscaling and before the update. clip_norm of 0 makes every gradient
         zero; momentum and weight decay still move.

@@ -15,7 +15,7 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.Distrib
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -108,10 +108,26 @@ def gather_over_ranks(own: Iterable[Any], ranks: Ranks, device: torch.device) ->
     if not ranks.many:
         return [*own]
     given: list[Any] = [None] * ranks.size
-    # A backend of an accelerator takes its current device, which need not be the run's.
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+    with _current(device):
         dist.all_gather_object(given, [*own], group=ranks.group)
     return [*chain.from_iterable(given)]
+
+
+def in_turn(own: Sequence[Any], ranks: Ranks, device: torch.device) -> Iterator[Any]:
+    """What all ranks have, that of the first rank first, on each of them, one piece in memory at a time; of anything
+    that can be pickled. All ranks take it to its end. device: as gather_over_ranks takes it."""
+    for source, pieces in enumerate(gather_over_ranks([len(own)], ranks, device)):
+        for number in range(pieces):
+            piece = [own[number] if source == ranks.rank else None]
+            if ranks.many:
+                with _current(device):
+                    dist.broadcast_object_list(piece, group=ranks.group, group_src=source)
+            yield piece[0]
+
+
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """A backend of an accelerator takes its current device, which need not be the run's."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def follow_the_leader(tensors: Iterable[Tensor], ranks: Ranks) -> None:

@@ -8,7 +8,6 @@ evaluation mode too, or where the loss keeps what moves outside of its modules' 
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -20,10 +19,11 @@ from torch import Tensor, nn
 
 from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import undisturbed
-from hasten.errors import DataFailed, JobError, OutOfMemory
+from hasten.errors import DataFailed, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
+from hasten.training.job_metrics import JobMetrics
 from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION
@@ -80,10 +80,9 @@ class Evaluator:
         computes = loss if pipeline is None else pipeline.in_parts or loss
         self._forward_only = getattr(computes, "forward_only", torch.inference_mode)
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
-        # The job's own metrics are its own: they are copied, not moved or filled.
-        self._metrics = {name: _own_copy(metric, device, ranks) for name, metric in metrics.items()}
+        self._metrics = JobMetrics(metrics, device, ranks)
         self._call_loss, self._ranks = calling(device, autocast), ranks
-        self.batch_size = batch_size
+        self.batch_size, self._meeting = batch_size, False
 
     def __call__(self) -> Evaluation:
         """Raises OutOfMemory when one sample does not fit, DataFailed when nothing was counted."""
@@ -133,8 +132,8 @@ class Evaluator:
             try:
                 return self._evaluate(batches)
             except Exception as error:
-                # The others are in the same forward pass.
-                if not is_out_of_memory(error) or self._together:
+                # The others are in the same forward pass, or wait for this rank's results.
+                if not is_out_of_memory(error) or self._together or self._meeting:
                     raise
                 if self.batch_size == 1:
                     raise OutOfMemory(
@@ -160,9 +159,8 @@ class Evaluator:
     def _results(self, batches: Batches) -> dict[str, float]:
         # total, count, auxiliary total, samples: one all-reduce brings the ranks together
         sums = torch.zeros(4, dtype=torch.float64, device=self._device)
-        for metric in self._metrics.values():
-            metric.reset()
-        seen = 0
+        self._metrics.reset()
+        self._meeting, seen = False, 0
         for batch, samples in batches(self.batch_size):
             try:
                 returned = self._returned(batch)
@@ -178,7 +176,8 @@ class Evaluator:
             sums[3] += samples
             if isinstance(returned, Loss) and returned.auxiliary is not None:
                 sums[2] += returned.auxiliary * samples
-            self._update_metrics(returned)
+            self._metrics.update(returned)
+        self._meeting = self._ranks.many
         sums = sum_over_ranks(sums, self._ranks)
         total, count, auxiliary, samples = (sums if self._pipeline is None else self._pipeline.from_last(sums)).tolist()
         if not count:
@@ -189,12 +188,9 @@ class Evaluator:
             )
         results = {"loss": total / count + auxiliary / max(samples, 1)}
         if self._pipeline is None:
-            return results | self._computed()
+            return results | self._metrics.compute()
         self._pipeline.settle()
-        return results | self._pipeline.told_by_last(self._computed)
-
-    def _computed(self) -> dict[str, float]:
-        return {name: _number(name, metric.compute()) for name, metric in self._metrics.items()}
+        return results | self._pipeline.told_by_last(self._metrics.compute)
 
     def _returned(self, batch: Any) -> Loss | Tensor | None:
         """What the loss returned; None on a rank of another stage than the last."""
@@ -202,36 +198,3 @@ class Evaluator:
             return checked(self._call_loss(self._loss, self._model, batch))
         found = self._pipeline.forward_only(batch)
         return found if found is None else checked(found)
-
-    def _update_metrics(self, returned: Loss | Tensor) -> None:
-        if not self._metrics:
-            return
-        if isinstance(returned, Tensor) or returned.prediction is None:
-            raise JobError(
-                "loss",
-                "returned no prediction, which the job's metrics need",
-                "return hasten.Loss(total, count, prediction=…, target=…)",
-            )
-        for metric in self._metrics.values():
-            metric.update(returned.prediction, returned.target)
-
-
-def _own_copy(metric: Metric, device: torch.device, ranks: Ranks) -> Metric:
-    """Which adds up what these ranks have seen, where others see the same samples."""
-    copied = copy.deepcopy(metric)
-    if ranks.group is not None and isinstance(copied, nn.Module):
-        for part in copied.modules():
-            part.process_group = ranks.group  # of what is no metric, nobody reads that
-    return copied.to(device) if hasattr(copied, "to") else copied
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return float(value)
-    if isinstance(value, int | float):
-        return float(value)
-    raise JobError(
-        "metrics",
-        f"{name!r} computed {type(value).__name__}, not one number",
-        'choose one that gives a scalar, such as average="macro"',
-    )

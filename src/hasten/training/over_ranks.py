@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hasten.parallel.owners import Owners
     from hasten.parallel.pipeline import Pipeline
     from hasten.parallel.shard import Sharded
+    from hasten.training.evaluate import Evaluation
     from hasten.training.run import Run
 
 _OF_WHOLE_MATRICES = frozenset({"Adafactor", "LBFGS", "Muon", "Shampoo", "SOAP"})
@@ -157,6 +159,15 @@ def settle_buffers(run: Run) -> None:
         else:
             follow_the_leader(run.model.buffers(), run.grid.data)
             run.pipeline.owners.settle_buffers(run.model, run.device)
+
+
+def as_the_leader_has_it(run: Run, evaluation: Evaluation) -> Evaluation:
+    """With the first rank's results on all of them: a last bit that differs would end one of them before the others."""
+    if not run.ranks.many:
+        return evaluation
+    values = torch.tensor([*evaluation.results.values()], dtype=torch.float64, device=run.device)
+    follow_the_leader([values], run.ranks)
+    return replace(evaluation, results=dict(zip(evaluation.results, values.tolist(), strict=True)))
 
 
 def check_replicas(run: Run) -> None:

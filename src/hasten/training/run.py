@@ -221,7 +221,7 @@ class Run:
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
         with self.averaged():
             with self.unmoved_loss():
-                evaluation = self.evaluator()
+                evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = self._present_weights(), self.steps
