@@ -39,6 +39,9 @@ def check_alike(found, wanted):
         proof("between", {"shard": "zero2"}, "writes to blocks.1.mix.bias"),
         proof("around", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
         ("penalty", {"shard": "zero3"}, "computes with a layer's parameters, and does not call the layer"),
+        ("penalizing gradients of blocks", {"shard": "zero3"}, "differentiates in its forward pass"),
+        proof("penalizing gradients", {"shard": "zero2"}, "differentiates in its forward pass"),
+        ("adversarial", {"shard": "zero3"}, "differentiates in its forward pass"),
         ("scaled", {"shard": "zero3"}, "holds scale: numbers without a dimension"),
         ("reviving", {}, "has moved words.weight otherwise on each process"),
         proof("centred by a parameter", {"shard": "zero3"}, "centre otherwise on each process"),
@@ -76,6 +79,7 @@ def test_stages_in_parts_refuse_a_penalty_on_a_layers_weights(tmp_path):
         ("behind", {"shard": "zero3"}, {}),  # written to in parts
         proof("counting", {"pipeline": (2, {"microbatches": 4})}, {"accumulation": 4}),
         ("many formats", {}, {}),
+        proof("adversarial to blocks", {"shard": "zero2"}, {}),
         proof("frozen in parameters", {}, {}),
         ("frozen in parameters", {"shard": "zero3"}, {}),
         proof("frozen in parameters", {"pipeline": 2}, {}),
