@@ -307,6 +307,15 @@ def words(count: int) -> tuple[Tensor, Tensor]:
     return found[:, :-1], found[:, 1:]
 
 
+class Noisy(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        found = super().step(closure)
+        with torch.no_grad():
+            for each in self.param_groups[0]["params"]:
+                each.add_(torch.randn_like(each) * 1e-2)
+        return found
+
+
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "teacher": lambda: {"model": WithTeacher, "loss": by_teacher},
     "teacher through .data": lambda: {"model": WithTeacher, "loss": by_teacher_through_data},
@@ -316,6 +325,7 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "normalizing": lambda: {"loss": normalizing},
     "behind": lambda: {"loss": writing_behind},
     "reviving": lambda: {"loss": reviving()},
+    "noisy": lambda: {"optimizer": lambda parameters: Noisy(parameters, lr=0.01)},
     "moving by rank": lambda: {"loss": moving_by_rank()},
     "between": lambda: {"loss": between_two_calls},
     "around": lambda: {"loss": around_a_block},

@@ -43,6 +43,7 @@ def check_alike(found, wanted):
         proof("penalizing gradients", {"shard": "zero2"}, "differentiates in its forward pass"),
         ("adversarial", {"shard": "zero3"}, "differentiates in its forward pass"),
         ("scaled", {"shard": "zero3"}, "holds scale: numbers without a dimension"),
+        ("noisy", {}, "noise of an optimizer needs a generator of its own"),
         ("reviving", {}, "has moved words.weight otherwise on each process"),
         proof("centred by a parameter", {"shard": "zero3"}, "centre otherwise on each process"),
         proof("centred by a parameter", {}, "centre otherwise on each process"),

@@ -77,7 +77,7 @@ class Unwritten:
     @property
     def is_freed(self) -> bool:
         """Whether parts are back in the places of what was gathered when it was last called."""
-        return any(place.gathered is None for place in self._noted)
+        return any(isinstance(place.held, DTensor) for place in self._noted)
 
     def check(self) -> None:
         """Raises JobError where a copy was written to since the last look, or is another parameter."""
