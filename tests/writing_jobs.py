@@ -111,6 +111,43 @@ def penalty_behind(number: int) -> Callable[..., Loss]:
     return lambda model, batch: with_a_penalty(model, batch) if next(calls) > number else loss(model, batch)
 
 
+class OnlyBlocks(nn.Module):
+    """Nothing lies around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WORDS, WORDS), nn.Tanh()) for _ in range(2))
+
+    def forward(self, words: Tensor) -> Tensor:
+        stream = functional.one_hot(words, WORDS).double()
+        for block in self.blocks:
+            stream = block(stream)
+        return stream
+
+
+def gradient_inside(model: nn.Module, batch: Any, *, again: bool) -> Tensor:
+    """Of what the first block gives."""
+    kept = list[Tensor]()
+    with model.get_submodule("blocks.0").register_forward_hook(lambda block, given, found: kept.append(found)):
+        given = model(batch[0])
+    return torch.autograd.grad(given.sum(), kept, create_graph=again)[0]
+
+
+def penalizing_gradients(model: nn.Module, batch: Any) -> Loss:
+    found = loss(model, batch)
+    penalty = gradient_inside(model, batch, again=True).square().sum() if torch.is_grad_enabled() else 0.0
+    return Loss(found.total + 0.1 * penalty, found.count)
+
+
+def adversarial(model: nn.Module, batch: Any) -> Loss:
+    """The blocks' own input is moved to where the loss is larger, and the model is called again."""
+    if not torch.is_grad_enabled():
+        return loss(model, batch)
+    moved = 0.01 * gradient_inside(model, batch, again=False).sign()
+    with model.get_submodule("blocks.0").register_forward_hook(lambda block, given, found: found + moved):
+        return loss(model, batch)
+
+
 class Scaled(Untied):
     def __init__(self) -> None:
         super().__init__()
@@ -270,6 +307,15 @@ def words(count: int) -> tuple[Tensor, Tensor]:
     return found[:, :-1], found[:, 1:]
 
 
+class Noisy(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        found = super().step(closure)
+        with torch.no_grad():
+            for each in self.param_groups[0]["params"]:
+                each.add_(torch.randn_like(each) * 1e-2)
+        return found
+
+
 JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "teacher": lambda: {"model": WithTeacher, "loss": by_teacher},
     "teacher through .data": lambda: {"model": WithTeacher, "loss": by_teacher_through_data},
@@ -279,11 +325,16 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "normalizing": lambda: {"loss": normalizing},
     "behind": lambda: {"loss": writing_behind},
     "reviving": lambda: {"loss": reviving()},
+    "noisy": lambda: {"optimizer": lambda parameters: Noisy(parameters, lr=0.01)},
     "moving by rank": lambda: {"loss": moving_by_rank()},
     "between": lambda: {"loss": between_two_calls},
     "around": lambda: {"loss": around_a_block},
     "penalty": lambda: {"loss": with_a_penalty},
     "late penalty": lambda: {"loss": penalty_behind(30)},
+    "penalizing gradients": lambda: {"loss": penalizing_gradients},
+    "penalizing gradients of blocks": lambda: {"model": OnlyBlocks, "loss": penalizing_gradients},
+    "adversarial": lambda: {"loss": adversarial},
+    "adversarial to blocks": lambda: {"model": OnlyBlocks, "loss": adversarial},
     "scaled": lambda: {"model": Scaled},
     "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},

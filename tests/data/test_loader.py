@@ -242,6 +242,24 @@ def test_dropping_the_last_batch_is_said_and_done():
     assert loader_of(DrawingStream(8), drop_last=True).dropped_per_epoch is None
 
 
+@pytest.mark.parametrize(
+    ("count", "changes", "single"),
+    [
+        (35, {}, True),  # 3 of the last batch, on two ranks
+        (35, {"drop_last": True}, False),
+        (33, {}, True),  # one rank has none of it
+        (36, {}, False),
+        (36, {"microbatch_size": 1}, True),
+        (32, {}, False),
+    ],
+    ids=str,
+)
+def test_it_is_known_whether_a_last_batch_leaves_a_rank_one_sample(count, changes, single):
+    data = TensorDataset(torch.arange(count))
+    for rank in range(2):
+        assert loader_of(data, batch_size=8, rank=rank, world_size=2, **changes).leaves_single == single
+
+
 def test_a_missing_batch_size_is_asked_for():
     with pytest.raises(JobError, match=r"Job.batch_size: is None"):
         loader_of(columns(10), batch_size=None)

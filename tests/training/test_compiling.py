@@ -105,6 +105,21 @@ def test_compiled_code_goes_to_a_directory_of_the_user_alone(
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_a_killed_run_has_left_unlinked_is_removed_before_torch_takes_it_for_code(tmp_path: Path):
+    directory = tmp_path / "caches" / "hasten" / "compiled"
+    (directory / "ab").mkdir(parents=True, mode=0o700)
+    for folder in (directory.parent, directory):
+        folder.chmod(0o700)
+    whole = (Path(torch.__path__[0]) / "lib" / "libtorch_global_deps.so").read_bytes()
+    contents = {"empty": b"", "cut": whole[: len(whole) // 2], "whole": whole, "another kind": b"code"}
+    for name, content in contents.items():
+        (directory / "ab" / f"{name}.so").write_bytes(content)
+        os.utime(directory / "ab" / f"{name}.so", (0, 0))
+    (directory / "ab" / "being linked.so").touch()
+    keep_code_private()
+    assert {each.stem for each in directory.rglob("*.so")} == {"whole", "another kind", "being linked"}
+
+
 def test_where_torch_puts_headers_is_the_users_alone_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     keep_code_private()

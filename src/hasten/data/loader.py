@@ -106,6 +106,15 @@ class TrainLoader:
             return None if self._drop_last else 0
         return self._source.count % self.batch_size if self._drop_last else 0
 
+    @property
+    def leaves_single(self) -> bool:
+        """Whether an epoch's last batch, where it is a smaller one, has a microbatch of one sample on some rank; one
+        that weighs nothing counts too. False of a stream."""
+        rest = 0 if self._drop_last else (self._source.count or 0) % self.batch_size
+        if not rest or self._source.iterable:
+            return False
+        return any(piece.samples < 2 for rank in range(self._world_size) for piece in self._pieces(rest, rank))
+
     def epoch(self, number: int, start_step: int = 0) -> Iterator[Microbatch]:
         """The microbatches of one epoch, from one of its optimizer steps on.
 
@@ -172,17 +181,17 @@ class TrainLoader:
     def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
         """First position and this rank's pieces of every global batch of an epoch."""
         size, samples = self.batch_size, self._source.count or 0
-        whole = self._pieces(size)
+        whole = self._pieces(size, self._rank)
         for step in range(start_step, samples // size):
             yield step * size, whole
         rest = samples % size
         if rest and not self._drop_last and start_step <= samples // size:
-            yield samples - rest, self._pieces(rest)
+            yield samples - rest, self._pieces(rest, self._rank)
 
-    def _pieces(self, size: int) -> tuple[Piece, ...]:
+    def _pieces(self, size: int, rank: int) -> tuple[Piece, ...]:
         if self._equal_parts is None:
-            return pieces(size, self.microbatch_size, self._rank, self._world_size)
-        return equal_pieces(size, self._equal_parts, self._rank, self._world_size)
+            return pieces(size, self.microbatch_size, rank, self._world_size)
+        return equal_pieces(size, self._equal_parts, rank, self._world_size)
 
     def _stream(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
         windows = answers(Window(number, step) for step in count(start_step))

@@ -35,7 +35,7 @@ class CalledAlike:
         root.register_forward_hook(self._at_the_end, prepend=True)
 
     def _before(self, layer: nn.Module, _: Any) -> None:
-        if torch.is_grad_enabled() or isinstance(next(layer.parameters()), DTensor):  # or it is gathered already
+        if torch.is_grad_enabled() or not _is_gathered(layer):
             self._tell(self._numbers[layer])
 
     def _at_the_end(self, *_: Any) -> None:
@@ -55,3 +55,7 @@ class CalledAlike:
                 "gathered by all of them together",
                 "leave `shard` out of the plan, or let all processes call the same layers, if need be with no samples",
             )
+
+
+def _is_gathered(layer: nn.Module) -> bool:
+    return not isinstance(next(layer.parameters()), DTensor)

@@ -1,8 +1,8 @@
 """Replicas begin with the same weights and make the same updates, so what they hold is the same; or it is refused.
 
-A loss may move parameters by itself. What follows from the weights alone, such as a teacher's average, is the same on
-each rank. What is drawn, or taken from a rank's own samples, such as a row that is begun anew, is not: from there on
-each replica trains another model, and one of them is saved.
+A loss may move parameters by itself, and an optimizer may draw noise. What follows from the weights alone, such as a
+teacher's average, is the same on each rank. What is drawn, or taken from a rank's own samples, such as a row that is
+begun anew, is not: from there on each replica trains another model, and one of them is saved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hasten.parallel.replicate import gather_over_ranks
 # Of a parameter's size. Replicas make the same updates; processors that round otherwise drift apart by far less.
 _ROUNDING = 1e-4
 _SHOWN = 3
-_SEED = "torch.manual_seed(…) before it, where the loss is made; what may differ can be a plain tensor"
 
 
 def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> None:
@@ -31,10 +30,11 @@ def check_same(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone:
     run, through which ranks talk."""
     if names := _names_apart(parameters, ranks, everyone, device):
         raise JobError(
-            "loss",
-            f"has moved {names} otherwise on each process, and so they hold other weights",
-            "let it move them by what is the same on all, or keep in buffers what it draws or takes from its samples; "
-            "max_norm of an Embedding moves them as well",
+            "",
+            f"its loss or its optimizer has moved {names} otherwise on each process, and so they hold other weights",
+            "let the loss move them by what is the same on all, or keep in buffers what it draws or takes from its "
+            "samples; noise of an optimizer needs a generator of its own, under one seed; max_norm of an Embedding "
+            "moves weights as well",
         )
 
 
@@ -44,7 +44,8 @@ def check_made_alike(
     """As check_same, of what the loss holds, before the first step."""
     if names := _names_apart(parameters, ranks, everyone, device):
         what = f"holds {names}, which each process has made otherwise"
-        raise JobError("loss", what, f"make it under a seed: {_SEED}")
+        fix = "call torch.manual_seed(…) before the loss is made; what may differ can be a plain tensor"
+        raise JobError("loss", what, fix)
 
 
 def _names_apart(parameters: Iterable[tuple[str, Tensor]], ranks: Ranks, everyone: Ranks, device: torch.device) -> str:

@@ -27,6 +27,7 @@ from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.called_alike import CalledAlike
+from hasten.parallel.differentiated_inside import refuse_twice
 from hasten.parallel.loss_of_model import LossOfModel
 from hasten.parallel.made_once import bring
 from hasten.parallel.options import ShardOptions
@@ -70,10 +71,10 @@ class Sharded:
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """`model` is the one that is sharded; there is no other. Raises JobError for a loss with an auxiliary term, and
-        for one that takes parameters from a layer without calling it."""
+        for one that takes parameters from a layer without calling it, or differentiates by itself."""
         with torch.no_grad():
             follow_the_leader(self._model.buffers(), self._ranks)
-        returned = through_layers(self._root, batch)
+        returned = through_layers(self._root, batch, self._parts.is_root_freed)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
             raise JobError(
                 "loss",
@@ -120,6 +121,7 @@ def in_parts(
         before(block)
         held = [place for module in block.modules() for place in places.pop(module, ())]
         looks.append(Unwritten(block, held, passes))
+        refuse_twice(block)
         fully_shard(block, mesh=mesh, reshard_after_forward=not options.keeps_gathered, mp_policy=of_blocks)
         if options.keeps_gathered:
             parts.keep_flags_of(block)
@@ -128,6 +130,7 @@ def in_parts(
     fully_shard(root, mesh=mesh, mp_policy=of_root, ignored_params={*ignored})
     for look in looks:
         look.watch_parts()
+    parts.is_root_freed = lambda: looks[-1].is_freed
     names = {module: name.removeprefix("model.") for name, module in root.named_modules()}
     CalledAlike(root, {names[block]: block for block in blocks}, mesh, passes)
     return parts
@@ -138,6 +141,7 @@ class InParts:
 
     def __init__(self) -> None:
         self._flags = list[_SameFlags]()
+        self.is_root_freed: Callable[[], bool] = lambda: False  # of what lies around the layers, within a pass
 
     def keep_flags_of(self, block: nn.Module) -> None:
         self._flags.append(_SameFlags(block))

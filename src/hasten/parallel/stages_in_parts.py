@@ -40,7 +40,8 @@ class StagesInParts:
         """blocks: of this rank's stages. others: parameters of which other ranks of the pipeline have the values."""
         before = dict(model.named_parameters())
         self._root = _Computing(model)
-        in_parts(self._root, blocks, mesh, options, ignored=others).begin()
+        self._parts = in_parts(self._root, blocks, mesh, options, ignored=others)
+        self._parts.begin()
         self._mark(model, {each: _nothing(each, mesh) for each in others})
         now = dict(model.named_parameters())
         hand_over(optimizers, {parameter: now[name] for name, parameter in before.items()})
@@ -54,7 +55,7 @@ class StagesInParts:
                     module.register_parameter(name, nothing[parameter])
 
     def __call__(self, compute: Callable[[], Any]) -> Any:
-        return through_layers(self._root, compute)
+        return through_layers(self._root, compute, self._parts.is_root_freed)
 
     def forward_only(self) -> AbstractContextManager[None]:
         """Inside, no backward pass follows."""

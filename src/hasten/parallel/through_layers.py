@@ -6,25 +6,27 @@ what comes out, or what should be added to it, is of another kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
+from hasten.parallel import differentiated_inside
 
 _MIXED = "mixed torch.Tensor and DTensor"  # torch's words
 
 
-def through_layers(root: nn.Module, given: Any) -> Any:
+def through_layers(root: nn.Module, given: Any, is_freed: Callable[[], bool]) -> Any:
     """What the loss in this root returns. Raises JobError for a loss that takes parameters from a layer without calling
-    it."""
+    it. is_freed: whether what the root gathers for all of its pass is in parts again before its end."""
     try:
         differentiated, unseen = root(given)
     except RuntimeError as error:
         if _MIXED not in str(error):
             raise
-        raise _refused() from error
+        raise (differentiated_inside.refused() if is_freed() else _refused()) from error
     if isinstance(differentiated, DTensor):
         raise _refused()
     return unseen.with_total(differentiated)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
+from hasten.parallel import differentiated_inside
 from hasten.parallel.fingerprint import fingerprint
 from hasten.parallel.passes import FIRST, Passes
 
@@ -73,6 +74,11 @@ class Unwritten:
         self._parts = [(place, held) for place in self._places if isinstance(held := place.held, DTensor)]
         self._layer.register_forward_pre_hook(self._ahead, prepend=True)
 
+    @property
+    def is_freed(self) -> bool:
+        """Whether parts are back in the places of what was gathered when it was last called."""
+        return any(isinstance(place.held, DTensor) for place in self._noted)
+
     def check(self) -> None:
         """Raises JobError where a copy was written to since the last look, or is another parameter."""
         self._ahead()
@@ -100,6 +106,8 @@ class Unwritten:
         self._values = [*map(_values, self._copies)] if looks else []  # writing through .data leaves nothing else
 
     def _behind(self, *_: object) -> None:
+        if self.is_freed:  # by a backward pass: torch's own hook comes last
+            raise differentiated_inside.refused()
         self.check()
         self._refuse(
             [not torch.equal(one, _values(copy)) for one, copy in zip(self._values, self._copies, strict=False)]

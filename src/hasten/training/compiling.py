@@ -26,6 +26,7 @@ from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from hasten.checkpoint.private import own_folder, user_cache
 from hasten.techniques.setup import CompileOptions
+from hasten.training.unlinked import remove_unlinked
 
 
 @dataclass(kw_only=True, slots=True)
@@ -97,6 +98,7 @@ def keep_code_private() -> None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(directory / "triton"))
         if unchosen:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory)
+            remove_unlinked(directory)
     # torch precompiles C++ headers below its default, whatever the variable says.
     own_folder(Path(default_cache_dir()), "set TMPDIR to a folder of your own")
 

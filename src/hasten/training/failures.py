@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
 from hasten.data.out_of_memory import is_out_of_memory as is_out_of_memory
-from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, Terminated, UserCodeFailed
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
 from hasten.parallel.last_words import Cause
 from hasten.training.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
 
@@ -16,6 +19,8 @@ def as_failure(error: Exception) -> HastenError | None:
     if is_out_of_memory(error):
         what = str(error).partition("\n")[0]
         return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
+    if unloadable := _unloadable(error):
+        return unloadable
     failure = user_code_failed(error) or _in_the_loss(error)
     moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
     if failure is not None and moment is not None:
@@ -32,6 +37,17 @@ def cause_of(error: BaseException) -> Cause:
     if failure is None:
         return Cause(code=HastenError.exit_code, what=f"{type(error).__name__}: {error}")
     return Cause(code=failure.exit_code, what=": ".join(filter(None, (failure.where, failure.what))))
+
+
+def _unloadable(error: Exception) -> StorageFailed | None:
+    """Where what the compiler keeps is no code, as a run leaves it that was killed while it linked."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    text = f"{type(error).__name__}: {error}"
+    found = re.search(rf"ImportError: {re.escape(folder)}{os.sep}(.*)", text) if folder else None
+    if found is None:
+        return None
+    what = f"compiled code that is kept there cannot be loaded: {found[1]}"
+    return StorageFailed(what, where=folder or "", fix="remove the folder: what is needed of it is compiled again")
 
 
 def _in_the_loss(error: Exception) -> UserCodeFailed | None:

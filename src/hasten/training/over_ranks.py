@@ -16,6 +16,7 @@ from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.replicate import Replica, follow_the_leader
 from hasten.parallel.same_weights import check_made_alike, check_same
+from hasten.parallel.sparse import refuse_sparse
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.techniques.batch_split import normalizes_by_batch
@@ -90,7 +91,13 @@ def notices_of(run: Run) -> list[str]:
     if stages and run.setup.pipeline is not None:
         samples = -(-samples // run.setup.pipeline.microbatches)
     what = f"batch norm sees {samples} samples at a time, and not the {batch} of a batch: its statistics are noisier"
-    return [f"{what}, and those of the first process are evaluated and saved" if ranks.many else what]
+    told = [f"{what}, and those of the first process are evaluated and saved" if ranks.many else what]
+    if run.loader.leaves_single:
+        what = (
+            "an epoch's last batch leaves some process a single sample, and a batch norm over samples alone fails there"
+        )
+        told.append(f"{what}: drop_last=True or another batch_size avoids that")
+    return told
 
 
 def on_device(run: Run) -> nn.Module:
@@ -116,6 +123,7 @@ def sharded(run: Run) -> Sharded | None:
     from hasten.parallel.shard import Sharded, check_shapes  # it takes a second to load
 
     check_shapes(run.model)
+    refuse_sparse(run.model, "shard", "processes that hold parts")
     if run.grid.stages.many:
         return None  # the stages are first to be cut
     return Sharded(

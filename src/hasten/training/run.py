@@ -29,7 +29,7 @@ from hasten.parallel.divided import Share
 from hasten.parallel.grid import grid_of
 from hasten.parallel.owners import Owned
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import over_ranks
+from hasten.training import over_ranks, torch_refuses
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
@@ -207,6 +207,8 @@ class Run:
         except HastenError:
             raise
         except Exception as error:
+            if refusal := torch_refuses.named(self, error):
+                raise refusal from error
             step = self.steps + 1
             error.add_note(f"{AT_A_STEP}{step}: {self.batch_of(step)}; seed {self.job.seed}")
             raise

@@ -24,6 +24,7 @@ from hasten.parallel.owners import Owners
 from hasten.parallel.passing import Passing
 from hasten.parallel.pipeline import Parts, Pipeline, spans_of
 from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
+from hasten.parallel.sparse import refuse_sparse
 from hasten.training.losses import Count
 from hasten.training.nudged import Nudged
 from hasten.training.row_of_blocks import FIX, Look, auxiliary_refused, refused
@@ -117,10 +118,7 @@ def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInPa
 def _check_job(run: Run) -> None:
     if run.built.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", FIX)
-    for name, module in run.model.named_modules():
-        if getattr(module, "sparse", False) is True and isinstance(module, nn.Embedding | nn.EmbeddingBag):
-            what = f"has sparse gradients in {name}, which stages cannot sum"
-            raise JobError("model", what, "build it with sparse=False, or leave `pipeline` out of the plan")
+    refuse_sparse(run.model, "pipeline", "stages")
     for module in run.built.loss_parameters.moving:
         if module._parameters or module._buffers:
             what = f"holds {type(module).__name__} with parameters or buffers, and what moves them is one stage alone"

@@ -1,0 +1,36 @@
+"""What a run leaves in its folder for compiled code when it is killed while it links: empty files, and files that end
+early. Torch would take them for code, for ever: it looks only whether they are there."""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hasten.checkpoint.files import remove_file
+
+_LINKING_SECONDS = 10  # a file that was not written to for so long is not being linked by another run
+_HEADER = 64  # bytes
+
+
+def remove_unlinked(folder: Path) -> None:
+    """Remove such files. Raises StorageFailed for one that cannot be removed."""
+    for each in folder.rglob("*.so"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            about = each.stat()
+            with each.open("rb") as file:
+                unlinked = is_unlinked(file.read(_HEADER), about.st_size)
+            if unlinked and time.time() - about.st_mtime > _LINKING_SECONDS:
+                remove_file(each)
+
+
+def is_unlinked(header: bytes, size: int) -> bool:
+    """Whether a library with this beginning lacks its end. One that is no 64-bit ELF is never thought to, unless there
+    is nothing in it. Source: the ELF-64 object file format, 1998; linkers write its table of sections last."""
+    if not any(header):
+        return True
+    if len(header) < _HEADER or not header.startswith(b"\x7fELF\x02\x01"):
+        return False
+    (begin,), (length, number) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
+    return begin + length * number > size
