@@ -105,7 +105,7 @@ def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
         if torch.is_grad_enabled() or not model.training:
             seen[torch.is_grad_enabled()].append(hidden.flatten().tolist())
         each = functional.cross_entropy(model(words * ~hidden).flatten(0, 1), words.flatten(), reduction="none")
-        behind.append([int(1e6 * _one_of(other)) for other in others])
+        behind.append([int(1e6 * each) for each in (torch.rand(()), *map(_one_of, others))])
         return Loss((each * hidden.flatten()).sum(), hidden.sum())
 
     with prepare(job_of("Dropping", loss=masked, metrics={}), make_plan(**choices)) as run:

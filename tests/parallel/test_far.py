@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 import pytest
 
-from hasten.parallel.far import WAYS, far, far_items
+from hasten.parallel.far import DOWN, EMPTY, HALF, UP, WAYS, far, far_items, holds_float
 
 
-@pytest.mark.parametrize("by", WAYS[:2])
+class Phase(IntEnum):
+    FIRST = 1
+
+
+@pytest.mark.parametrize("way", [UP, DOWN], ids=["up", "down"])
 @pytest.mark.parametrize(
     "value", [True, 3, 0.5, 1j, np.int64(3), np.uint8(3), np.float32(0.5), np.bool_(False)], ids=repr
 )
-def test_a_number_becomes_another_of_its_kind(value, by):
-    found = far(value, by)
+def test_a_number_becomes_another_of_its_kind(value, way):
+    found = far(value, way)
     assert found != value
     assert type(found) is type(value)
 
 
-def test_what_lies_in_collections_is_moved_and_what_has_no_distance_stays():
-    up, down, _ = WAYS
-    assert far(("text", 1, None), up) == ("text", 1 + up, None)
-    assert far([1.0], down) == [1.0 + down] * abs(down)
-    assert far_items((1,), up) == (1 + up,) * up
+@pytest.mark.parametrize("value", [Phase.FIRST, "text", None, ("text",), object], ids=repr)
+def test_what_has_no_distance_stays(value):
+    assert {far(value, way) for way in WAYS} == {value}
 
 
-def test_collections_are_emptied_where_numbers_stay():
-    assert far([1.0], 0) == []
-    assert far_items(("text",), 0) == ()
-    assert far((1, 0.5), 0) == (1, 0.5)
+def test_what_lies_in_collections_is_moved():
+    assert far(("text", 3, None), HALF) == ("text", 1, None)
+    assert far([1.0, [2.0]], HALF) == [0.5, [1.0]]
+    assert far({"loss": 4.0}, HALF) == {"loss": 2.0}
+    assert len(far_items((1,), UP)) > 50
+    assert far_items(("text",), EMPTY) == ()
+    assert far((1, 0.5), EMPTY) == (1, 0.5)
+
+
+def test_a_float_is_found_wherever_it_lies():
+    assert all(map(holds_float, (0.5, np.float32(0.5), (1, [0.5]), {"loss": 0.5})))
+    assert not any(map(holds_float, (1, True, None, "0.5", (1, [2]), {0.5: 1})))

@@ -268,8 +268,13 @@ def test_what_has_not_moved_or_has_become_large_is_not_told():
     kept.table["rate"] = float("nan")
     assert not state.moved(before)
     kept.table.update(dict.fromkeys(range(100)))
+    assert len(state.moved(before)) == 100  # until it is read again
+    before = state.read()
+    kept.table["more"] = 1
     assert not state.moved(before)
 
 
-def test_generators_are_named():
-    assert PythonState(nn.Linear(1, 1), Linked(number for number in range(3))).generators == ["Job.loss.behind"]
+def test_generators_and_other_iterators_are_named():
+    for each in (number for number in range(3)), iter([1]), itertools.cycle([1]), [itertools.count()]:
+        assert PythonState(nn.Linear(1, 1), Linked(each)).generators == ["Job.loss.behind"]
+    assert not PythonState(nn.Linear(1, 1), Linked(itertools.count())).generators

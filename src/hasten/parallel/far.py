@@ -1,35 +1,54 @@
 """What a call leaves in Python, put far from where it stands: who reads it comes to another result.
 
-Numbers are moved by so much, up or down, in collections too, and one that can grow has many more items; or numbers
-stay, and such a collection has none. What cannot be moved in this way stays as it is.
+There are several ways, for who reads it may ask for less or for more: numbers far up, far down, or half of what they
+are, in collections too, while one that can grow has many times its items, or none. What cannot be moved stays as it is.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-WAYS = (997, -997, 0)
+_DISTANCE, _MANY = 997, 100
 
 
-def far(value: Any, by: int) -> Any:
-    """by: one of the ways."""
-    kind: Any = type(value)
-    if isinstance(value, bool | np.bool_):
+class Way(NamedTuple):
+    """number: another number. times: how often a collection has its items."""
+
+    number: Callable[[Any], Any]
+    times: int
+
+
+UP, DOWN = Way(lambda number: number + _DISTANCE, _MANY), Way(lambda number: number - _DISTANCE, _MANY)
+HALF, EMPTY = Way(lambda number: number / 2, 1), Way(lambda number: number, 0)
+WAYS = (UP, DOWN, HALF, EMPTY)
+
+
+def far(value: Any, way: Way) -> Any:
+    kind: Any = type(value)  # derived ones may take no number that is not theirs
+    if kind in (bool, np.bool_):
         return kind(not value)
-    if isinstance(value, np.integer):
-        bounds = np.iinfo(value.dtype)
-        return kind(min(max(int(value) + by, bounds.min), bounds.max))
-    if isinstance(value, int | float | complex | np.number):
-        return kind(value + by)
+    if issubclass(kind, np.integer):
+        bounds = np.iinfo(kind)
+        return kind(min(max(int(way.number(int(value))), bounds.min), bounds.max))
+    if kind in (int, float, complex) or issubclass(kind, np.number):
+        return kind(way.number(value))
     if kind is tuple:
-        return tuple(far(each, by) for each in value)
-    if kind is list:
-        return [*far_items(tuple(value), by)]
-    return value
+        return tuple(far(each, way) for each in value)
+    if kind is dict:
+        return {key: far(each, way) for key, each in value.items()}
+    return [*far_items(tuple(value), way)] if kind is list else value
 
 
-def far_items(value: tuple[Any, ...], by: int) -> tuple[Any, ...]:
+def far_items(value: tuple[Any, ...], way: Way) -> tuple[Any, ...]:
     """Of a list, a set or another collection."""
-    return tuple(far(each, by) for each in value) * abs(by)
+    return tuple(far(each, way) for each in value) * way.times
+
+
+def holds_float(value: Any) -> bool:
+    """Whether it is one, or has some in it."""
+    if type(value) in (tuple, list):
+        return any(map(holds_float, value))
+    return any(map(holds_float, value.values())) if type(value) is dict else isinstance(value, float | np.floating)

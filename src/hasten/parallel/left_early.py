@@ -3,12 +3,14 @@
 A switch that is set for the length of a call is still set where a stage leaves, and so it is put back: a whole call has
 shown which these are. What has moved in other ways stays, as it would: a count of calls, a table that is made larger.
 The last stage calls the loss to its end, and passes where the others leave it. So it knows of each call what they would
-have to put back, and if no whole call has shown that, it says so before anything is learned of it.
+have to put back. What only an earlier block decides, or moves, it does not see; so what another stage leaves otherwise
+than it was, and the last one never does, is taken for a switch as well. In both cases it is told before anything is
+learned of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -16,7 +18,7 @@ from torch import nn
 
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
-from hasten.parallel.python_state import Moved, PythonState, Read
+from hasten.parallel.python_state import Moved, PythonState
 from hasten.parallel.replicate import gather_over_ranks
 
 _SHOWN = 3
@@ -37,36 +39,40 @@ class LeftEarly:
     ) -> None:
         self._python, self._switches, self._shown, self._cuts = python, switches, switches | moving, frozenset(cuts)
         self._in_blocks = {module for block in blocks for module in block.modules()}
-        self._begun: Read = ()
-        self._at_cuts = set[Moved]()
+        self._at_end = set[str]()  # what the last stage has left otherwise, in any call
         self.forget()
 
     def forget(self) -> None:
         """What is in doubt, as after calls that leave nothing behind."""
-        self._switched, self._in_turns = set[str](), set[str]()
+        self._left, self._switched, self._in_turns = set[str](), set[str](), set[str]()
 
     @contextmanager
-    def last_stage(self) -> Iterator[None]:
-        """Inside, it is computed."""
-        self._begun, self._at_cuts = self._python.read(), set()
-        yield
-        if doubted := self._at_cuts - self._switches:
-            self._switched.update(map(self._python.named, doubted - self._python.moved(self._begun)))
+    def last_stage(self) -> Iterator[Callable[[int], None]]:
+        """Inside, it is computed. Gives what is to be called with the number of each block, where it is called."""
+        begun, at_cuts = self._python.read(), set[Moved]()
 
-    def at_block(self, number: int) -> None:
-        """The last stage is where this block is called, its own first or one before that."""
-        if number in self._cuts:
-            self._at_cuts |= self._python.moved(self._begun)
+        def at_block(number: int) -> None:
+            if number in self._cuts:
+                at_cuts.update(self._python.moved(begun))
+
+        yield at_block
+        moved = self._python.moved(begun)
+        self._at_end.update(map(self._python.named, moved - self._shown))
+        self._switched.update(map(self._python.named, at_cuts - self._switches - moved))
 
     @contextmanager
     def stage(self) -> Iterator[None]:
         """Inside, one is computed that leaves the loss."""
-        before: Read = self._python.read() if self._switches else ()
+        before = self._python.read()
         try:
             yield
         finally:
-            if self._switches:
-                self._python.put_back(before, self._python.moved(before) & self._switches)
+            moved = self._python.moved(before)
+            doubtful = self._around(moved) - self._shown
+            # A log, or what goes by a clock, each stage moves in calls of its own.
+            left = {each for each in doubtful if not self._python.grew_or_rose(each, before)}
+            self._left.update({*map(self._python.named, left)} - self._at_end)
+            self._python.put_back(before, moved & self._switches)
 
     @contextmanager
     def stage_in_turns(self) -> Iterator[None]:
@@ -77,25 +83,31 @@ class LeftEarly:
             yield
         finally:
             moved = self._python.moved(before)
-            around = {each for each in moved if not self._python.lies_in(each, self._in_blocks)}
-            self._python.put_back(before, around | (moved & self._switches))
+            around = self._around(moved)
             unknown = {each for each in around - self._shown if not self._python.grew(each, before)}
             self._in_turns.update(map(self._python.named, unknown))
+            self._python.put_back(before, around | (moved & self._switches))
+
+    def _around(self, moved: set[Moved]) -> set[Moved]:
+        return {each for each in moved if not self._python.lies_in(each, self._in_blocks)}
 
     def doubts(self, device: torch.device) -> torch.Tensor:
         """[1], float64: zero, if there are none."""
-        return torch.tensor([len(self._switched) + len(self._in_turns)], dtype=torch.float64, device=device)
+        return torch.tensor(
+            [len(self._left) + len(self._switched) + len(self._in_turns)], dtype=torch.float64, device=device
+        )
 
     def settle(self, ranks: Ranks, device: torch.device) -> None:
         """Raises JobError, on all ranks of the pipeline, for what the last stage puts back behind a cut, and for what
         stages of one rank move in turns."""
-        told = gather_over_ranks([(self._in_turns, self._switched)], ranks, device)
-        in_turns, switched = (set[str]().union(*each) for each in zip(*told, strict=True))
+        told = gather_over_ranks([(self._in_turns, self._switched, self._left, self._at_end)], ranks, device)
+        in_turns, switched, left, at_end = (set[str]().union(*each) for each in zip(*told, strict=True))
         self.forget()
+        self._at_end |= at_end
         if in_turns:
             why = "a process with several stages calls the loss several times for one microbatch"
             raise _refused(in_turns, why, f'"1f1b" may do, or {_FIX}')
-        if switched:
+        if switched := switched | (left - at_end):
             raise _refused(switched, "a stage leaves the call before it is put back")
 
 

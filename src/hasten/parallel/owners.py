@@ -133,7 +133,8 @@ class Owners:
                 if name in alike:
                     values = buffer.contiguous()
                     owner = self.buffers.get(name, self.ranks.size - 1)
-                    dist.broadcast(values, group=self.ranks.group, group_src=owner)
+                    # As bytes: some backends know no unsigned numbers.
+                    dist.broadcast(values.view(-1).view(torch.uint8), group=self.ranks.group, group_src=owner)
                     buffer.copy_(values)
 
     def complete(self, parameters: Iterable[tuple[str, Tensor]]) -> None:

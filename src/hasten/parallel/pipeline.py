@@ -16,7 +16,7 @@ arXiv:2006.09503; interleaved: arXiv:2104.04473.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -217,17 +217,26 @@ class Pipeline:
 
     def compute(self, stage: int, received: Tensor | None, batch: Any) -> Any:
         """What the stage hands on; of the last, what the loss returned."""
-        passing, span, early = self.parts.passing, self.parts.spans[stage], self.left_early
+        passing, span = self.parts.passing, self.parts.spans[stage]
+        with self._leaving(stage) as at_block:
 
-        def through() -> Any:
-            return passing.through(span, received, lambda: self._call(batch), early.at_block if is_last else None)
+            def through() -> Any:
+                return passing.through(span, received, lambda: self._call(batch), at_block)
 
-        is_last, in_turns = span.stop == len(passing.blocks), stage != self.parts.own[-1]
-        with ExitStack() as held:
-            held.enter_context(early.last_stage() if is_last else early.stage_in_turns() if in_turns else early.stage())
-            if in_turns:
-                held.enter_context(self._buffers_around_stand())
             return through() if self.in_parts is None else self.in_parts(through)
+
+    @contextmanager
+    def _leaving(self, stage: int) -> Iterator[Callable[[int], None] | None]:
+        """Inside, the stage is computed. Gives what is to be called at each block."""
+        if stage == len(self.parts.spans) - 1:
+            with self.left_early.last_stage() as at_block:
+                yield at_block
+        elif stage == self.parts.own[-1]:
+            with self.left_early.stage():
+                yield None
+        else:
+            with self.left_early.stage_in_turns(), self._buffers_around_stand():
+                yield None
 
     @contextmanager
     def _buffers_around_stand(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import count
-from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +41,8 @@ _COLLECTIONS = (list, set, deque)
 
 
 class Found(NamedTuple):
-    """generators: names of those that are held, which can be neither looked at nor put back. is_complete: not where too
-    much hangs on the model."""
+    """generators: names of those that are held, and of other iterators, which can be neither looked at nor put back.
+    is_complete: not where too much hangs on the model."""
 
     places: list[Place]
     generators: list[str]
@@ -93,7 +93,7 @@ class _Search:
             self._add_each(value, name, owner)
         elif kind is np.ndarray and value.size <= MOST_ITEMS and value.dtype.kind in "biufc" and value.flags.writeable:
             self.places.append(Array(value, name, owner))
-        elif kind is GeneratorType:
+        elif (kind is count and id(value) not in self._counts) or _only_goes_on(kind):
             self.generators.append(name)
         elif issubclass(kind, dict) and len(value) <= MOST_ITEMS:
             self.places.append(Table(value, name, owner))
@@ -193,6 +193,12 @@ def _slots_of(kind: type) -> Iterator[str]:
     for each in kind.__mro__:
         slots = () if _of_a_library(each) else vars(each).get("__slots__", ())
         yield from (key for key in ([slots] if isinstance(slots, str) else slots) if not key.startswith("__"))
+
+
+def _only_goes_on(kind: type) -> bool:
+    """Whether nobody can look where one has arrived: a generator, or what iter(), map(), zip() and others give."""
+    is_one = issubclass(kind, Iterator) and kind.__module__ in ("builtins", "itertools")
+    return is_one and kind is not count
 
 
 def _is_users(module: ModuleType) -> bool:

@@ -106,7 +106,7 @@ class Table:
         return dict(self._held) if len(self._held) <= MOST_ITEMS else _DATA
 
     def moved(self, then: dict[Any, Any]) -> Iterable[Any]:
-        return () if then is _DATA or len(self._held) > MOST_ITEMS else _keys_moved(then, self._held)
+        return () if then is _DATA else _keys_moved(then, self._held)
 
     def grew(self, key: Any, then: dict[Any, Any]) -> bool:
         return key not in then

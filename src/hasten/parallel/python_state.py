@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import nn
 
-from hasten.parallel.far import far, far_items
+from hasten.parallel.far import Way, far, far_items, holds_float
 from hasten.parallel.place_search import found_in
 from hasten.parallel.places import ABSENT, Items, Place, differ
 
@@ -63,22 +62,27 @@ class PythonState:
 
     def alike(self, moved: Moved, one: Read, other: Read) -> bool:
         """Whether it is the same in both."""
-        return not differ(*(each[moved.place].get(moved.key, ABSENT) for each in (one, other)))
+        return _alike(*(each[moved.place].get(moved.key, ABSENT) for each in (one, other)))
 
     def grew(self, moved: Moved, before: Read) -> bool:
         """Whether it is a list or a table to which something has come."""
         return self._places[moved.place].grew(moved.key, before[moved.place])
 
-    def is_float(self, moved: Moved) -> bool:
-        return isinstance(self._places[moved.place].read().get(moved.key), float | np.floating)
+    def grew_or_rose(self, moved: Moved, before: Read) -> bool:
+        """Or a number, or some in a list or an array, that is greater now."""
+        then, now = (read.get(moved.key) for read in (before[moved.place], self._places[moved.place].read()))
+        return self.grew(moved, before) or _rose(then, now)
 
-    def put_far(self, moved: Moved, then: Read, by: int) -> None:
-        """Far from what it was then. by: how far, and whether up or down."""
+    def holds_float(self, moved: Moved, then: Read) -> bool:
+        return holds_float(then[moved.place].get(moved.key))
+
+    def put_far(self, moved: Moved, then: Read, way: Way) -> None:
+        """From what it was then."""
         place, value = self._places[moved.place], then[moved.place].get(moved.key, ABSENT)
         if not isinstance(place, Items):
-            place.put(moved.key, far(value, by))
+            place.put(moved.key, far(value, way))
         elif value is not ABSENT:  # as of one that has become long
-            place.put(moved.key, far_items(value, by))
+            place.put(moved.key, far_items(value, way))
 
     def named(self, moved: Moved) -> str:
         return self._places[moved.place].named(moved.key)
@@ -86,3 +90,20 @@ class PythonState:
     def lies_in(self, moved: Moved, modules: Collection[nn.Module]) -> bool:
         """Whether it was found in one of them."""
         return self._places[moved.place].owner in modules
+
+
+def _rose(then: Any, now: Any) -> bool:
+    if type(then) is not type(now):
+        return False
+    if type(then) is tuple:
+        return len(then) == len(now) and all(not differ(*pair) or _rose(*pair) for pair in zip(then, now, strict=True))
+    return type(then) in (int, float) and now > then
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Also in two lists or dictionaries."""
+    if type(one) is list and type(other) is list:
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if type(one) is dict and type(other) is dict:
+        return one.keys() == other.keys() and all(_alike(each, other[key]) for key, each in one.items())
+    return not differ(one, other)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hasten.data.randomness import derived
 from hasten.training.reachable import Held
 
 _MOST_SHOWN = 5
@@ -37,10 +38,10 @@ class Generators:
                 _set_state(each.value, states[each.place])
 
     def reseed(self, number: int) -> None:
-        """Start each from a number below 2^64."""
-        for each in self._held:
+        """Start each from another number below 2^64, which follows from this one."""
+        for position, each in enumerate(self._held):
             if each.value is not None:
-                _seed(each.value, number)
+                _seed(each.value, derived(number, position))
 
     def told(self, states: Mapping[str, Any]) -> list[str]:
         """A sentence for those that were saved and are not here, and for those that are here and were not saved."""

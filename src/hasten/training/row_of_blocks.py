@@ -76,10 +76,9 @@ class Look:
     def whole(self, blocks: Sequence[str]) -> list[str]:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
         if held := self.python.generators:
-            fix = "leave `pipeline` out of the plan, or draw by a torch.Generator, a list or an itertools.count"
-            raise refused(
-                f"a generator is held as {', '.join(held[:_SHOWN])}, and each call to look would go on in it", fix
-            )
+            what = f"an iterator is held as {', '.join(held[:_SHOWN])}, and each call to look would go on in it"
+            fix = "leave `pipeline` out of the plan, or draw by a torch.Generator, a list or a count in an attribute"
+            raise refused(what, fix)
         for training in (True, False):
             self.passes[training] = self._passes_in(blocks, training)
         orders = [[*each.given] for passes in self.passes.values() for each in passes]
@@ -133,14 +132,14 @@ class Look:
                 returned = checked(self._called())
                 moved = self.python.moved(before)
                 self.moving |= moved
-                again = len(passes) == _PASSES - 1
-                self.counted |= {each for each in moved if again or self.python.is_float(each)}
                 self.switches |= at_blocks - moved
                 check_row(blocks, Counter(calls), given, outputs)
                 if isinstance(returned, Loss) and returned.auxiliary is not None:
                     raise auxiliary_refused()
                 buffers = {name: each.clone() for name, each in self.run.model.named_buffers()}
                 cut_off, now, times = _cut_off(returned, nodes), self.python.read(), [*begun, last, self._now()]
+                again = len(passes) == _PASSES - 1
+                self.counted |= {each for each in moved if again or self.python.holds_float(each, now)}
                 passes.append(WholePass(dict(given), cut_off, _detached(returned), buffers, now, times))
                 for each in (calls, given, nodes, begun, outputs, at_blocks):
                     each.clear()

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from hasten.facts.loss import Loss
-from hasten.parallel.far import WAYS
+from hasten.parallel.far import WAYS, Way
 from hasten.parallel.pipeline import Pipeline
 from hasten.parallel.python_state import Moved
 from hasten.parallel.replicate import gather_over_ranks
@@ -75,20 +75,6 @@ def _differs(look: Look, pipeline: Pipeline, stage: int, training: bool) -> _Rea
     return None
 
 
-def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
-    """Whether it depends on a buffer, or on what Python keeps around the blocks, that is moved in a call, but not by
-    this stage."""
-    try:
-        near, elsewhere = _with_others_moved(look, pipeline, stage, _Elsewhere([], []), by=0)
-    except Exception as error:
-        return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
-    if any(elsewhere) and any(_comes_out_otherwise(look, pipeline, stage, elsewhere, by, near) for by in WAYS):
-        names = ", ".join([*elsewhere.buffers, *map(look.python.named, elsewhere.kept)][:_SHOWN])
-        what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
-        return _Reason(what, by_order=len(pipeline.parts.own) > 1)
-    return None
-
-
 class _Elsewhere(NamedTuple):
     """What a call moves around the blocks and a stage alone does not. kept: in Python."""
 
@@ -96,52 +82,78 @@ class _Elsewhere(NamedTuple):
     kept: list[Moved]
 
 
-def _comes_out_otherwise(
-    look: Look, pipeline: Pipeline, stage: int, elsewhere: _Elsewhere, by: int, near: list[Tensor]
-) -> bool:
+def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | None:
+    """Whether it depends on a buffer, or on what Python keeps around the blocks, that is moved in a call, but not by
+    this stage."""
     try:
-        found, _ = _with_others_moved(look, pipeline, stage, elsewhere, by)
-    except Exception:  # of an index that is none any more
-        return True
-    return not all(map(_alike, found, near))
+        near, elsewhere = _moved_elsewhere(look, pipeline, stage)
+    except Exception as error:
+        return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
+    if any(elsewhere) and _depends(look, pipeline, stage, elsewhere, near):
+        names = ", ".join([*elsewhere.buffers, *map(look.python.named, elsewhere.kept)][:_SHOWN])
+        what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
+        return _Reason(what, by_order=len(pipeline.parts.own) > 1)
+    return None
 
 
-def _with_others_moved(
-    look: Look, pipeline: Pipeline, stage: int, others: _Elsewhere, by: int
-) -> tuple[list[Tensor], _Elsewhere]:
-    """What the stage computes where these have moved so far before; and those that it leaves otherwise than the whole
-    does."""
-    whole, owned = look.passes[True][0], pipeline.owners.buffers
+def _moved_elsewhere(look: Look, pipeline: Pipeline, stage: int) -> tuple[list[Tensor], _Elsewhere]:
+    """What the stage computes; and what it leaves otherwise than the whole does."""
+    first, last = look.passes[True][0], look.passes[True][-1]
     in_blocks = {module for block in pipeline.parts.passing.blocks for module in block.modules()}
-    last = look.passes[True][-1]
     with look.alone(training=True) as begin:
-        held = {name: each for name, each in look.run.model.named_buffers() if name not in owned}
-        before = {name: each.clone() for name, each in held.items()}
+        before = {name: each.clone() for name, each in _around(look, pipeline).items()}
         begin()
-        for name in others.buffers:
-            _put_far(held[name], by)
-        for each in others.kept:
-            look.python.put_far(each, last.python, by)
-        first = look.names[pipeline.parts.spans[stage].start]
-        found = pipeline.compute(stage, _received(whole, first, training=True) if stage else None, look.batch)
+        found = _computed(look, pipeline, stage)
         now, python = dict(look.run.model.named_buffers()), look.python.read()
         stay = [name for name, each in before.items() if name in now and _alike(now[name], each)]
     counted = [each for each in look.counted if not look.python.lies_in(each, in_blocks)]
-    return _values(found)[0], _Elsewhere(
+    return found, _Elsewhere(
         [name for name in stay if not _alike(last.buffers[name], before[name])],
-        [each for each in counted if not look.python.alike(each, python, whole.python)],
+        [each for each in counted if not look.python.alike(each, python, first.python)],
     )
 
 
-def _put_far(buffer: Tensor, by: int) -> None:
+def _depends(look: Look, pipeline: Pipeline, stage: int, elsewhere: _Elsewhere, near: list[Tensor]) -> bool:
+    """Whether the stage computes something else where these have moved before."""
+    raised = 0
+    for way in WAYS:
+        with look.alone(training=True) as begin:
+            begin()
+            held = _around(look, pipeline)
+            for name in elsewhere.buffers:
+                _put_far(held[name], way)
+            for each in elsewhere.kept:
+                look.python.put_far(each, look.passes[True][-1].python, way)
+            try:
+                found = _computed(look, pipeline, stage)
+            except Exception:  # no answer yet: what is only printed may be no number that it can print
+                raised += 1
+                continue
+            if not all(map(_alike, found, near)):
+                return True
+    return raised == len(WAYS)
+
+
+def _around(look: Look, pipeline: Pipeline) -> dict[str, Tensor]:
+    """Buffers that lie in no block."""
+    return {name: each for name, each in look.run.model.named_buffers() if name not in pipeline.owners.buffers}
+
+
+def _computed(look: Look, pipeline: Pipeline, stage: int) -> list[Tensor]:
+    first = look.names[pipeline.parts.spans[stage].start]
+    given = _received(look.passes[True][0], first, training=True) if stage else None
+    return _values(pipeline.compute(stage, given, look.batch))[0]
+
+
+def _put_far(buffer: Tensor, way: Way) -> None:
     with torch.no_grad():
         if buffer.dtype == torch.bool:
             buffer.logical_not_()
         elif buffer.is_floating_point() or buffer.is_complex():
-            buffer.add_(by)
+            buffer.copy_(way.number(buffer))
         else:
             bounds = torch.iinfo(buffer.dtype)
-            buffer.copy_((buffer.long() + by).clamp(bounds.min, bounds.max))
+            buffer.copy_(way.number(buffer.long()).clamp(bounds.min, bounds.max))
 
 
 def _received(whole: WholePass, first: str, training: bool) -> Tensor:
