@@ -17,8 +17,9 @@ the block's buffers twice.
 
 What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes, as
 a batch norm does its running statistics, is written once, since the second forward works on copies. What a block counts
-in plain Python attributes is counted twice. "measured" may choose other blocks each time, since seconds differ. Kept
-products are differentiated once, so they do not go together with a `Loss.auxiliary`.
+in plain Python attributes is counted twice, and a generator that it draws from and does not hold itself draws anew.
+"measured" may choose other blocks each time, since seconds differ. Kept products are differentiated once, so they do
+not go together with a `Loss.auxiliary`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _forward(block: nn.Module, forward: Callable[..., Any], kept: Contexts, /, *
         if kept is keeping_products:
             return checkpoint(run, *inputs, use_reentrant=False, context_fn=products_in_a_compiler)
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True)
-    found: Found = {}
+    found = Found()
     contexts = kept(first_forward(block, found), LaterForwards(block, found))
     return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: contexts)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
+from hasten.data.generator_states import seed, set_state, state_of
 from hasten.data.randomness import derived
 from hasten.training.reachable import Held
 
@@ -29,19 +27,19 @@ class Generators:
 
     def states(self) -> dict[str, Any]:
         """The state of each, by its place."""
-        return {each.place: _state(value) for each in self._held if (value := each.value) is not None}
+        return {each.place: state_of(value) for each in self._held if (value := each.value) is not None}
 
     def go_on_from(self, states: Mapping[str, Any]) -> None:
         """Go on from what states() gave. A place that is not here any more is left out."""
         for each in self._held:
             if each.place in states and each.value is not None:
-                _set_state(each.value, states[each.place])
+                set_state(each.value, states[each.place])
 
     def reseed(self, number: int) -> None:
         """Start each from another number below 2^64, which follows from this one."""
         for position, each in enumerate(self._held):
             if each.value is not None:
-                _seed(each.value, derived(number, position))
+                seed(each.value, derived(number, position))
 
     def told(self, states: Mapping[str, Any]) -> list[str]:
         """A sentence for those that were saved and are not here, and for those that are here and were not saved."""
@@ -55,33 +53,3 @@ class Generators:
 def _listed(places: Sequence[str]) -> str:
     more = f" and {len(places) - _MOST_SHOWN} more" if len(places) > _MOST_SHOWN else ""
     return ", ".join(ascii(place)[1:-1][:100] for place in places[:_MOST_SHOWN]) + more
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.RandomState):
-        return generator.get_state(legacy=False)
-    return generator.getstate()
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, np.random.RandomState):
-        generator.set_state(state)
-    else:
-        generator.setstate(state)
-
-
-def _seed(generator: Any, number: int) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.manual_seed(number)
-    elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = type(generator.bit_generator)(number).state
-    else:
-        generator.seed(number >> 32 if isinstance(generator, np.random.RandomState) else number)

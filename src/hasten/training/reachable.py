@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from hasten.data.generator_states import KINDS
 from hasten.training.supervised import OnItsDevice
 from hasten.training.user_code import is_users
 
-_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _CONTAINERS = (dict, list, tuple, deque)
 _SETS = (set, frozenset)
 _NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
@@ -115,7 +115,7 @@ class _Walk:
         if not self._leads_on(value):
             return
         self._seen[id(value)] = value
-        if issubclass(type(value), _GENERATORS):
+        if issubclass(type(value), KINDS):
             self.generators.append(held._replace(place=self._free(held.place)))
         elif issubclass(type(value), nn.Module):
             self._take_modules(held.place, value, depth)
@@ -134,7 +134,7 @@ class _Walk:
         kind = type(value)  # isinstance would ask the value for its class, which can be code of the user's
         if kind in _PLAIN or id(value) in self._seen or kind is random.SystemRandom:
             return False
-        return issubclass(kind, (*_GENERATORS, nn.Module)) or _has_parts(value, kind)
+        return issubclass(kind, (*KINDS, nn.Module)) or _has_parts(value, kind)
 
     def _free(self, place: str) -> str:
         name, number = place, 1

@@ -39,7 +39,7 @@ class Streams:
         self._seed, self._begun = int(torch.randint(2**62, (), dtype=torch.int64)), [self._own.states()]
         with undisturbed(self._device):
             yield
-        self._own.go_on_from(self._begun[-1])  # blocks that are computed again have drawn since
+        self._own.go_on_from(self._begun[-1])  # whoever has drawn since, such as a block that is computed again
 
     @contextmanager
     def of_microbatch(self, number: int) -> Iterator[None]:
