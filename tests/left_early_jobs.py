@@ -17,7 +17,7 @@ from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
 from pipeline_models import Untied
-from remembering_jobs import EASING, Printing
+from remembering_jobs import EASING, Printing, Scheduled, of_a_function
 from tensor_models import LENGTH, WIDTH, WORDS, Block
 from word_jobs import job_on_words, loss
 
@@ -353,6 +353,8 @@ def trained(name: str, choices: Mapping[str, Any]) -> dict[str, Any]:
         "warming": Warming,
         "alternating": alternating,
         "printing": Printing,
+        "scheduled": Scheduled,
+        "of a function": of_a_function,
         "told on one rank": told_on_one_rank,
         **EASING,
     }

@@ -73,5 +73,32 @@ class Printing:
         return found
 
 
+class Scheduled:
+    """A place in a table that begins with equal entries, moved behind the model."""
+
+    def __init__(self) -> None:
+        self.step, self.table = 0, [False] * 6 + [True] * 9
+
+    def __call__(self, model: nn.Module, batch: Any) -> Loss:
+        words, following = batch
+        found = loss(model, (words.flip(1) if self.table[self.step] else words, following))
+        self.step = min(self.step + model.training, 14)
+        return found
+
+
+def of_a_function() -> Callable[[nn.Module, Any], Loss]:
+    """It counts in an attribute of its own, and in a default."""
+
+    def counted(model: nn.Module, batch: Any, seen: Any = [0]) -> Loss:  # noqa: B006
+        words, following = batch
+        found = loss(model, (words.flip(1) if counted.calls + seen[0] > 9 else words, following))
+        counted.calls += 1
+        seen[0] += 1
+        return found
+
+    counted.calls = 0
+    return counted
+
+
 class Phase(enum.IntEnum):
     FIRST, SECOND = 1, 2

@@ -91,6 +91,8 @@ def test_stages_train_and_evaluate_as_the_whole(name, options, tmp_path):
         proof("dictionary behind", ONE_BY_ONE, "stage 1 depends on Job.loss.held, which"),
         ("excited", ONE_BY_ONE, "moves model.excited, itself or in its model, in some calls"),
         proof("phases", ONE_BY_ONE, "an iterator is held as Job.loss.phases"),
+        proof("scheduled", ONE_BY_ONE, "stage 1 depends on Job.loss.step, which"),
+        proof("of a function", ONE_BY_ONE, "stage 1 depends on Job.loss, Job.loss.calls, which"),
         ("nothing at first", ONE_BY_ONE, "stage 1 depends on Job.loss.held, which"),
         proof("cached", INTERLEAVED, "itself or in its model, in some calls and not in the first ones: a process with"),
         proof("alternating", INTERLEAVED, "does not follow from what blocks.0 is given in a second call"),

@@ -274,6 +274,16 @@ def test_what_has_not_moved_or_has_become_large_is_not_told():
     assert not state.moved(before)
 
 
+@pytest.mark.parametrize("kind", [np.uint64, np.float16, np.complex64, np.bool_], ids=lambda kind: kind.__name__)
+def test_an_array_is_put_back_to_the_bit(kind):
+    kept = Linked(np.array([2**64 - 1, 1], dtype=kind) if kind is np.uint64 else np.array([0.1, 1]).astype(kind))
+    state = PythonState(nn.Linear(1, 1), kept)
+    before, held = state.read(), kept.behind.copy()
+    kept.behind[:] = 0
+    state.put_back(before, state.moved(before))
+    assert kept.behind.tobytes() == held.tobytes()
+
+
 def test_generators_and_other_iterators_are_named():
     for each in (number for number in range(3)), iter([1]), itertools.cycle([1]), [itertools.count()]:
         assert PythonState(nn.Linear(1, 1), Linked(each)).generators == ["Job.loss.behind"]

@@ -25,10 +25,10 @@ def test_what_a_block_draws_from_a_generator_of_its_own_is_drawn_again(kind):
     class Noisy(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.linear, self.own = nn.Linear(6, 6), generator
+            self.linear, self.own = nn.Linear(6, 6), [random.SystemRandom(), generator]
 
         def forward(self, x: Tensor) -> Tensor:
-            drawn = torch.rand((), generator=self.own).item() if own_is_torchs else self.own.random()
+            drawn = torch.rand((), generator=self.own[1]).item() if own_is_torchs else self.own[1].random()
             return torch.sin(self.linear(x) * drawn)
 
     block, x, begun, gradients, ends = Noisy(), torch.randn(3, 6), state_of(generator), list[Tensor](), list[str]()

@@ -11,6 +11,11 @@ import torch
 KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
+def is_generator(value: Any) -> bool:
+    """Whether it has a state: what the system draws has none."""
+    return issubclass(type(value), KINDS) and not issubclass(type(value), random.SystemRandom)
+
+
 def state_of(generator: Any) -> Any:
     if isinstance(generator, torch.Generator):
         return generator.get_state()

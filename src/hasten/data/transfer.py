@@ -86,7 +86,8 @@ def _sequence_like(value: Any, items: list[Any]) -> Any:
 
 
 def _filled(clone: MutableMapping[Any, Any], items: dict[Any, Any]) -> MutableMapping[Any, Any]:
-    clone.update(items)
+    for key, item in items.items():  # some forbid update()
+        clone[key] = item
     return clone
 
 

@@ -47,6 +47,16 @@ class LeftEarly:
         self._left, self._switched, self._in_turns = set[str](), set[str](), set[str]()
 
     @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Inside, stages are computed of which nothing stays."""
+        heard = self._left, self._switched, self._in_turns
+        self.forget()
+        try:
+            yield
+        finally:
+            self._left, self._switched, self._in_turns = heard
+
+    @contextmanager
     def last_stage(self) -> Iterator[Callable[[int], None]]:
         """Inside, it is computed. Gives what is to be called with the number of each block, where it is called."""
         begun, at_cuts = self._python.read(), set[Moved]()

@@ -328,7 +328,7 @@ class Pipeline:
         if key not in self._activations:
             found = list[Activation]()
             forward_only = torch.no_grad if self.in_parts is None else self.in_parts.forward_only
-            with self._untouched(), forward_only():
+            with self._untouched(), self.left_early.unheard(), forward_only():
                 for stage in range(len(self.parts.spans) - 1):
                     mine = list[Activation]()
                     if stage in self.parts.own:

@@ -148,6 +148,8 @@ class _Search:
 
     def _look_at_function(self, function: FunctionType, name: str) -> None:
         code, globals_ = function.__code__, function.__globals__
+        self._look_at_attributes(vars(function), name, None)
+        self._add_each((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), name, None)
         for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             get, put = partial(_attribute, cell, "cell_contents"), partial(setattr, cell, "cell_contents")
             self._look_at_variable(f"{name}.{key}", None, get, put)

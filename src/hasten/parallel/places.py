@@ -201,7 +201,11 @@ class Array:
         return False
 
     def put(self, key: Any, value: Any) -> None:
-        self._held[...] = np.array(value).astype(self._held.dtype).reshape(self._held.shape)
+        try:
+            found = np.array(value, dtype=self._held.dtype)
+        except OverflowError:  # of a number that was put far
+            found = np.array(value).astype(self._held.dtype)
+        self._held[...] = found.reshape(self._held.shape)
 
     def named(self, key: Any) -> str:
         return self._name

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import nn
 
 from hasten.parallel.far import Way, far, far_items, holds_float
@@ -93,11 +94,13 @@ class PythonState:
 
 
 def _rose(then: Any, now: Any) -> bool:
+    if then is None:
+        return type(now) in (int, float) or isinstance(now, np.number)
     if type(then) is not type(now):
         return False
     if type(then) is tuple:
         return len(then) == len(now) and all(not differ(*pair) or _rose(*pair) for pair in zip(then, now, strict=True))
-    return type(then) in (int, float) and now > then
+    return (type(then) in (int, float) or isinstance(then, np.integer | np.floating)) and bool(now > then)
 
 
 def _alike(one: Any, other: Any) -> bool:

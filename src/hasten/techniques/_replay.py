@@ -3,7 +3,7 @@ buffers are as they were found, and none is written twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.generator_states import KINDS, set_state, state_of
+from hasten.data.generator_states import is_generator, set_state, state_of
 from hasten.techniques._restore import owned_buffers
 
 
@@ -63,4 +63,11 @@ class LaterForwards:
 
 
 def _generators(block: nn.Module) -> list[Any]:
-    return [each for module in block.modules() for each in vars(module).values() if isinstance(each, KINDS)]
+    held = (each for module in block.modules() for each in vars(module).values())
+    return [each for value in held for each in _within(value) if is_generator(each)]
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, list | tuple):
+        return value
+    return value.values() if type(value) is dict else (value,)

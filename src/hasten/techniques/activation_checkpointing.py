@@ -17,9 +17,9 @@ the block's buffers twice.
 
 What it gave up: time. Losses, gradients and buffers stay the same to the last bit. A buffer that the forward writes, as
 a batch norm does its running statistics, is written once, since the second forward works on copies. What a block counts
-in plain Python attributes is counted twice, and a generator that it draws from and does not hold itself draws anew.
-"measured" may choose other blocks each time, since seconds differ. Kept products are differentiated once, so they do
-not go together with a `Loss.auxiliary`.
+in plain Python attributes is counted twice, and a generator draws anew, unless it is an attribute of a module in the
+block, or in a list or a dictionary of one. "measured" may choose other blocks each time, since seconds differ. Kept
+products are differentiated once, so they do not go together with a `Loss.auxiliary`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -144,14 +145,14 @@ def _on_host(value: Any) -> Any:
 
 def _devices(value: Any) -> set[str]:
     found = set[str]()
-    map_tensors(value, lambda tensor: found.add(tensor.device.type))
+    map_tensors(value, lambda tensor: found.add(tensor.device.type) or tensor)
     return found
 
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value)
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | np.number):
         return float(value)
     raise JobError(
         "metrics",

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hasten.data.generator_states import KINDS
+from hasten.data.generator_states import KINDS, is_generator
 from hasten.training.supervised import OnItsDevice
 from hasten.training.user_code import is_users
 
@@ -115,7 +115,7 @@ class _Walk:
         if not self._leads_on(value):
             return
         self._seen[id(value)] = value
-        if issubclass(type(value), KINDS):
+        if is_generator(value):
             self.generators.append(held._replace(place=self._free(held.place)))
         elif issubclass(type(value), nn.Module):
             self._take_modules(held.place, value, depth)

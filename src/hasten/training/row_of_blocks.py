@@ -77,7 +77,7 @@ class Look:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
         if held := self.python.generators:
             what = f"an iterator is held as {', '.join(held[:_SHOWN])}, and each call to look would go on in it"
-            fix = "leave `pipeline` out of the plan, or draw by a torch.Generator, a list or a count in an attribute"
+            fix = "leave `pipeline` out of the plan, or hold a torch.Generator, a list or a count in an attribute"
             raise refused(what, fix)
         for training in (True, False):
             self.passes[training] = self._passes_in(blocks, training)
