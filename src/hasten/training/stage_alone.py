@@ -90,7 +90,7 @@ def _read_too_early(look: Look, pipeline: Pipeline, stage: int) -> _Reason | Non
     except Exception as error:
         return _Reason(f"stage {stage + 1} cannot be computed alone: {_told(error)}")
     if any(elsewhere) and _depends(look, pipeline, stage, elsewhere, near):
-        names = ", ".join([*elsewhere.buffers, *map(look.python.named, elsewhere.kept)][:_SHOWN])
+        names = ", ".join([*elsewhere.buffers, *sorted(map(look.python.named, elsewhere.kept))][:_SHOWN])
         what = f"stage {stage + 1} depends on {names}, which a call of the loss moves elsewhere"
         return _Reason(what, by_order=len(pipeline.parts.own) > 1)
     return None
