@@ -1,6 +1,6 @@
 """Time and peak memory of a vision transformer, lever by lever (goal G7): ViT-S/16, batches of 16 pictures.
 
-    python -m bench.vit              # a quarter of an hour; nothing else may run meanwhile; writes a record
+    python -m bench.vit              # half an hour; nothing else may run meanwhile; writes a record
     python -m bench.vit --quick      # minutes; shows that it works, and judges nothing
 
 Time is compared by windows of optimizer steps in turns. Memory is the most that a process of its own has held, the

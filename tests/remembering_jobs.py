@@ -64,8 +64,9 @@ class Printing:
         self.phase, self.mean, self.calls, self.losses = Phase.FIRST, 0.0, 0, [1.0]
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
+        self.last = f"{self.losses[-1]}"
         mean, root = sum(self.losses) / len(self.losses), math.sqrt(self.calls)
-        self.line = f"{math.exp(self.mean)} {root} {mean} {self.losses[-1]} {self.phase.name}"
+        self.line = f"{math.exp(self.mean)} {root} {mean} {self.phase.name}"
         found = loss(model, batch)
         self.phase, self.mean = Phase(3 - self.phase), 0.9 * self.mean + 0.1 * float(found.total.detach())
         self.calls += 1

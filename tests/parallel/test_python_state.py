@@ -286,5 +286,5 @@ def test_an_array_is_put_back_to_the_bit(kind):
 
 def test_generators_and_other_iterators_are_named():
     for each in (number for number in range(3)), iter([1]), itertools.cycle([1]), [itertools.count()]:
-        assert PythonState(nn.Linear(1, 1), Linked(each)).generators == ["Job.loss.behind"]
-    assert not PythonState(nn.Linear(1, 1), Linked(itertools.count())).generators
+        assert PythonState(nn.Linear(1, 1), Linked(each)).iterators == ["Job.loss.behind"]
+    assert not PythonState(nn.Linear(1, 1), Linked(itertools.count())).iterators

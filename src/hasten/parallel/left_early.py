@@ -108,8 +108,8 @@ class LeftEarly:
         )
 
     def settle(self, ranks: Ranks, device: torch.device) -> None:
-        """Raises JobError, on all ranks of the pipeline, for what the last stage puts back behind a cut, and for what
-        stages of one rank move in turns."""
+        """Raises JobError, on all ranks of the pipeline: for what the last stage puts back behind a cut, what another
+        leaves otherwise and the last one never does, and what stages of one rank move in turns."""
         told = gather_over_ranks([(self._in_turns, self._switched, self._left, self._at_end)], ranks, device)
         in_turns, switched, left, at_end = (set[str]().union(*each) for each in zip(*told, strict=True))
         self.forget()

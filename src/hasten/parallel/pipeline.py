@@ -345,7 +345,6 @@ class Pipeline:
         sums = add_up(self._shared, ranks, torch.cat([self._sums, self.left_early.doubts(device)]))
         if sums[2]:
             self.left_early.settle(ranks, device)
-        self.left_early.forget()  # what the last stage has moved for good says nothing of a later window
         if self._data.many and self.in_parts is None:
             add_up(self._trained, self._data, torch.zeros(0, dtype=torch.float64, device=self._device))
             for parameter in self._trained:

@@ -41,11 +41,11 @@ _COLLECTIONS = (list, set, deque)
 
 
 class Found(NamedTuple):
-    """generators: names of those that are held, and of other iterators, which can be neither looked at nor put back.
+    """iterators: names of those that are held, generators and others, which can be neither looked at nor put back.
     is_complete: not where too much hangs on the model."""
 
     places: list[Place]
-    generators: list[str]
+    iterators: list[str]
     is_complete: bool
 
 
@@ -54,14 +54,14 @@ def found_in(model: nn.Module, loss: Any) -> Found:
     search.look_through(loss, "Job.loss", owner=None)
     for path, module in model.named_modules():
         search.look_through(module, path or "model", owner=module)
-    return Found(search.places, search.generators, search.is_complete)
+    return Found(search.places, search.iterators, search.is_complete)
 
 
 class _Search:
     """Places in what it has looked through."""
 
     def __init__(self) -> None:
-        self.places, self.generators = list[Place](), list[str]()
+        self.places, self.iterators = list[Place](), list[str]()
         self._seen = dict[int, Any]()  # alive, or their numbers would be another's
         self._counts = dict[int, Count]()
         self._ahead = deque[tuple[Any, str, nn.Module | None]]()
@@ -94,7 +94,7 @@ class _Search:
         elif kind is np.ndarray and value.size <= MOST_ITEMS and value.dtype.kind in "biufc" and value.flags.writeable:
             self.places.append(Array(value, name, owner))
         elif (kind is count and id(value) not in self._counts) or _only_goes_on(kind):
-            self.generators.append(name)
+            self.iterators.append(name)
         elif issubclass(kind, dict) and len(value) <= MOST_ITEMS:
             self.places.append(Table(value, name, owner))
             self._add_values(value, name, owner)

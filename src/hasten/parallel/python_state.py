@@ -31,13 +31,13 @@ class Moved(NamedTuple):
 class PythonState:
     """Of a model, and of its loss, a function or another object.
 
-    generators: names of those that they hold. is_complete: not where too much hangs on them to be looked through.
+    iterators: names of those that they hold. is_complete: not where too much hangs on them to be looked through.
     """
 
     def __init__(self, model: nn.Module, loss: Any) -> None:
         found = found_in(model, loss)
         self._places: Sequence[Place] = found.places
-        self.generators, self.is_complete = found.generators, found.is_complete
+        self.iterators, self.is_complete = found.iterators, found.is_complete
 
     def read(self) -> Read:
         """As it is now, for those below."""

@@ -75,7 +75,7 @@ class Look:
 
     def whole(self, blocks: Sequence[str]) -> list[str]:
         """The blocks in the order of their calls. Raises Misconfigured where they are no row."""
-        if held := self.python.generators:
+        if held := self.python.iterators:
             what = f"an iterator is held as {', '.join(held[:_SHOWN])}, and each call to look would go on in it"
             fix = "leave `pipeline` out of the plan, or hold a torch.Generator, a list or a count in an attribute"
             raise refused(what, fix)

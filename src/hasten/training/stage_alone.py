@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from hasten.facts.loss import Loss
-from hasten.parallel.far import WAYS, Way
+from hasten.parallel.far import EMPTY, WAYS, Way
 from hasten.parallel.pipeline import Pipeline
 from hasten.parallel.python_state import Moved
 from hasten.parallel.replicate import gather_over_ranks
@@ -126,10 +126,10 @@ def _depends(look: Look, pipeline: Pipeline, stage: int, elsewhere: _Elsewhere, 
                 for each in elsewhere.kept:
                     look.python.put_far(each, look.passes[True][-1].python, way)
                 found = _computed(look, pipeline, stage)
-            except LookupError:  # it asks for a place in a table
-                return True
-            except Exception:  # no answer: a log may print a root or an average, which not every number has
-                raised += 1
+            except Exception as error:
+                if isinstance(error, LookupError) and way is not EMPTY:  # it asks for a place in a table
+                    return True
+                raised += 1  # no answer: a log may print a root, or what came last, which is not always there
                 continue
             if not all(map(_alike, found, near)):
                 return True
