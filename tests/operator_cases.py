@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
+from hasten.kernels.attention import attention
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
 from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
 from hasten.kernels.gelu import gelu
@@ -32,8 +33,10 @@ class Case:
     theirs: Callable[..., Tensor]
     made: Callable[[int, int], tuple[Tensor, ...]]
     overload: torch._ops.OpOverload
+    as_given: Callable[[Tensor], Tensor] = lambda tensor: tensor  # to the overload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
     roundings: int = 1
+    nan_stays: bool = True  # also in torch's own
 
 
 def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:
@@ -177,4 +180,20 @@ LINEAR_CROSS_ENTROPY = [
     )
     for reduction in ("mean", "sum")
 ]
-ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY]
+ATTENTION = [
+    Case(
+        name=f"attention-{'causal' if causal else 'whole'}",
+        ours=lambda q, k, v, causal=causal: attention(q[None, None], k[None, None], v[None, None], causal=causal)[0, 0],
+        theirs=lambda q, k, v, causal=causal: functional.scaled_dot_product_attention(
+            q[None, None], k[None, None], v[None, None], is_causal=causal
+        )[0, 0],
+        made=rows_of(1.5, 1.5, 1.0),
+        overload=torch.ops.hasten.attention.default,
+        as_given=lambda tensor: tensor[None, None],
+        options=(causal, 0.5),
+        roundings=4,
+        nan_stays=False,
+    )
+    for causal in (False, True)
+]
+ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY, *ATTENTION]

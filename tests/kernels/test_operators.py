@@ -75,11 +75,12 @@ def test_any_strides_go(case, dtype, order):
         "every second": lambda: first.repeat_interleave(2, dim=-1)[..., ::2],
         "expanded": lambda: first[:1].expand_as(first),
     }[order]()
-    assert_close(case.ours(*given), case.ours(*(each.contiguous() for each in given)), rtol=0, atol=0)
+    same = {"rtol": 0.0, "atol": 0.0} if case.roundings == 1 else {}  # torch's own products differ by strides
+    assert_close(case.ours(*given), case.ours(*(each.contiguous() for each in given)), **same)
     check_near(case, given, torch.ones((), dtype=torch.float64), roundings=8)
 
 
-@every_operator
+@pytest.mark.parametrize("case", [case for case in ALL if case.nan_stays], ids=attrgetter("name"))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_huge_numbers_are_exact_or_as_torch_takes_them_and_nan_stays(case, dtype):
     torch.manual_seed(0)
@@ -124,7 +125,8 @@ def test_torch_finds_it_a_sound_operator(case, dtype):
     torch.manual_seed(0)
     given = [each.to(dtype) if each.is_floating_point() else each for each in case.made(6, 20)]
     for first in (given[0], given[0].t().contiguous().t()):
-        leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in (first, *given[1:])]
+        taken = [case.as_given(each.detach()) for each in (first, *given[1:])]
+        leaves = [each.requires_grad_(each.is_floating_point()) for each in taken]
         opcheck(case.overload, (*leaves, *case.options))
 
 

@@ -7,6 +7,7 @@ Python: another value traces again. Here such a graph is called as it stands, on
 these:
 
 * gelu, softmax, layer_norm and rms_norm, each by its operator;
+* scaled_dot_product_attention in bfloat16 on a processor, without a mask and dropout, by attention;
 * cross_entropy of rows of scores and their classes, in models that compute their loss;
 * a sum of two tensors and its LayerNorm: add_layer_norm;
 * a linear layer and GELU, and a dropout of that where it is asked for: its product, and bias_gelu_dropout. It draws
@@ -31,14 +32,24 @@ from torch.fx import Graph, GraphModule, Node
 from torch.nn import functional
 
 from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
+from hasten.kernels.attention import attention, why_plain
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
 from hasten.kernels.cross_entropy import cross_entropy
 from hasten.kernels.gelu import gelu
 from hasten.kernels.rms_norm import rms_norm
 from hasten.kernels.softmax import softmax
 
-FUNCTIONS = ("gelu", "softmax", "layer_norm", "rms_norm", "cross_entropy")
-NAMES = (*FUNCTIONS, "add_layer_norm", "bias_gelu")  # and "bias_gelu_dropout", which draws its own numbers
+FUNCTIONS = ("gelu", "softmax", "layer_norm", "rms_norm", "cross_entropy", "scaled_dot_product_attention")
+NAMES = (
+    "gelu",
+    "softmax",
+    "layer_norm",
+    "rms_norm",
+    "cross_entropy",
+    "attention",
+    "add_layer_norm",
+    "bias_gelu",
+)  # and "bias_gelu_dropout", which draws its own numbers
 Given = Mapping[str, Any]
 
 _GELU = {"input": None, "approximate": "none"}
@@ -55,6 +66,16 @@ _CROSS_ENTROPY = {
     "reduction": "mean",
     "label_smoothing": 0.0,
 }
+_ATTENTION = {
+    "query": None,
+    "key": None,
+    "value": None,
+    "attn_mask": None,
+    "dropout_p": 0.0,
+    "is_causal": False,
+    "scale": None,
+    "enable_gqa": False,
+}
 _LINEAR = {"input": None, "weight": None, "bias": None}
 _DROPOUT = {"input": None, "p": 0.5, "training": True, "inplace": False}
 _ADD = {"input": None, "other": None, "alpha": 1}
@@ -70,6 +91,7 @@ _FUNCTIONS: Mapping[Any, tuple[str, Given]] = {
     functional.rms_norm: ("rms_norm", _RMS_NORM),
     torch.rms_norm: ("rms_norm", _RMS_NORM),
     functional.cross_entropy: ("cross_entropy", _CROSS_ENTROPY),
+    functional.scaled_dot_product_attention: ("attention", _ATTENTION),
     functional.linear: ("linear", _LINEAR),
     functional.dropout: ("dropout", _DROPOUT),
     operator.add: ("add", _ADD),
@@ -145,6 +167,19 @@ def _cross_entropy(graph: Graph, node: Node) -> bool:
     return _replace(graph, node, cross_entropy, scores, target, given["ignore_index"], given["reduction"])
 
 
+def _attention(graph: Graph, node: Node) -> bool:
+    """In bfloat16, as other formats are torch's in any case; under autocast it is enough that one of them is."""
+    given = _given(node, "attention")
+    if given is None or given["attn_mask"] is not None or given["enable_gqa"] or given["dropout_p"] != 0:
+        return False
+    heads = [given[name] for name in ("query", "key", "value")]
+    if not all(_is_tensor(each) and _example(each).is_cpu for each in heads) or why_plain() is not None:
+        return False
+    if all(_example(each).dtype != torch.bfloat16 for each in heads):
+        return False
+    return _replace(graph, node, attention, *heads, causal=given["is_causal"], scale=given["scale"])
+
+
 def _add_layer_norm(graph: Graph, node: Node) -> bool:
     """The two are computed where the sum was, so what stands between them in the graph may not write to memory, and
     must not make the parameters."""
@@ -214,6 +249,7 @@ _EXCHANGES: Mapping[str, Callable[[Graph, Node], bool]] = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "cross_entropy": _cross_entropy,
+    "attention": _attention,
 }
 
 
@@ -227,9 +263,9 @@ def _given(node: Any, name: str) -> dict[str, Any] | None:
     return {**parameters, **dict(zip(parameters, node.args, strict=False)), **node.kwargs}
 
 
-def _replace(graph: Graph, node: Node, function: Callable[..., Any], *arguments: Any) -> bool:
+def _replace(graph: Graph, node: Node, function: Callable[..., Any], *arguments: Any, **named: Any) -> bool:
     with graph.inserting_before(node):
-        new = graph.call_function(function, arguments)
+        new = graph.call_function(function, arguments, named)
     new.meta = dict(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.cross_entropy import check_targets, counted, gradient_of_rows, loss_format, of_rows, why_plain
-from hasten.kernels.operators import LIBRARY, operator
+from hasten.kernels.operators import LIBRARY, as_a_product, operator
 
 __all__ = ["linear_cross_entropy", "why_plain"]
 
@@ -57,7 +57,7 @@ def linear_cross_entropy(
             "single losses are not known"
         )
     into = loss_format(x)
-    x, weight, bias = _cast(x), _cast(weight), None if bias is None else _cast(bias)
+    x, weight, bias = as_a_product(x), as_a_product(weight), None if bias is None else as_a_product(bias)
     _check(x, weight, target, bias)
     wanted = [torch.is_grad_enabled() and each is not None and each.requires_grad for each in (x, weight, bias)]
     loss = _sum(x, weight, target, bias, ignore_index, wanted)[0]
@@ -66,14 +66,6 @@ def linear_cross_entropy(
         # Not a quotient by 0: that would send backward ∞, and ∞ · 0 is no gradient.
         loss = torch.where(number == 0, torch.nan, loss / number.clamp(min=1))
     return loss.to(into)
-
-
-def _cast(tensor: Tensor) -> Tensor:
-    """As autocast would for a matrix product."""
-    device = tensor.device.type
-    if not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:
-        return tensor
-    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def _check(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None) -> None:

@@ -23,17 +23,23 @@ LIBRARY = torch.library.Library("hasten", "FRAGMENT")  # torch forgets what it h
 
 
 class Compiled:
-    """The functions that a C++ file makes, compiled when the first of them is asked for."""
+    """The functions that a C++ file makes, compiled when the first of them is asked for.
 
-    def __init__(self, source: Path) -> None:
-        self._source = source
+    lacking: what a processor may lack that they need. The file then has a function "there" that says whether it has it.
+    """
+
+    def __init__(self, source: Path, *, lacking: str | None = None) -> None:
+        self._source, self._lacking = source, lacking
 
     @functools.cached_property
     def _library(self) -> ctypes.CDLL | str:
         try:
-            return compiled(self._source)
+            library = compiled(self._source)
         except CannotCompile as reason:
             return str(reason)
+        if self._lacking is not None and not library.there():
+            return f"this processor lacks {self._lacking}"
+        return library
 
     def why_plain(self) -> str | None:
         """Why the compiled form is not used here; None where it is. Compiles on the first call in a process."""
@@ -55,6 +61,14 @@ def _as_c(value: Tensor | int | float | None) -> Any:
     if value is None or isinstance(value, Tensor):
         return ctypes.c_void_p(None if value is None else value.data_ptr())
     return ctypes.c_int64(value) if isinstance(value, int) else ctypes.c_float(value)
+
+
+def as_a_product(tensor: Tensor) -> Tensor:
+    """Cast as autocast would for a matrix product."""
+    device = tensor.device.type
+    if not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def laid_out_as(like: Tensor, tensor: Tensor) -> Tensor:

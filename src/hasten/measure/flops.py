@@ -95,7 +95,11 @@ def _attention_on_cpu() -> dict[Any, Callable[..., int]]:
         "_scaled_dot_product_flash_attention_for_cpu": _attention_forward,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     }
-    return {getattr(aten, name): formula for name, formula in formulas.items()}
+    found = {getattr(aten, name): formula for name, formula in formulas.items()}
+    own = {"attention": _attention_forward, "attention_backward": _attention_backward}
+    return found | {
+        getattr(torch.ops.hasten, name): formula for name, formula in own.items() if hasattr(torch.ops.hasten, name)
+    }
 
 
 def _attention_forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:

@@ -5,32 +5,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hasten.kernels import add_layer_norm, gelu, rms_norm, softmax
+from hasten.kernels import add_layer_norm, attention, gelu, rms_norm, softmax
+from hasten.techniques._attending import FUNCTION, attending, calls_attention, is_plain_multihead, multihead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """kind: of layers, exactly. compute: (layer, what it is given) -> what it gives. operator: the module that has it.
-    fits: whether the operator computes what this layer does."""
+    """kind: of layers, to say. compute: (layer, what it is given) -> what it gives. fits: whether the operator computes
+    what a layer does. why_plain: why there is no form of its own on a device; None where there is one."""
 
-    kind: type[nn.Module]
-    compute: Callable[..., Tensor]
-    operator: ModuleType
-    fits: Callable[[Any], bool] = lambda layer: True
+    kind: str
+    compute: Callable[..., Any]
+    fits: Callable[[nn.Module], bool]
+    why_plain: Callable[[torch.device], str | None]
 
-    def why_plain(self, device: torch.device) -> str | None:
-        """Why it has no form of its own on this device; None where it has one."""
-        if device.type == "cpu":
-            return self.operator.why_plain()
-        if device.type == "cuda":
-            return self.operator.why_plain_on(device)
-        return f"these operators have no form for {device.type}"
+
+def _of(kind: type[nn.Module], operator: ModuleType, compute: Callable[..., Tensor], fits: Any = None) -> Exchange:
+    """Of layers of exactly that kind. operator: the module that has it."""
+    return Exchange(
+        kind=kind.__name__,
+        compute=compute,
+        fits=lambda layer: type(layer) is kind and (fits is None or fits(layer)),
+        why_plain=partial(_why_plain, operator),
+    )
+
+
+def _why_plain(operator: ModuleType, device: torch.device) -> str | None:
+    if device.type == "cpu":
+        return operator.why_plain()
+    if device.type == "cuda":
+        return operator.why_plain_on(device)
+    return f"these operators have no form for {device.type}"
+
+
+def _attention_why_plain(device: torch.device) -> str | None:
+    return (
+        attention.why_plain() if device.type == "cpu" else f"torch's own attention is the faster one on {device.type}"
+    )
 
 
 def _gelu(layer: nn.GELU, input: Tensor) -> Tensor:  # what the layers call it, who may be given it by name
@@ -60,8 +78,20 @@ def functions_named(model: nn.Module) -> set[str]:
 
 
 EXCHANGES: Mapping[str, Exchange] = {
-    "gelu": Exchange(kind=nn.GELU, compute=_gelu, operator=gelu),
-    "layer_norm": Exchange(kind=nn.LayerNorm, compute=_layer_norm, operator=add_layer_norm, fits=_over_one),
-    "rms_norm": Exchange(kind=nn.RMSNorm, compute=_rms_norm, operator=rms_norm, fits=_over_one),
-    "softmax": Exchange(kind=nn.Softmax, compute=_softmax, operator=softmax, fits=lambda layer: layer.dim is not None),
+    "gelu": _of(nn.GELU, gelu, _gelu),
+    "layer_norm": _of(nn.LayerNorm, add_layer_norm, _layer_norm, _over_one),
+    "rms_norm": _of(nn.RMSNorm, rms_norm, _rms_norm, _over_one),
+    "softmax": _of(nn.Softmax, softmax, _softmax, lambda layer: layer.dim is not None),
+    "attention": Exchange(
+        kind=f"a layer that calls {FUNCTION}",
+        compute=attending,
+        fits=calls_attention,
+        why_plain=_attention_why_plain,
+    ),
+    "multihead_attention": Exchange(
+        kind="MultiheadAttention",
+        compute=multihead,
+        fits=is_plain_multihead,
+        why_plain=_attention_why_plain,
+    ),
 }

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+from hasten.kernels import attention
+
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(
     {
@@ -22,6 +24,7 @@ PRODUCTS = frozenset(
         _ATEN.linear.default,
         _ATEN.convolution.default,
         _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+        attention.of_heads,
         _ATEN._scaled_dot_product_flash_attention.default,
         _ATEN._scaled_dot_product_efficient_attention.default,
         _ATEN._scaled_dot_product_cudnn_attention.default,

@@ -1,0 +1,213 @@
+// softmax(Q Kᵀ · scale) V in bfloat16, and its gradients; beside attention.py, which says what they are.
+//
+// Products are the processor's own of pairs (AVX512-BF16): bfloat16 numbers, summed in float32. One thread takes a head.
+#include "products.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+using namespace hasten;
+
+namespace {
+
+struct Shape {
+    int64_t queries, keys, width;
+    bool causal;
+    float scale;
+};
+
+constexpr int64_t ROWS_AT_ONCE = 48, QUERIES_AT_ONCE = 512, SCORES_AT_ONCE = 40 << 10;
+
+template <class Number> using Room = std::unique_ptr<Number[]>;
+template <class Number> Room<Number> room(int64_t count) { return Room<Number>(new Number[count]); }
+
+// A matrix of one head; its columns lie side by side.
+struct Matrix {
+    bfloat16 *at;
+    int64_t row;
+    Left left(int64_t from) const { return {at + from * row, row, 2}; }
+};
+
+// exp(scores · scale - most), where `most` is the greatest of these, and zeros behind them up to `padded`. What they sum to.
+struct Shared {
+    float most, total;
+};
+
+inline Shared share(const float *scores, int64_t columns, int64_t padded, float scale, bfloat16 *shares) {
+    auto scaled = [scale](floats x) { return x * scale; };
+    auto greater = [](auto a, auto b) { return b > a ? b : a; };
+    float most = fold(columns, -__builtin_inff(), greater, scaled, -__builtin_inff() / scale, scores);
+    floats total = {};
+    along(columns, [&](int64_t at, auto lanes) {
+        floats found = exp_below_88(lanes.load(scores + at) * scale - most);
+        total += lanes.kept(found);
+        lanes.store(shares + at, found);
+    });
+    memset(shares + columns, 0, (padded - columns) * sizeof *shares);
+    return {most, sum(total)};
+}
+
+void forward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms) {
+    int64_t keys = up(shape.keys), width = up(shape.width);
+    int64_t rows = std::clamp(SCORES_AT_ONCE / keys / TILE_ROWS * TILE_ROWS, TILE_ROWS, ROWS_AT_ONCE);
+    auto turned = room<uint32_t>(shape.width / 2 * keys), values = room<uint32_t>(keys / 2 * width);
+    auto scores = room<float>(rows * keys), found = room<float>(rows * width);
+    auto shares = room<bfloat16>(rows * keys);
+    turn(key.at, key.row, shape.keys, shape.width, turned.get());
+    pair(value.at, value.row, shape.keys, shape.width, values.get());
+    for (int64_t first = 0; first < shape.queries; first += rows) {
+        int64_t count = std::min(rows, shape.queries - first);
+        int64_t seen = shape.causal ? std::min(first + count, shape.keys) : shape.keys;
+        multiply(count, up(seen), shape.width / 2, query.left(first), turned.get(), keys, scores.get(), keys, false);
+        float totals[ROWS_AT_ONCE];
+        for (int64_t row = 0; row < count; row++) {
+            int64_t columns = shape.causal ? std::min(first + row + 1, seen) : seen, at = row * keys;
+            Shared found = share(scores.get() + at, columns, up(seen), shape.scale, shares.get() + at);
+            totals[row] = found.total;
+            logarithms[first + row] = found.most + std::log(found.total);
+        }
+        multiply(count, width, up(seen) / 2, {shares.get(), keys, 2}, values.get(), width, found.get(), width, false);
+        for (int64_t row = 0; row < count; row++) {
+            float part = 1 / totals[row];
+            map(shape.width, to.at + (first + row) * to.row, [part](floats x) { return x * part; },
+                found.get() + row * width);
+        }
+    }
+}
+
+// What the gradients of a head are made of: of queries, as they stand on the right of a product.
+struct Queries {
+    int64_t count, width; // padded
+    Room<uint32_t> turned, paired, gradients_turned, gradients_paired;
+    Room<float> logarithms, together; // behind the last: ∞ and 0, for shares of 0
+    Room<float> gradient;
+
+    Queries(const Shape &shape, Matrix query, Matrix y, Matrix gradient_of_y, const float *logarithms_of)
+        : count(up(shape.queries)), width(up(shape.width)),
+          turned(room<uint32_t>(shape.width / 2 * count)), paired(room<uint32_t>(count / 2 * width)),
+          gradients_turned(room<uint32_t>(shape.width / 2 * count)), gradients_paired(room<uint32_t>(count / 2 * width)),
+          logarithms(room<float>(count)), together(room<float>(count)), gradient(new float[count * width]()) {
+        turn(query.at, query.row, shape.queries, shape.width, turned.get());
+        pair(query.at, query.row, shape.queries, shape.width, paired.get());
+        turn(gradient_of_y.at, gradient_of_y.row, shape.queries, shape.width, gradients_turned.get());
+        pair(gradient_of_y.at, gradient_of_y.row, shape.queries, shape.width, gradients_paired.get());
+        for (int64_t row = 0; row < count; row++) {
+            bool there = row < shape.queries;
+            logarithms[row] = there ? logarithms_of[row] : __builtin_inff();
+            auto product = [](floats a, floats b) { return a * b; };
+            together[row] = there ? sum(shape.width, product, 0.0f, y.at + row * y.row,
+                                        gradient_of_y.at + row * gradient_of_y.row)
+                                  : 0;
+        }
+    }
+};
+
+// The shares of some keys in some queries, by keys, and the gradients of their scores.
+struct Part {
+    Room<float> scores = room<float>(ROWS_AT_ONCE * QUERIES_AT_ONCE), of_shares = room<float>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
+    Room<bfloat16> shares = room<bfloat16>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
+    Room<bfloat16> gradients = room<bfloat16>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
+    Room<uint32_t> paired = room<uint32_t>(ROWS_AT_ONCE * QUERIES_AT_ONCE / 2); // the gradients, by pairs of keys
+
+    void find(const Shape &shape, const Queries &queries, Matrix key, Matrix value, int64_t first, int64_t keys,
+              int64_t from, int64_t count) {
+        multiply(keys, count, shape.width / 2, key.left(first), queries.turned.get() + from, queries.count, scores.get(),
+                 QUERIES_AT_ONCE, false);
+        multiply(keys, count, shape.width / 2, value.left(first), queries.gradients_turned.get() + from, queries.count,
+                 of_shares.get(), QUERIES_AT_ONCE, false);
+        for (int64_t row = 0; row < keys; row++)
+            for (int64_t at = 0; at < count; at += WIDTH) {
+                int64_t here = row * QUERIES_AT_ONCE + at;
+                floats share = exp_below_88(load(scores.get() + here) * shape.scale - load(&queries.logarithms[from + at]));
+                if (shape.causal)
+                    share = lanes() + (int32_t)(from + at - first - row) < 0 ? floats{} : share;
+                store(shares.get() + here, share);
+                floats gradient = share * (load(of_shares.get() + here) - load(&queries.together[from + at]));
+                store(gradients.get() + here, gradient * shape.scale);
+            }
+        for (int64_t row = 0; row < keys; row += 2)
+            for (int64_t at = 0; at < count; at += WIDTH) {
+                const bfloat16 *here = gradients.get() + row * QUERIES_AT_ONCE + at;
+                floats next = row + 1 < keys ? load(here + QUERIES_AT_ONCE) : floats{};
+                words both = (words)load(here) >> 16 | (words)next;
+                memcpy(paired.get() + row / 2 * QUERIES_AT_ONCE + at, &both, sizeof both);
+            }
+    }
+};
+
+void keep(Matrix to, int64_t first, int64_t rows, int64_t columns, const float *found, int64_t found_row) {
+    for (int64_t row = 0; row < rows; row++)
+        map(columns, to.at + (first + row) * to.row, [](floats x) { return x; }, found + row * found_row);
+}
+
+void backward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value, Matrix y, Matrix gradient,
+                      const float *logarithms, Matrix to_query, Matrix to_key, Matrix to_value) {
+    Queries queries(shape, query, y, gradient, logarithms);
+    int64_t width = queries.width;
+    Part part;
+    auto of_key = room<float>(ROWS_AT_ONCE * width), of_value = room<float>(ROWS_AT_ONCE * width);
+    auto keys = room<uint32_t>(up(ROWS_AT_ONCE) / 2 * width);
+    for (int64_t first = 0; first < shape.keys; first += ROWS_AT_ONCE) {
+        int64_t rows = std::min(ROWS_AT_ONCE, shape.keys - first);
+        pair(key.at + first * key.row, key.row, rows, shape.width, keys.get());
+        memset(of_key.get(), 0, rows * width * sizeof(float));
+        memset(of_value.get(), 0, rows * width * sizeof(float));
+        int64_t from = shape.causal ? std::min(first, queries.count) / WIDTH * WIDTH : 0;
+        for (int64_t count; from < queries.count; from += count) {
+            count = std::min(QUERIES_AT_ONCE, queries.count - from);
+            part.find(shape, queries, key, value, first, rows, from, count);
+            multiply(rows, width, count / 2, {part.shares.get(), QUERIES_AT_ONCE, 2},
+                     queries.gradients_paired.get() + from / 2 * width, width, of_value.get(), width, true);
+            multiply(rows, width, count / 2, {part.gradients.get(), QUERIES_AT_ONCE, 2},
+                     queries.paired.get() + from / 2 * width, width, of_key.get(), width, true);
+            multiply(count, width, (rows + 1) / 2, {(bfloat16 *)part.paired.get(), 2, 2 * QUERIES_AT_ONCE}, keys.get(),
+                     width, queries.gradient.get() + from * width, width, true);
+        }
+        keep(to_value, first, rows, shape.width, of_value.get(), width);
+        keep(to_key, first, rows, shape.width, of_key.get(), width);
+    }
+    keep(to_query, 0, shape.queries, shape.width, queries.gradient.get(), width);
+}
+
+} // namespace
+
+// Whether this processor multiplies pairs, and has nothing faster that torch makes use of.
+extern "C" int64_t there() { return THERE; }
+
+// strides: of batches, heads and rows, of each tensor in its order.
+struct Heads {
+    bfloat16 *at;
+    const int64_t *strides;
+    Matrix of(int64_t batch, int64_t head) const { return {at + batch * strides[0] + head * strides[1], strides[2]}; }
+};
+
+#define SHAPE                                                                                                          \
+    int64_t batches, int64_t heads, int64_t queries, int64_t keys, int64_t width, int64_t causal, float scale
+
+extern "C" void forward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value, bfloat16 *to, float *logarithms,
+                                 const int64_t *strides, SHAPE) {
+    Shape shape = {queries, keys, width, causal != 0, scale};
+    Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {to, strides + 9};
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t at = 0; at < batches * heads; at++) {
+        int64_t batch = at / heads, head = at % heads;
+        forward_of_head(shape, q.of(batch, head), k.of(batch, head), v.of(batch, head), y.of(batch, head),
+                        logarithms + at * queries);
+    }
+}
+
+extern "C" void backward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value, bfloat16 *of, bfloat16 *gradient,
+                                  bfloat16 *to_query, bfloat16 *to_key, bfloat16 *to_value, const float *logarithms,
+                                  const int64_t *strides, SHAPE) {
+    Shape shape = {queries, keys, width, causal != 0, scale};
+    Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {of, strides + 9};
+    Heads g = {gradient, strides + 12}, dq = {to_query, strides + 15}, dk = {to_key, strides + 18};
+    Heads dv = {to_value, strides + 21};
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t at = 0; at < batches * heads; at++) {
+        int64_t b = at / heads, h = at % heads;
+        backward_of_head(shape, q.of(b, h), k.of(b, h), v.of(b, h), y.of(b, h), g.of(b, h), logarithms + at * queries,
+                         dq.of(b, h), dk.of(b, h), dv.of(b, h));
+    }
+}
