@@ -3,62 +3,88 @@
 
 #include "vectors.h"
 
+#include <cmath>
+
 namespace hasten {
 
-constexpr float TWICE_ROOT = 1.5957691216057308f; // 2 √(2/π)
-constexpr float CUBE = 0.044715f;
-constexpr float FLAT = 10.0f; // from here on, the derivative is 0 or 1
+// A function of 0 to END, 0 behind it, by one polynomial for each sixteenth: it goes through the function where Chebyshev's
+// polynomial of the next degree is 0, and is made when the library is loaded.
+class Pieces {
+  public:
+    template <class Function> explicit Pieces(Function function) {
+        for (int piece = 0; piece < COUNT; piece++) {
+            double at[TERMS], slope[TERMS], found[TERMS] = {}; // slope: divided differences; found: of 1, u, u² ...
+            for (int term = 0; term < TERMS; term++) {
+                at[term] = 0.5 - 0.5 * std::cos((2 * term + 1) * std::acos(-1.0) / (2 * TERMS));
+                slope[term] = function((piece + at[term]) * END / COUNT);
+            }
+            for (int order = 1; order < TERMS; order++)
+                for (int term = TERMS - 1; term >= order; term--)
+                    slope[term] = (slope[term] - slope[term - 1]) / (at[term] - at[term - order]);
+            for (int term = TERMS - 1; term >= 0; term--) { // found = found · (u - at) + slope
+                for (int power = TERMS - 1; power > 0; power--)
+                    found[power] = found[power - 1] - at[term] * found[power];
+                found[0] = slope[term] - at[term] * found[0];
+            }
+            for (int term = 0; term < TERMS; term++)
+                terms[term][piece] = (float)found[term];
+        }
+    }
 
-struct Normal {
-    floats below, density; // Φ(x) and φ(x)
+    // Of numbers that are not negative.
+    floats of(floats size) const {
+        floats place = size * (COUNT / END);
+        ints piece = __builtin_convertvector(place, ints);
+        floats u = place - __builtin_convertvector(piece, floats);
+        floats sum = looked_up(terms[TERMS - 1], piece);
+        for (int term = TERMS - 2; term >= 0; term--)
+            sum = sum * u + looked_up(terms[term], piece);
+        return size < END ? sum : floats{};
+    }
+
+  private:
+    static constexpr int COUNT = 16, TERMS = 6;
+    static constexpr float END = 6;
+    alignas(64) float terms[TERMS][COUNT];
 };
 
-// Φ(x) = ½ + x · P(x²) in the middle, and of what lies outside e^(-x²/2) · Q(1/(1 + 0.3 |x|)): both polynomials are our
-// own least-squares fits, with a relative error of 2e-9 and 6e-8.
-inline Normal normal(floats x) {
-    floats square = x * x;
-    floats size = x < 0.0f ? -x : x;
-    floats bell = exp_below_88(square * -0.5f);
-    floats w = 1.0f / (1.0f + 0.3f * size);
-    floats tail = all(0.03842549026f);
-    tail = tail * w - 0.16939519346f;
-    tail = tail * w + 0.22913242877f;
-    tail = tail * w - 0.07704547793f;
-    tail = tail * w + 0.14290678501f;
-    tail = tail * w + 0.09452591836f;
-    tail = tail * w + 0.12196049839f;
-    tail = tail * w + 0.11948208511f;
-    tail = (tail * w + 7.49559558e-6f) * bell;
-    floats middle = all(-7.32638364e-6f);
-    middle = middle * square + 1.12665708e-4f;
-    middle = middle * square - 1.18561625e-3f;
-    middle = middle * square + 9.97307245e-3f;
-    middle = middle * square - 6.64903298e-2f;
-    middle = middle * square + 3.98942292e-1f;
-    middle = middle * x + 0.5f;
-    floats outside = x < 0.0f ? tail : 1.0f - tail;
-    return {size < 1.1f ? middle : outside, bell * 0.3989422804f};
-}
+// Either form is x times a share that rises from 0 to 1. These are the share at -s, and the derivative of the form there;
+// what they are at s is 1 less that.
+struct Form {
+    Pieces share, slope;
+};
 
-inline floats exact(floats x) { return x * normal(x).below; }
-
-inline floats exact_backward(floats gradient, floats x) {
-    Normal found = normal(x);
-    floats slope = x * found.density; // 0 · ∞ far out
-    return gradient * (found.below + (found.density > 0.0f ? slope : floats{}));
+inline double normal(double s) { return 0.5 * std::erfc(s * std::sqrt(0.5)); }
+inline double slope_of_normal(double s) {
+    return normal(s) - s * std::exp(-0.5 * s * s) / std::sqrt(2 * std::acos(-1.0));
 }
 
 // ½ (1 + tanh u) is 1 / (1 + e^(-2u)).
-inline floats by_tanh(floats x) { return x / (1.0f + exp(-TWICE_ROOT * x * (1.0f + CUBE * x * x))); }
-
-inline floats by_tanh_backward(floats gradient, floats x) {
-    x = x > FLAT ? all(FLAT) : x;
-    x = x < -FLAT ? all(-FLAT) : x;
-    floats square = x * x;
-    floats rest = exp(-TWICE_ROOT * x * (1.0f + CUBE * square));
-    floats share = 1.0f / (1.0f + rest); // and 1 - share is rest * share, without cancellation
-    floats inner = TWICE_ROOT * (1.0f + 3.0f * CUBE * square);
-    return gradient * (share + x * (share * rest) * share * inner);
+inline double logistic(double s) {
+    return 1 / (1 + std::exp(std::sqrt(8 / std::acos(-1.0)) * (s + 0.044715 * s * s * s)));
 }
+inline double slope_of_logistic(double s) {
+    double inner = std::sqrt(8 / std::acos(-1.0)) * (1 + 3 * 0.044715 * s * s);
+    return logistic(s) - s * logistic(s) * (1 - logistic(s)) * inner;
+}
+
+static const Form EXACT = {Pieces(normal), Pieces(slope_of_normal)};
+static const Form TANH = {Pieces(logistic), Pieces(slope_of_logistic)};
+
+inline floats both_sides(const Pieces &pieces, floats x) {
+    floats below = pieces.of(x < 0.0f ? -x : x);
+    return x < 0.0f ? below : 1.0f - below;
+}
+
+inline floats forward_by(const Form &form, floats x) { return x * both_sides(form.share, x); }
+inline floats backward_by(const Form &form, floats gradient, floats x) {
+    floats slope = both_sides(form.slope, x);
+    return gradient * (x == x ? slope : x);
+}
+
+inline floats exact(floats x) { return forward_by(EXACT, x); }
+inline floats exact_backward(floats gradient, floats x) { return backward_by(EXACT, gradient, x); }
+inline floats by_tanh(floats x) { return forward_by(TANH, x); }
+inline floats by_tanh_backward(floats gradient, floats x) { return backward_by(TANH, gradient, x); }
 
 } // namespace hasten

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512F__
+#ifdef __AVX__
 #include <immintrin.h>
 #endif
 
@@ -77,6 +77,22 @@ template <class Number> inline void store_some(Number *to, floats numbers, int64
     Number held[WIDTH];
     store(held, numbers);
     memcpy(to, held, count * sizeof(Number));
+}
+
+// table[index % 16], lane by lane.
+inline floats looked_up(const float *table, ints index) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_permutexvar_ps((__m512i)index, (__m512)load(table));
+#elif defined(__AVX2__)
+    __m256 low = _mm256_permutevar8x32_ps((__m256)load(table), (__m256i)index);
+    __m256 high = _mm256_permutevar8x32_ps((__m256)load(table + WIDTH), (__m256i)index);
+    return (floats)_mm256_blendv_ps(low, high, (__m256)(index << 28));
+#else
+    floats found;
+    for (int64_t lane = 0; lane < WIDTH; lane++)
+        found[lane] = table[index[lane] & 15];
+    return found;
+#endif
 }
 
 // Of half a log 2 at most. Coefficients: Cephes, expf.
