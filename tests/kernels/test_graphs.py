@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
+from hasten.kernels.attention import why_plain
 from hasten.kernels.graphs import NAMES, Exchanging
 
 CLASSES = torch.arange(15) * 7 % 24
@@ -94,6 +96,35 @@ def test_what_operators_compute_is_exchanged_and_gives_the_same(name):
     x = torch.randn(3, 5, 24)
     assert_close(outcome(exchanged, x), outcome(model, x), rtol=1e-4, atol=1e-4)
     assert found == wanted
+
+
+def attend(layer, x, **named):
+    heads = torch.cat([layer.front(x), layer.back(x), x], dim=-1).bfloat16()
+    attended = functional.scaled_dot_product_attention(*heads.unflatten(-1, (3, 4, 6)).permute(2, 0, 3, 1, 4), **named)
+    return attended.transpose(1, 2).flatten(2).float()
+
+
+@pytest.mark.skipif(why_plain() is not None, reason=f"attention is torch's own here: {why_plain()}")
+@pytest.mark.parametrize("named", [{}, {"is_causal": True, "scale": 0.3}], ids=["whole", "causal"])
+def test_attention_in_bfloat16_is_exchanged(named):
+    torch.manual_seed(0)
+    model, x = Layer(partial(attend, **named)), torch.randn(3, 5, 24)
+    exchanged, found = traced(model)
+    assert_close(outcome(exchanged, x), outcome(model, x), rtol=2e-2, atol=5e-2)
+    assert found == {"attention": 1}
+
+
+@pytest.mark.parametrize("left", ["float32", "dropout", "a mask"])
+def test_attention_that_is_no_faster_is_torchs(left):
+    def own(layer, x):
+        heads = x[:, None] if left == "float32" else x[:, None].bfloat16()
+        mask = torch.ones(5, 5, dtype=torch.bool).tril() if left == "a mask" else None
+        drops = 0.1 if left == "dropout" else 0.0
+        return functional.scaled_dot_product_attention(heads, heads, heads, mask, drops)[:, 0].float() + layer.norm(x)
+
+    exchanged, found = traced(Layer(own))
+    exchanged(torch.randn(3, 5, 24))
+    assert "attention" not in found
 
 
 def add_in_place(layer, x):

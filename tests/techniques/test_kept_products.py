@@ -12,6 +12,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hasten.kernels.attention import attention, of_heads, why_plain
 from hasten.techniques.activation_checkpointing import recompute_all_but_products, recompute_in_backward
 
 ATEN = torch.ops.aten
@@ -59,6 +60,20 @@ def test_kept_products_are_computed_once_and_the_rest_twice(block, product, shap
         found.append((counting.calls[product], counting.calls[ATEN.tanh.default], rows.grad))
     assert [calls for *calls, _ in found] == [[1, 1], [1, 2], [2, 2]]
     assert all(torch.equal(gradient, found[0][-1]) for *_, gradient in found)
+
+
+class Narrow(nn.Module):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return attention(rows, rows, rows).tanh()
+
+
+@pytest.mark.skipif(why_plain() is not None, reason=f"attention is torch's own here: {why_plain()}")
+def test_attention_of_hastens_own_is_a_product_that_is_kept():
+    model = Narrow()
+    recompute_all_but_products(model)
+    with Counting() as counting:
+        model(torch.randn(2, 2, 5, 8, dtype=torch.bfloat16, requires_grad=True)).sum().backward()
+    assert (counting.calls[of_heads], counting.calls[ATEN.tanh.default]) == (1, 2)
 
 
 @pytest.mark.parametrize(("recompute", "products"), [(recompute_all_but_products, 0), (recompute_in_backward, 2)])
