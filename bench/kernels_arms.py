@@ -24,6 +24,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.process import process_options
 
 WIDTH, CLASSES = 1024, 50_257  # of a row
+LENGTH, HEAD = 256, 64  # of what attends, and of a head's rows
 
 
 def arm(form: str, operator: str, numbers: int, dtype: str) -> Callable[[int], None]:
@@ -93,6 +94,20 @@ def hastens_gelu(x: Tensor) -> Tensor:
     return gelu(x, "tanh")
 
 
+def composed_exact_gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1.0 + torch.erf(x * math.sqrt(0.5)))
+
+
+def torchs_exact_gelu(x: Tensor) -> Tensor:
+    return functional.gelu(x)
+
+
+def hastens_exact_gelu(x: Tensor) -> Tensor:
+    from hasten.kernels.gelu import gelu
+
+    return gelu(x)
+
+
 def composed_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
     kept = (torch.rand_like(x) >= 0.1).to(x.dtype) / 0.9
     return composed_gelu(x + bias) * kept
@@ -144,6 +159,20 @@ def hastens_cross_entropy(scores: Tensor) -> Tensor:
     return cross_entropy(scores, targets(scores))
 
 
+def composed_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return torch.softmax(query @ key.mT / math.sqrt(HEAD), dim=-1) @ value
+
+
+def torchs_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return functional.scaled_dot_product_attention(query, key, value)
+
+
+def hastens_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    from hasten.kernels.attention import attention
+
+    return attention(query, key, value)
+
+
 def rows(numbers: int, dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(numbers // WIDTH, WIDTH).to(dtype)]
 
@@ -159,8 +188,15 @@ def scores(numbers: int, dtype: torch.dtype) -> list[Tensor]:
     return [torch.randn(numbers // CLASSES, CLASSES).to(dtype)]
 
 
+def heads(numbers: int, dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(1, numbers // LENGTH // HEAD, LENGTH, HEAD).to(dtype) for _ in range(3)]
+
+
 OPERATORS = {
     "gelu": Operator(made=rows, composed=composed_gelu, torchs=torchs_gelu, hastens=hastens_gelu, moved=5),
+    "exact_gelu": Operator(
+        made=rows, composed=composed_exact_gelu, torchs=torchs_exact_gelu, hastens=hastens_exact_gelu, moved=5
+    ),
     "bias_gelu_dropout": Operator(
         made=rows_and_columns(1, 1),
         composed=composed_bias_gelu_dropout,
@@ -181,6 +217,13 @@ OPERATORS = {
         torchs=torchs_cross_entropy,
         hastens=hastens_cross_entropy,
         moved=3,
+    ),
+    "attention": Operator(
+        made=heads,
+        composed=composed_attention,
+        torchs=torchs_attention,
+        hastens=hastens_attention,
+        moved=12,
     ),
 }
 
