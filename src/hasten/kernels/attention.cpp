@@ -48,12 +48,19 @@ inline Shared share(const float *scores, int64_t columns, int64_t padded, float 
     return {most, sum(total)};
 }
 
-void forward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms) {
+// Room of one thread, for one head after the other.
+struct Forward {
+    const Shape &shape;
     int64_t keys = up(shape.keys), width = up(shape.width);
     int64_t rows = std::clamp(SCORES_AT_ONCE / keys / TILE_ROWS * TILE_ROWS, TILE_ROWS, ROWS_AT_ONCE);
-    auto turned = room<uint32_t>(shape.width / 2 * keys), values = room<uint32_t>(keys / 2 * width);
-    auto scores = room<float>(rows * keys), found = room<float>(rows * width);
-    auto shares = room<bfloat16>(rows * keys);
+    Room<uint32_t> turned = room<uint32_t>(shape.width / 2 * keys), values = room<uint32_t>(keys / 2 * width);
+    Room<float> scores = room<float>(rows * keys), found = room<float>(rows * width);
+    Room<bfloat16> shares = room<bfloat16>(rows * keys);
+
+    void of_head(Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms);
+};
+
+void Forward::of_head(Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms) {
     turn(key.at, key.row, shape.keys, shape.width, turned.get());
     pair(value.at, value.row, shape.keys, shape.width, values.get());
     for (int64_t first = 0; first < shape.queries; first += rows) {
@@ -63,9 +70,9 @@ void forward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value,
         float totals[ROWS_AT_ONCE];
         for (int64_t row = 0; row < count; row++) {
             int64_t columns = shape.causal ? std::min(first + row + 1, seen) : seen, at = row * keys;
-            Shared found = share(scores.get() + at, columns, up(seen), shape.scale, shares.get() + at);
-            totals[row] = found.total;
-            logarithms[first + row] = found.most + std::log(found.total);
+            Shared of_row = share(scores.get() + at, columns, up(seen), shape.scale, shares.get() + at);
+            totals[row] = of_row.total;
+            logarithms[first + row] = of_row.most + std::log(of_row.total);
         }
         multiply(count, width, up(seen) / 2, {shares.get(), keys, 2}, values.get(), width, found.get(), width, false);
         for (int64_t row = 0; row < count; row++) {
@@ -78,37 +85,36 @@ void forward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value,
 
 // What the gradients of a head are made of: of queries, as they stand on the right of a product.
 struct Queries {
-    int64_t count, width; // padded
-    Room<uint32_t> turned, paired, gradients_turned, gradients_paired;
-    Room<float> logarithms, together; // behind the last: ∞ and 0, for shares of 0
-    Room<float> gradient;
+    const Shape &shape;
+    int64_t count = up(shape.queries), width = up(shape.width);
+    Room<uint32_t> turned = room<uint32_t>(shape.width / 2 * count), paired = room<uint32_t>(count / 2 * width);
+    Room<uint32_t> gradients_turned = room<uint32_t>(shape.width / 2 * count);
+    Room<uint32_t> gradients_paired = room<uint32_t>(count / 2 * width);
+    Room<float> logarithms = room<float>(count), together = room<float>(count); // behind the last: ∞ and 0, for shares of 0
+    Room<float> gradient = room<float>(count * width);
 
-    Queries(const Shape &shape, Matrix query, Matrix y, Matrix gradient_of_y, const float *logarithms_of)
-        : count(up(shape.queries)), width(up(shape.width)),
-          turned(room<uint32_t>(shape.width / 2 * count)), paired(room<uint32_t>(count / 2 * width)),
-          gradients_turned(room<uint32_t>(shape.width / 2 * count)), gradients_paired(room<uint32_t>(count / 2 * width)),
-          logarithms(room<float>(count)), together(room<float>(count)), gradient(new float[count * width]()) {
+    void take(Matrix query, Matrix y, Matrix of_y, const float *logarithms_of) {
         turn(query.at, query.row, shape.queries, shape.width, turned.get());
         pair(query.at, query.row, shape.queries, shape.width, paired.get());
-        turn(gradient_of_y.at, gradient_of_y.row, shape.queries, shape.width, gradients_turned.get());
-        pair(gradient_of_y.at, gradient_of_y.row, shape.queries, shape.width, gradients_paired.get());
+        turn(of_y.at, of_y.row, shape.queries, shape.width, gradients_turned.get());
+        pair(of_y.at, of_y.row, shape.queries, shape.width, gradients_paired.get());
+        memset(gradient.get(), 0, count * width * sizeof(float));
+        auto product = [](floats a, floats b) { return a * b; };
         for (int64_t row = 0; row < count; row++) {
             bool there = row < shape.queries;
+            const bfloat16 *one = y.at + row * y.row, *other = of_y.at + row * of_y.row;
             logarithms[row] = there ? logarithms_of[row] : __builtin_inff();
-            auto product = [](floats a, floats b) { return a * b; };
-            together[row] = there ? sum(shape.width, product, 0.0f, y.at + row * y.row,
-                                        gradient_of_y.at + row * gradient_of_y.row)
-                                  : 0;
+            together[row] = there ? sum(shape.width, product, 0.0f, one, other) : 0;
         }
     }
 };
 
 // The shares of some keys in some queries, by keys, and the gradients of their scores.
 struct Part {
-    Room<float> scores = room<float>(ROWS_AT_ONCE * QUERIES_AT_ONCE), of_shares = room<float>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
-    Room<bfloat16> shares = room<bfloat16>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
-    Room<bfloat16> gradients = room<bfloat16>(ROWS_AT_ONCE * QUERIES_AT_ONCE);
-    Room<uint32_t> paired = room<uint32_t>(ROWS_AT_ONCE * QUERIES_AT_ONCE / 2); // the gradients, by pairs of keys
+    static constexpr int64_t SIZE = ROWS_AT_ONCE * QUERIES_AT_ONCE;
+    Room<float> scores = room<float>(SIZE), of_shares = room<float>(SIZE);
+    Room<bfloat16> shares = room<bfloat16>(SIZE), gradients = room<bfloat16>(SIZE);
+    Room<uint32_t> paired = room<uint32_t>(SIZE / 2); // the gradients, by pairs of keys
 
     void find(const Shape &shape, const Queries &queries, Matrix key, Matrix value, int64_t first, int64_t keys,
               int64_t from, int64_t count) {
@@ -141,13 +147,20 @@ void keep(Matrix to, int64_t first, int64_t rows, int64_t columns, const float *
         map(columns, to.at + (first + row) * to.row, [](floats x) { return x; }, found + row * found_row);
 }
 
-void backward_of_head(const Shape &shape, Matrix query, Matrix key, Matrix value, Matrix y, Matrix gradient,
-                      const float *logarithms, Matrix to_query, Matrix to_key, Matrix to_value) {
-    Queries queries(shape, query, y, gradient, logarithms);
-    int64_t width = queries.width;
+// Room of one thread, for one head after the other.
+struct Backward {
+    const Shape &shape;
+    int64_t width = up(shape.width);
+    Queries queries = {shape};
     Part part;
-    auto of_key = room<float>(ROWS_AT_ONCE * width), of_value = room<float>(ROWS_AT_ONCE * width);
-    auto keys = room<uint32_t>(up(ROWS_AT_ONCE) / 2 * width);
+    Room<float> of_key = room<float>(ROWS_AT_ONCE * width), of_value = room<float>(ROWS_AT_ONCE * width);
+    Room<uint32_t> keys = room<uint32_t>(ROWS_AT_ONCE / 2 * width);
+
+    void of_head(Matrix key, Matrix value, Matrix to_query, Matrix to_key, Matrix to_value);
+};
+
+// Of the queries that it has been given.
+void Backward::of_head(Matrix key, Matrix value, Matrix to_query, Matrix to_key, Matrix to_value) {
     for (int64_t first = 0; first < shape.keys; first += ROWS_AT_ONCE) {
         int64_t rows = std::min(ROWS_AT_ONCE, shape.keys - first);
         pair(key.at + first * key.row, key.row, rows, shape.width, keys.get());
@@ -189,11 +202,14 @@ extern "C" void forward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value
                                  const int64_t *strides, SHAPE) {
     Shape shape = {queries, keys, width, causal != 0, scale};
     Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {to, strides + 9};
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t at = 0; at < batches * heads; at++) {
-        int64_t batch = at / heads, head = at % heads;
-        forward_of_head(shape, q.of(batch, head), k.of(batch, head), v.of(batch, head), y.of(batch, head),
-                        logarithms + at * queries);
+#pragma omp parallel
+    {
+        Forward forward = {shape};
+#pragma omp for schedule(dynamic)
+        for (int64_t at = 0; at < batches * heads; at++) {
+            int64_t b = at / heads, h = at % heads;
+            forward.of_head(q.of(b, h), k.of(b, h), v.of(b, h), y.of(b, h), logarithms + at * queries);
+        }
     }
 }
 
@@ -204,10 +220,14 @@ extern "C" void backward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *valu
     Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {of, strides + 9};
     Heads g = {gradient, strides + 12}, dq = {to_query, strides + 15}, dk = {to_key, strides + 18};
     Heads dv = {to_value, strides + 21};
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t at = 0; at < batches * heads; at++) {
-        int64_t b = at / heads, h = at % heads;
-        backward_of_head(shape, q.of(b, h), k.of(b, h), v.of(b, h), y.of(b, h), g.of(b, h), logarithms + at * queries,
-                         dq.of(b, h), dk.of(b, h), dv.of(b, h));
+#pragma omp parallel
+    {
+        Backward backward = {shape};
+#pragma omp for schedule(dynamic)
+        for (int64_t at = 0; at < batches * heads; at++) {
+            int64_t b = at / heads, h = at % heads;
+            backward.queries.take(q.of(b, h), y.of(b, h), g.of(b, h), logarithms + at * queries);
+            backward.of_head(k.of(b, h), v.of(b, h), dq.of(b, h), dk.of(b, h), dv.of(b, h));
+        }
     }
 }
