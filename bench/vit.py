@@ -5,6 +5,8 @@
 
 Time is compared by windows of optimizer steps in turns. Memory is the most that a process of its own has held, the
 interpreter, torch and the data included, after three steps; each is started three times.
+
+What bounds all of it is told beside: the seconds that the products of the linear layers alone take, in either format.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from bench.arms import Arm, Protocol, run_arms
-from bench.judging import conclude, controlled, speed_targets
+from bench.judging import conclude, controlled, middle_seconds, speed_targets
 from bench.options import parser_of
 from bench.record import ROOT, Record, Target
+from bench.vit_arms import BATCH, LAYERS, PATCH, PIXELS, WIDTH
 
 from hasten.measure.paired import compare
 
@@ -51,6 +56,7 @@ def main() -> None:
     arms = [Arm(name=name, entry=f"{ARMS}:arm", arguments={"choices": dict(plan)}) for name, plan in PLANS.items()]
     protocol = Protocol(rounds=2 if options.quick else 12, steps=4, warmup_steps=2)
     itself = controlled(arms[1], protocol)
+    products = {dtype: _products_seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
     measured = run_arms(arms, protocol)
     comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in PLANS if name != BASELINE]
     bytes_of = {
@@ -72,7 +78,13 @@ def main() -> None:
             _memory_target(bytes_of),
         ],
         findings={"peak_bytes": bytes_of},
-        remarks=[f"{name}: {_told(found)} at most" for name, found in bytes_of.items()],
+        remarks=[
+            *(f"{name}: {_told(found)} at most" for name, found in bytes_of.items()),
+            f"the products of the linear layers take {products[torch.float32]:.2f} s of a step in float32, and"
+            f" {products[torch.bfloat16]:.2f} s in bfloat16, by themselves; a step of {BASELINE} takes"
+            f" {middle_seconds(measured.windows, BASELINE):.2f} s, one of what is judged"
+            f" {middle_seconds(measured.windows, JUDGED):.2f} s",
+        ],
     )
     conclude(record, None if options.quick else options.records)
 
@@ -81,6 +93,23 @@ def _peak_bytes(plan: Mapping[str, Any]) -> int:
     command = [sys.executable, "-m", "bench.vit_arms", json.dumps(plan)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return int(ended.stdout.split()[-1])
+
+
+def _products_seconds(dtype: torch.dtype) -> float:
+    """The least that the products of all linear layers take in a step, one forward and two backward each."""
+    rows, seconds = BATCH * ((PIXELS // PATCH) ** 2 + 1), 0.0
+    for width, columns in ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)):
+        x, weight = torch.randn(rows, width).to(dtype), torch.randn(columns, width).to(dtype)
+        gradient = torch.randn(rows, columns).to(dtype)
+        for one, other in ((x, weight.t()), (gradient, weight), (gradient.t(), x)):
+            seconds += min(_seconds(one, other) for _ in range(10))
+    return LAYERS * seconds
+
+
+def _seconds(one: torch.Tensor, other: torch.Tensor) -> float:
+    start = time.perf_counter()
+    torch.mm(one, other)
+    return time.perf_counter() - start
 
 
 def _memory_target(bytes_of: Mapping[str, list[int]]) -> Target:
