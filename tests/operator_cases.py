@@ -36,7 +36,7 @@ class Case:
     as_given: Callable[[Tensor], Tensor] = lambda tensor: tensor  # to the overload
     options: tuple[object, ...] = ()  # of the overload, behind the tensors
     roundings: int = 1
-    nan_stays: bool = True  # also in torch's own
+    nan_stays: bool = True  # in torch's own, which has 0 in its place where this is False
 
 
 def rows_of(*scales: float) -> Callable[[int, int], tuple[Tensor, ...]]:

@@ -120,6 +120,16 @@ def test_its_gradients_are_those_of_differences(case):
 
 
 @every_operator
+def test_a_gradient_of_its_gradient_is_refused_and_not_nothing(case):
+    torch.manual_seed(0)
+    given = [each.bfloat16().requires_grad_() if each.is_floating_point() else each for each in case.made(6, 20)]
+    found = case.ours(*given).float().square().sum()
+    with pytest.raises(RuntimeError, match=r"once|not implemented"):  # torch's own has no second derivative for all
+        gradients = torch.autograd.grad(found, [each for each in given if each.requires_grad], create_graph=True)
+        sum(each.float().square().sum() for each in gradients).backward()
+
+
+@every_operator
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_torch_finds_it_a_sound_operator(case, dtype):
     torch.manual_seed(0)

@@ -73,6 +73,7 @@ def test_a_run_goes_on_in_other_parts(tmp_path, before, after):
     assert gone_on(tmp_path, "cut_short_in_layers", after) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 
+@pytest.mark.proof
 def test_a_checkpoint_that_is_due_by_time_is_saved_once(tmp_path):
     ended = ran(tmp_path, "job", *TWO, "--run-dir", "run", "--save-every", "1h", "--keep-every", "1")
     assert ended.returncode == 0, ended.stderr

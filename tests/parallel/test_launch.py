@@ -108,7 +108,9 @@ def test_more_processes_than_a_launcher_has_started_are_refused(tmp_path):
     assert "asks for 3 processes, and a launcher has started 2" in ended.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.proof)]
+)
 def test_a_signal_to_the_command_ends_every_process(tmp_path, number, code):
     process = subprocess.Popen(
         command("waits", "--nproc", "2"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
@@ -139,6 +141,7 @@ for _ in range(5):
 """
 
 
+@pytest.mark.proof
 def test_one_script_trains_again_and_again_on_the_same_processes(tmp_path):
     (tmp_path / "again.py").write_text(AGAIN)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "again.py"]
@@ -148,6 +151,7 @@ def test_one_script_trains_again_and_again_on_the_same_processes(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.proof
 def test_a_launcher_that_starts_all_anew_goes_on_with_the_run(tmp_path):
     """From the step behind the last one that was saved, with the losses of a run that nothing has cut."""
     assert ran(tmp_path, "job", "--nproc", "2", "--run-dir", "whole").returncode == 0

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.kernels import attention
+from hasten.techniques.activation_checkpointing import recompute_all_but_products, recompute_in_backward
 from hasten.techniques.contract import Yes
 from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
 from support import laptop, setup_of
@@ -130,6 +131,77 @@ def test_what_that_layer_is_asked_for_besides_is_torchs(asked):
     (wanted, _), (found, called) = (operations(each, rows, rows, rows, **named) for each in (model, exchanged))
     assert OURS not in called
     assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_a_layer_of_many_heads_that_is_to_drop_later_drops():
+    _, exchanged = pair(multihead())
+    rows = torch.randn(3, 20, 32)
+    exchanged.dropout = 0.5
+    first, second = (exchanged(rows, rows, rows, need_weights=False)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+class Pooling(nn.Module):
+    """Blocks that attend by a method of theirs, and a model that attends by itself to what they give."""
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.named = nn.Linear(32, 32), {}
+
+        def attend(self, rows):
+            heads = self.inner(rows)[:, None]
+            return functional.scaled_dot_product_attention(heads, heads, heads)[:, 0]
+
+        def forward(self, rows):
+            return rows + self.attend(rows)
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks, self.query = nn.Sequential(*(self.Block() for _ in range(2))), nn.Parameter(torch.randn(1, 32))
+
+    def forward(self, rows):
+        heads = self.blocks(rows)[:, None]
+        query = self.query.to(heads.dtype).expand(len(rows), 1, 1, 32)
+        return functional.scaled_dot_product_attention(query, heads, heads)[:, 0]
+
+
+@pytest.mark.parametrize("recompute", [recompute_in_backward, recompute_all_but_products])
+def test_blocks_that_are_recomputed_inside_attend_as_they_did(recompute):
+    model, exchanged = pair(Pooling())
+    for block in exchanged.blocks:
+        recompute(block)
+    rows = torch.randn(3, 20, 32)
+    (wanted, _), (found, _) = operations(model, rows), operations(exchanged, rows)
+    assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    assert_close(exchanged.query.grad, model.query.grad, rtol=5e-2, atol=5e-2)
+
+
+class Remembering(nn.Module):
+    """Counts its calls in its module's globals, and asks for what stands there."""
+
+    def forward(self, rows):
+        global CALLS
+        CALLS += 1
+        return functional.scaled_dot_product_attention(rows, rows, rows)
+
+
+class Asking(nn.Module):
+    def forward(self, rows):
+        return torch.nn.functional.scaled_dot_product_attention(rows, rows, rows) * FACTOR
+
+
+CALLS, FACTOR = 0, 1.0
+
+
+def test_globals_are_those_of_the_module_and_who_writes_them_is_left_alone(monkeypatch):
+    assert find(Remembering()) == {}
+    _, exchanged = pair(Asking())
+    rows = torch.randn(1, 2, 20, 32).bfloat16()
+    before = exchanged(rows)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert torch.equal(exchanged(rows), 2 * before)
 
 
 def test_layers_of_many_heads_that_compute_otherwise_are_left_alone():

@@ -33,6 +33,7 @@ from hasten.kernels.operators import (
     LIBRARY,
     Compiled,
     check_columns,
+    differentiable_once,
     fake_of_parameter,
     float32_room,
     in_float32,
@@ -327,3 +328,4 @@ LIBRARY.impl("add_layer_norm", _add_on_cuda, "CUDA")
 LIBRARY.impl("layer_norm_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::layer_norm", _differentiate, setup_context=_keep, lib=LIBRARY)
 torch.library.register_autograd("hasten::add_layer_norm", _differentiate_sum, setup_context=_keep_sum, lib=LIBRARY)
+differentiable_once("layer_norm")

@@ -4,7 +4,6 @@
 #include "products.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 using namespace hasten;
@@ -29,23 +28,28 @@ struct Matrix {
     Left left(int64_t from) const { return {at + from * row, row, 2}; }
 };
 
-// exp(scores · scale - most), where `most` is the greatest of these, and zeros behind them up to `padded`. What they sum to.
-struct Shared {
-    float most, total;
+// Of one query: the score whose share is greatest, and what a share is multiplied with to be one of 1.
+struct Sum {
+    float most, part;
 };
 
-inline Shared share(const float *scores, int64_t columns, int64_t padded, float scale, bfloat16 *shares) {
-    auto scaled = [scale](floats x) { return x * scale; };
+// exp((score - most) · scale): the difference first, which is 0 exactly for the greatest, however far from 0 both are.
+inline floats share_of(floats scores, floats most, float scale) { return exp_below_88((scores - most) * scale); }
+
+// The shares before they are multiplied, and zeros behind them up to `padded`.
+inline Sum share(const float *scores, int64_t columns, int64_t padded, float scale, bfloat16 *shares) {
+    float sign = scale < 0 ? -1 : 1;
+    auto signed_ = [sign](floats x) { return x * sign; };
     auto greater = [](auto a, auto b) { return b > a ? b : a; };
-    float most = fold(columns, -__builtin_inff(), greater, scaled, -__builtin_inff() / scale, scores);
+    float most = sign * fold(columns, -__builtin_inff(), greater, signed_, -sign * __builtin_inff(), scores);
     floats total = {};
     along(columns, [&](int64_t at, auto lanes) {
-        floats found = exp_below_88(lanes.load(scores + at) * scale - most);
+        floats found = share_of(lanes.load(scores + at), all(most), scale);
         total += lanes.kept(found);
         lanes.store(shares + at, found);
     });
     memset(shares + columns, 0, (padded - columns) * sizeof *shares);
-    return {most, sum(total)};
+    return {most, 1 / sum(total)};
 }
 
 // Room of one thread, for one head after the other.
@@ -57,26 +61,23 @@ struct Forward {
     Room<float> scores = room<float>(rows * keys), found = room<float>(rows * width);
     Room<bfloat16> shares = room<bfloat16>(rows * keys);
 
-    void of_head(Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms);
+    void of_head(Matrix query, Matrix key, Matrix value, Matrix to, Sum *sums);
 };
 
-void Forward::of_head(Matrix query, Matrix key, Matrix value, Matrix to, float *logarithms) {
+void Forward::of_head(Matrix query, Matrix key, Matrix value, Matrix to, Sum *sums) {
     turn(key.at, key.row, shape.keys, shape.width, turned.get());
     pair(value.at, value.row, shape.keys, shape.width, values.get());
     for (int64_t first = 0; first < shape.queries; first += rows) {
         int64_t count = std::min(rows, shape.queries - first);
         int64_t seen = shape.causal ? std::min(first + count, shape.keys) : shape.keys;
         multiply(count, up(seen), shape.width / 2, query.left(first), turned.get(), keys, scores.get(), keys, false);
-        float totals[ROWS_AT_ONCE];
         for (int64_t row = 0; row < count; row++) {
             int64_t columns = shape.causal ? std::min(first + row + 1, seen) : seen, at = row * keys;
-            Shared of_row = share(scores.get() + at, columns, up(seen), shape.scale, shares.get() + at);
-            totals[row] = of_row.total;
-            logarithms[first + row] = of_row.most + std::log(of_row.total);
+            sums[first + row] = share(scores.get() + at, columns, up(seen), shape.scale, shares.get() + at);
         }
         multiply(count, width, up(seen) / 2, {shares.get(), keys, 2}, values.get(), width, found.get(), width, false);
         for (int64_t row = 0; row < count; row++) {
-            float part = 1 / totals[row];
+            float part = sums[first + row].part;
             map(shape.width, to.at + (first + row) * to.row, [part](floats x) { return x * part; },
                 found.get() + row * width);
         }
@@ -90,10 +91,10 @@ struct Queries {
     Room<uint32_t> turned = room<uint32_t>(shape.width / 2 * count), paired = room<uint32_t>(count / 2 * width);
     Room<uint32_t> gradients_turned = room<uint32_t>(shape.width / 2 * count);
     Room<uint32_t> gradients_paired = room<uint32_t>(count / 2 * width);
-    Room<float> logarithms = room<float>(count), together = room<float>(count); // behind the last: ∞ and 0, for shares of 0
+    Room<float> most = room<float>(count), part = room<float>(count), together = room<float>(count); // 0 behind the last
     Room<float> gradient = room<float>(count * width);
 
-    void take(Matrix query, Matrix y, Matrix of_y, const float *logarithms_of) {
+    void take(Matrix query, Matrix y, Matrix of_y, const Sum *sums) {
         turn(query.at, query.row, shape.queries, shape.width, turned.get());
         pair(query.at, query.row, shape.queries, shape.width, paired.get());
         turn(of_y.at, of_y.row, shape.queries, shape.width, gradients_turned.get());
@@ -103,7 +104,8 @@ struct Queries {
         for (int64_t row = 0; row < count; row++) {
             bool there = row < shape.queries;
             const bfloat16 *one = y.at + row * y.row, *other = of_y.at + row * of_y.row;
-            logarithms[row] = there ? logarithms_of[row] : __builtin_inff();
+            most[row] = there ? sums[row].most : 0;
+            part[row] = there ? sums[row].part : 0;
             together[row] = there ? sum(shape.width, product, 0.0f, one, other) : 0;
         }
     }
@@ -125,7 +127,8 @@ struct Part {
         for (int64_t row = 0; row < keys; row++)
             for (int64_t at = 0; at < count; at += WIDTH) {
                 int64_t here = row * QUERIES_AT_ONCE + at;
-                floats share = exp_below_88(load(scores.get() + here) * shape.scale - load(&queries.logarithms[from + at]));
+                floats share = share_of(load(scores.get() + here), load(&queries.most[from + at]), shape.scale);
+                share *= load(&queries.part[from + at]);
                 if (shape.causal)
                     share = lanes() + (int32_t)(from + at - first - row) < 0 ? floats{} : share;
                 store(shares.get() + here, share);
@@ -198,7 +201,7 @@ struct Heads {
 #define SHAPE                                                                                                          \
     int64_t batches, int64_t heads, int64_t queries, int64_t keys, int64_t width, int64_t causal, float scale
 
-extern "C" void forward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value, bfloat16 *to, float *logarithms,
+extern "C" void forward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value, bfloat16 *to, float *sums,
                                  const int64_t *strides, SHAPE) {
     Shape shape = {queries, keys, width, causal != 0, scale};
     Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {to, strides + 9};
@@ -208,13 +211,13 @@ extern "C" void forward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value
 #pragma omp for schedule(dynamic)
         for (int64_t at = 0; at < batches * heads; at++) {
             int64_t b = at / heads, h = at % heads;
-            forward.of_head(q.of(b, h), k.of(b, h), v.of(b, h), y.of(b, h), logarithms + at * queries);
+            forward.of_head(q.of(b, h), k.of(b, h), v.of(b, h), y.of(b, h), (Sum *)sums + at * queries);
         }
     }
 }
 
 extern "C" void backward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *value, bfloat16 *of, bfloat16 *gradient,
-                                  bfloat16 *to_query, bfloat16 *to_key, bfloat16 *to_value, const float *logarithms,
+                                  bfloat16 *to_query, bfloat16 *to_key, bfloat16 *to_value, const float *sums,
                                   const int64_t *strides, SHAPE) {
     Shape shape = {queries, keys, width, causal != 0, scale};
     Heads q = {query, strides}, k = {key, strides + 3}, v = {value, strides + 6}, y = {of, strides + 9};
@@ -226,7 +229,7 @@ extern "C" void backward_bfloat16(bfloat16 *query, bfloat16 *key, bfloat16 *valu
 #pragma omp for schedule(dynamic)
         for (int64_t at = 0; at < batches * heads; at++) {
             int64_t b = at / heads, h = at % heads;
-            backward.queries.take(q.of(b, h), y.of(b, h), g.of(b, h), logarithms + at * queries);
+            backward.queries.take(q.of(b, h), y.of(b, h), g.of(b, h), (const Sum *)sums + at * queries);
             backward.of_head(k.of(b, h), v.of(b, h), dq.of(b, h), dk.of(b, h), dv.of(b, h));
         }
     }

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.accelerated import InTriton
-from hasten.kernels.operators import LIBRARY, Compiled, operator
+from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator
 from hasten.kernels.philox import drawn
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
@@ -189,3 +189,4 @@ _bias_gelu_dropout_backward = operator(
 LIBRARY.impl("bias_gelu_dropout", _on_cuda, "CUDA")
 LIBRARY.impl("bias_gelu_dropout_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::bias_gelu_dropout", _differentiate, setup_context=_keep, lib=LIBRARY)
+differentiable_once("bias_gelu_dropout")

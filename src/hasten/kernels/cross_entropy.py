@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from hasten.kernels.accelerated import InTriton
-from hasten.kernels.operators import LIBRARY, Compiled, operator
+from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 REDUCTIONS = ("mean", "sum", "none")
@@ -191,3 +191,4 @@ gradient_of_rows = operator(
 LIBRARY.impl("cross_entropy", _on_cuda, "CUDA")
 LIBRARY.impl("cross_entropy_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::cross_entropy", _differentiate, setup_context=_keep, lib=LIBRARY)
+differentiable_once("cross_entropy")

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.kernels.accelerated import InTriton
-from hasten.kernels.operators import LIBRARY, Compiled, laid_out_as, operator
+from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, laid_out_as, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 _FORMS = {"none": "exact", "tanh": "tanh"}  # in the C++ file
@@ -101,3 +101,4 @@ _gelu_backward = operator(
 LIBRARY.impl("gelu", _on_cuda, "CUDA")
 LIBRARY.impl("gelu_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::gelu", _differentiate, setup_context=_keep, lib=LIBRARY)
+differentiable_once("gelu")

@@ -110,6 +110,17 @@ def parts_of(rows: int) -> int:
     return min(64, -(-rows // 32))
 
 
+def differentiable_once(name: str) -> None:
+    """Let <name>_backward raise where it is differentiated itself, for a gradient of zeros would be no answer."""
+
+    def refuse(ctx: Any, *gradients: Tensor) -> None:
+        raise RuntimeError(
+            f"hasten's {name} is differentiable once, and this is a gradient of its gradient; leave fused_operators out"
+        )
+
+    torch.library.register_autograd(f"hasten::{name}_backward", refuse, lib=LIBRARY)
+
+
 def operator(
     schema: str, *, plain: Callable[..., Any], on_cpu: Callable[..., Any], fake: Callable[..., Any]
 ) -> Callable[..., Any]:

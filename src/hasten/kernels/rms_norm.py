@@ -28,6 +28,7 @@ from hasten.kernels.operators import (
     LIBRARY,
     Compiled,
     check_columns,
+    differentiable_once,
     fake_of_parameter,
     float32_room,
     in_float32,
@@ -180,3 +181,4 @@ _backward = operator(
 LIBRARY.impl("rms_norm", _on_cuda, "CUDA")
 LIBRARY.impl("rms_norm_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::rms_norm", _differentiate, setup_context=_keep, lib=LIBRARY)
+differentiable_once("rms_norm")

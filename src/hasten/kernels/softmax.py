@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hasten.kernels.accelerated import InTriton
-from hasten.kernels.operators import LIBRARY, Compiled, operator
+from hasten.kernels.operators import LIBRARY, Compiled, differentiable_once, operator
 
 _COMPILED = Compiled(Path(__file__).with_suffix(".cpp"))
 _TRITON = InTriton(f"{__name__}_triton", lambda form, device: form.forward(torch.zeros(1, 1, device=device)))
@@ -97,3 +97,4 @@ _softmax_backward = operator(
 LIBRARY.impl("softmax", _on_cuda, "CUDA")
 LIBRARY.impl("softmax_backward", _backward_on_cuda, "CUDA")
 torch.library.register_autograd("hasten::softmax", _differentiate, setup_context=_keep, lib=LIBRARY)
+differentiable_once("softmax")

@@ -56,8 +56,9 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
         raise InvalidMeasurement(
             f"the run takes {samples} samples", fix="say how many samples one call takes: 1 or more"
         )
-    strangers = _Strangers()
-    counter = FlopCounterMode(display=False, custom_mapping=_attention_on_cpu())
+    formulas = _attention_on_cpu()
+    strangers = _Strangers({operator._qualified_op_name for operator in formulas})
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with strangers, counter:
         run()
     counts = counter.get_flop_counts()
@@ -78,12 +79,14 @@ def profile_flops(run: Callable[[], object], model: nn.Module, samples: int) -> 
 class _Strangers(TorchDispatchMode):
     """Notes the operators that ran and that no formula knows, though they may be most of the work."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: set[str]) -> None:
         super().__init__()
-        self.names = set[str]()
+        self.names, self._known = set[str](), known
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = func._schema.name.partition("::")
+        if func._schema.name in self._known:
+            return func(*args, **(kwargs or {}))
         if namespace not in ("aten", "prim", "prims") or name in _WITHOUT_FORMULA:
             self.names.add(f"{namespace}::{name}")
         return func(*args, **(kwargs or {}))

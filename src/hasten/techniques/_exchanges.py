@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.kernels import add_layer_norm, attention, gelu, rms_norm, softmax
-from hasten.techniques._attending import FUNCTION, attending, calls_attention, is_plain_multihead, multihead
+from hasten.techniques._attending import FUNCTION, attending, is_plain_multihead, multihead, names_attention
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +85,7 @@ EXCHANGES: Mapping[str, Exchange] = {
     "attention": Exchange(
         kind=f"a layer that calls {FUNCTION}",
         compute=attending,
-        fits=calls_attention,
+        fits=names_attention,
         why_plain=_attention_why_plain,
     ),
     "multihead_attention": Exchange(

@@ -1,15 +1,15 @@
 """Exchange layers for operators of hasten's own that pass over memory once.
 
-What it does: finds layers of the kinds below by their type, and lets them compute by an operator that does the same in
-one pass, forward and backward. `true` exchanges all kinds; an array of names those. The layers stay the same objects
+What it does: finds layers of the kinds below, and lets them compute by an operator that does the same in one pass,
+forward and backward. `true` exchanges all kinds; an array of names those. The layers stay the same objects
 under the same names, with the same parameters: a checkpoint knows nothing of it.
 
 * "gelu": `GELU`, exact or by tanh.
 * "layer_norm" and "rms_norm": `LayerNorm` and `RMSNorm` over the last dimension.
 * "softmax": `Softmax` over one dimension.
-* "attention": layers whose forward method calls `scaled_dot_product_attention`, and "multihead_attention":
-  `MultiheadAttention`; both where they have neither masks nor dropout. In bfloat16 on a processor with AVX512-BF16 and
-  without AMX, where torch's own takes twice the time or more; elsewhere that stays.
+* "attention": layers of any type whose forward method names torch's `scaled_dot_product_attention`; and
+  "multihead_attention": `MultiheadAttention`. Both in bfloat16 without masks and dropout, on processors with AVX512-BF16
+  and without AMX; all else stays torch's.
 
 `"traced"` finds functions as well, `functional.gelu` for one, the cross-entropy of a model that computes its loss, and
 what follows each other: a sum and its LayerNorm, a linear layer and its GELU. torch.compile's front end traces the
@@ -18,16 +18,16 @@ called as it stands, and no code is generated. With the option `dropout = true` 
 and draws other numbers of the same seed.
 
 Why it is faster: a formula that is composed of operations reads and writes memory for each of them, and some operations
-of torch compute more than they have to, such as a hyperbolic tangent where one exponential does.
+of torch compute more than they have to, such as a hyperbolic tangent where a polynomial does.
 
 When it loses: on small tensors, where to call an operator of one's own costs more than it saves; and with `compile`,
 which fuses such operations with their neighbours, and takes these as they are.
 
-What it gave up: nothing but rounding. Gradients of gradients are not to be had through these operators. Tracing
-takes seconds.
+What it gave up: nothing but rounding. Gradients of gradients through these operators raise an error; torch.func and
+forward-mode differentiation know nothing of them. Tracing takes seconds.
 
-On a processor the operators are C++, on a CUDA card Triton; where no compiler is found, or no Triton, it is refused
-with the reason. Subclasses are left alone, for they may compute something else.
+On a processor the operators are C++, on a CUDA card Triton. What has no form where the job runs stays as it is, with
+the reason said. Subclasses of torch's layers are left alone, for they may compute something else.
 """
 
 from __future__ import annotations
