@@ -8,8 +8,8 @@ under the same names, with the same parameters: a checkpoint knows nothing of it
 * "layer_norm" and "rms_norm": `LayerNorm` and `RMSNorm` over the last dimension.
 * "softmax": `Softmax` over one dimension.
 * "attention": layers of any type whose forward method names torch's `scaled_dot_product_attention`; and
-  "multihead_attention": `MultiheadAttention`. Both in bfloat16 without masks and dropout, on processors with AVX512-BF16
-  and without AMX; all else stays torch's.
+  "multihead_attention": `MultiheadAttention`. Both in bfloat16, without masks or dropout, on processors with
+  AVX512-BF16 and without AMX; all else stays torch's.
 
 `"traced"` finds functions as well, `functional.gelu` for one, the cross-entropy of a model that computes its loss, and
 what follows each other: a sum and its LayerNorm, a linear layer and its GELU. torch.compile's front end traces the
