@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.arms import LEAST_SECONDS, LEAST_STEPS, Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, middle_seconds, speed_targets
-from bench.kernels_arms import FORMS, OPERATORS, arm
+from bench.kernels_arms import FORMS, OPERATORS, arm, give_back_memory
 from bench.options import parser_of
 from bench.record import Record
 
@@ -83,6 +83,8 @@ def _arm(name: str, operator: str, numbers: int, dtype: str) -> Arm:
     start = time.perf_counter()
     window(2)
     seconds = (time.perf_counter() - start) / 2
+    del window
+    give_back_memory()
     # A step in this process may be slower than one there; what is quick enough takes the steps that are always enough.
     least = LEAST_STEPS if seconds * LEAST_STEPS < _LONG_SECONDS else 3
     steps = max(least, int(1.3 * LEAST_SECONDS / seconds))

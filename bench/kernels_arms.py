@@ -10,6 +10,7 @@ has to is chance, the heap's of that process: one and the same operator took twi
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -52,6 +53,13 @@ def keep_freed_memory() -> ExitStack:
     for notice in held.enter_context(process_options(ProcessOptions(keep_freed_memory=True))):
         print(notice, flush=True)
     return held
+
+
+def give_back_memory() -> None:
+    """What was freed, to the system: for a process that other arms are to be measured beside."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _copied(tensor: Tensor, moved: int) -> Callable[[int], None]:
@@ -160,7 +168,7 @@ def hastens_cross_entropy(scores: Tensor) -> Tensor:
 
 
 def composed_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return torch.softmax(query @ key.mT / math.sqrt(HEAD), dim=-1) @ value
+    return torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), dim=-1) @ value
 
 
 def torchs_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
