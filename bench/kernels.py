@@ -87,7 +87,7 @@ def _arm(name: str, operator: str, numbers: int, dtype: str) -> Arm:
     give_back_memory()
     # A step in this process may be slower than one there; what is quick enough takes the steps that are always enough.
     least = LEAST_STEPS if seconds * LEAST_STEPS < _LONG_SECONDS else 3
-    steps = max(least, int(1.3 * LEAST_SECONDS / seconds))
+    steps = max(least, int(2 * LEAST_SECONDS / seconds))
     return Arm(name=name, entry=f"{ARMS}:arm", arguments=arguments, steps=steps)
 
 
