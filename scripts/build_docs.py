@@ -1,4 +1,5 @@
-"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands.
+"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands; and the
+list of what was measured.
 
 `make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now, so a page can no
 more fall behind its technique than a docstring can.
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from record_list import page_of_records
 from typer.main import get_command
 
 from hasten.cli import app
@@ -40,7 +42,7 @@ def pages() -> dict[str, str]:
     techniques = {f"techniques/{technique.name}.md": technique_page(technique) for technique in ALL}
     rules = {f"rules/{rule.name}.md": rule_page(rule) for rule in RULES}
     lists = {"techniques/README.md": list_of_techniques(ALL), "rules/README.md": list_of_rules(RULES)}
-    return {"commands.md": page_of_commands(), **lists, **techniques, **rules}
+    return {"commands.md": page_of_commands(), "records.md": page_of_records(), **lists, **techniques, **rules}
 
 
 def technique_page(technique: Technique) -> str:
