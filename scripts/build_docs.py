@@ -1,5 +1,5 @@
-"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands; and the
-list of what was measured.
+"""Writes the pages of docs/ that the code itself can tell: one for each technique, their list, and the commands; and
+the list of what was measured.
 
 `make docs` runs this file. tests/test_docs.py compares the pages with what this file would write now, so a page can no
 more fall behind its technique than a docstring can.
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from record_list import page_of_records
 from typer.main import get_command
 
 from hasten.cli import app
@@ -20,6 +19,7 @@ from hasten.doctor.contract import Rule
 from hasten.doctor.registry import EVERY as RULES
 from hasten.doctor.registry import AnyRule
 from hasten.techniques import ALL, Stage, Technique
+from record_list import page_of_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 FOLDERS = ("techniques", "rules")  # of generated pages alone

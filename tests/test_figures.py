@@ -18,7 +18,7 @@ GENERATED = ("commands.md", "records.md")
 LINK = re.compile(r"\((?:\.\./)?(records/\d{4}[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NO_FIGURE = re.compile(r"\]\([^)]*\)|(?:Python|torch|version|arXiv:|§) ?[\d.]+\d|\d+\.\d+\.\d+")
-FIGURE = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.]*\d)")
+FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*\.\d+(?![\w.]*\d)")
 UNITS = (1.0, 1e-2, 1e2, 1e3, 1e6, 1e9, 1e-3, 1e-6, 2**-20, 2**-30)  # of a share, of seconds, of bytes
 
 
@@ -81,7 +81,12 @@ def test_no_figure_of_the_readme_is_without_a_record():
 
 
 def test_a_figure_that_stands_in_no_record_is_found():
-    assert figures("| [2.58 (2.35–2.72)](records/2026-11-21_x) | torch 2.13, 0.9961 |") == ["2.58", "2.35", "2.72", "0.9961"]
+    assert figures("| [2.58 (2.35–2.72)](records/2026-11-21_x) | torch 2.13, 0.9961 |") == [
+        "2.58",
+        "2.35",
+        "2.72",
+        "0.9961",
+    ]
     assert stands_in("2.58", [2.5812])
     assert stands_in("11.8", [1.18e-05])
     assert not stands_in("2.58", [2.57, 0.2])
