@@ -67,6 +67,7 @@ def test_who_goes_on_in_parts_reads_no_more_than_its_own(tmp_path):
         assert together == 3 * weights // 2  # of them, and of the two averages that AdamW keeps of each
 
 
+@pytest.mark.proof
 @pytest.mark.fault("disk full, EIO")
 def test_a_disk_that_is_full_for_one_rank_is_told_and_the_run_goes_on(folder, alone):
     ended = ran(folder, "full_for_the_second", *IN_PARTS, "--save-every", "3", "--keep-every", "1")
@@ -98,6 +99,7 @@ def test_the_third_failure_of_one_rank_in_a_row_ends_all(folder):
     assert still_there(folder) == []
 
 
+@pytest.mark.proof
 @pytest.mark.fault("killed during save, rotation or resume")
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_it(folder, alone):
@@ -113,6 +115,7 @@ def test_a_rank_that_is_killed_while_it_saves_leaves_the_checkpoint_before_it(fo
     assert [path.name for path in (folder / "run" / "checkpoints").glob(".*")] == []
 
 
+@pytest.mark.proof
 @pytest.mark.fault("corrupt or truncated checkpoint")
 def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoint_before(folder, alone):
     (folder / "cut").touch()
