@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
-FOLDER = re.compile(r"(\d{4}-\d\d-\d\d)_(?P<rest>.+)")
+FOLDER = re.compile(r"(\d{4}-\d\d-\d\d)_.+")
 HEAD = (
     "<!-- Written by `make docs` from the folders of records/; add a record instead. -->",
     "",
