@@ -79,7 +79,7 @@ def _arm(name: str, operator: str, numbers: int, dtype: str) -> Arm:
     """With as many steps in a window as last two seconds."""
     arguments = {"form": name, "operator": operator, "numbers": numbers, "dtype": dtype}
     window = arm(**arguments)
-    window(1)
+    window(WARMUP_STEPS)
     start = time.perf_counter()
     window(2)
     seconds = (time.perf_counter() - start) / 2
