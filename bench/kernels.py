@@ -40,11 +40,12 @@ def main() -> None:
     options = _options()
     for operator in options.operators:
         for power in options.sizes:
-            _measure(operator, 2**power, options.dtype, None if options.quick else options.records)
+            _measure(operator, 2**power, options, None if options.quick else options.records)
 
 
-def _measure(operator: str, numbers: int, dtype: str, records: Path | None) -> None:
-    names = ["copy", *FORMS]
+def _measure(operator: str, numbers: int, options: argparse.Namespace, records: Path | None) -> None:
+    dtype, names = options.dtype, ["copy", *options.forms]
+    chosen = "" if options.forms == [*FORMS] else f" --forms {' '.join(options.forms)}"
     arms = [_arm(name, operator, numbers, dtype) for name in names]
     protocol = Protocol(rounds=ROUNDS, steps=50, warmup_steps=WARMUP_STEPS)
     itself = controlled(next(each for each in arms if each.name == "hasten"), protocol)
@@ -60,7 +61,7 @@ def _measure(operator: str, numbers: int, dtype: str, records: Path | None) -> N
     record = Record(
         what=f"kernels-{operator}-{dtype}-{numbers.bit_length() - 1}",
         claim=f"{operator}, forward and backward, {numbers:,} numbers of {dtype}: in one pass, and otherwise",
-        command=f"python -m bench.kernels --operators {operator} --sizes {numbers.bit_length() - 1} --dtype {dtype}",
+        command=f"python -m bench.kernels --operators {operator} --sizes {numbers.bit_length() - 1} --dtype {dtype}{chosen}",
         protocol=protocol,
         control=itself,
         comparisons=comparisons,
@@ -99,6 +100,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--sizes", nargs="+", type=int, default=list(SIZES), metavar="POWER", help="of two: 20 22 24 26"
     )
+    help_of_forms = "all by default; at 2^26 they need 28 GB beside each other"
+    parser.add_argument("--forms", nargs="+", choices=list(FORMS), default=list(FORMS), help=help_of_forms)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="float32 by default")
     options = parser.parse_args()
     if options.quick:
