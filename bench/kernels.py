@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.arms import LEAST_SECONDS, LEAST_STEPS, Arm, Protocol, run_arms
@@ -46,7 +47,7 @@ def main() -> None:
 def _measure(operator: str, numbers: int, options: argparse.Namespace, records: Path | None) -> None:
     dtype, names = options.dtype, ["copy", *options.forms]
     chosen = "" if options.forms == [*FORMS] else f" --forms {' '.join(options.forms)}"
-    arms = [_arm(name, operator, numbers, dtype) for name in names]
+    power, arms = numbers.bit_length() - 1, [_arm(name, operator, numbers, dtype) for name in names]
     protocol = Protocol(rounds=ROUNDS, steps=50, warmup_steps=WARMUP_STEPS)
     itself = controlled(next(each for each in arms if each.name == "hasten"), protocol)
     measured = run_arms(arms, protocol)
@@ -59,9 +60,9 @@ def _measure(operator: str, numbers: int, options: argparse.Namespace, records: 
         )
     shares = {name: seconds["copy"] / seconds[name] for name in names}
     record = Record(
-        what=f"kernels-{operator}-{dtype}-{numbers.bit_length() - 1}",
+        what=f"kernels-{operator}-{dtype}-{power}",
         claim=f"{operator}, forward and backward, {numbers:,} numbers of {dtype}: in one pass, and otherwise",
-        command=f"python -m bench.kernels --operators {operator} --sizes {numbers.bit_length() - 1} --dtype {dtype}{chosen}",
+        command=f"python -m bench.kernels --operators {operator} --sizes {power} --dtype {dtype}{chosen}",
         protocol=protocol,
         control=itself,
         comparisons=comparisons,
@@ -77,19 +78,23 @@ def _measure(operator: str, numbers: int, options: argparse.Namespace, records: 
 
 
 def _arm(name: str, operator: str, numbers: int, dtype: str) -> Arm:
-    """With as many steps in a window as last two seconds."""
+    """With as many steps in a window as last two seconds, by the quickest of some, and twice as many to be sure."""
     arguments = {"form": name, "operator": operator, "numbers": numbers, "dtype": dtype}
     window = arm(**arguments)
     window(WARMUP_STEPS)
-    start = time.perf_counter()
-    window(2)
-    seconds = (time.perf_counter() - start) / 2
+    seconds = min(_seconds(window) for _ in range(4))
     del window
     give_back_memory()
     # A step in this process may be slower than one there; what is quick enough takes the steps that are always enough.
     least = LEAST_STEPS if seconds * LEAST_STEPS < _LONG_SECONDS else 3
     steps = max(least, int(2 * LEAST_SECONDS / seconds))
     return Arm(name=name, entry=f"{ARMS}:arm", arguments=arguments, steps=steps)
+
+
+def _seconds(window: Callable[[int], object]) -> float:
+    start = time.perf_counter()
+    window(1)
+    return time.perf_counter() - start
 
 
 def _options() -> argparse.Namespace:
