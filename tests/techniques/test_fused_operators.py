@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.kernels import gelu
+from hasten.kernels import attention, gelu
 from hasten.techniques._exchanges import EXCHANGES
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
@@ -131,6 +131,25 @@ def test_without_a_compiler_it_is_refused_and_a_plan_is_obeyed_with_the_reason_s
     TECHNIQUE.apply(setup, plan(True))
     assert any(reason in notice for notice in setup.notices)
     assert find(setup.model)
+
+
+class Attends(nn.Module):
+    def forward(self, heads):
+        return nn.functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+class AttendsAndCallsGELU(nn.Module):
+    def forward(self, heads):
+        return nn.functional.gelu(nn.functional.scaled_dot_product_attention(heads, heads, heads))
+
+
+def test_where_attention_has_no_form_it_is_refused_unless_other_functions_are_called(monkeypatch):
+    reason = "the processor has other instructions"
+    monkeypatch.setattr(attention._COMPILED, "_library", reason, raising=False)
+    verdict = TECHNIQUE.applies(setup_of(Attends(), torch.randn(1, 5, 6)), laptop())
+    assert isinstance(verdict, No)
+    assert verdict.reason == reason
+    assert isinstance(TECHNIQUE.applies(setup_of(AttendsAndCallsGELU(), torch.randn(1, 5, 6)), laptop()), Yes)
 
 
 def test_a_plan_names_operators():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.kernels import add_layer_norm, attention, gelu, rms_norm, softmax
+from hasten.kernels import add_layer_norm, attention, gelu, graphs, rms_norm, softmax
 from hasten.techniques._attending import FUNCTION, attending, is_plain_multihead, multihead, names_attention
 
 
@@ -73,8 +73,12 @@ def _over_one(layer: nn.LayerNorm | nn.RMSNorm) -> bool:
 
 def functions_named(model: nn.Module) -> set[str]:
     """What the code of the forward methods in it calls by name, and whatever else it names."""
-    methods = {getattr(type(module).forward, "__code__", None) for module in model.modules()}
-    return {name for code in methods if code is not None for name in code.co_names}
+    return set[str]().union(*map(_named_by, model.modules()))
+
+
+def _named_by(layer: nn.Module) -> set[str]:
+    """Of its own forward method alone."""
+    return {*getattr(getattr(type(layer).forward, "__code__", None), "co_names", ())}
 
 
 EXCHANGES: Mapping[str, Exchange] = {
@@ -95,3 +99,16 @@ EXCHANGES: Mapping[str, Exchange] = {
         why_plain=_attention_why_plain,
     ),
 }
+
+
+def calls_functions(model: nn.Module, device: torch.device) -> bool:
+    """Whether layers that are none of those themselves name functions that a traced graph exchanges on that device."""
+    attends = _attention_why_plain(device) is None
+    others = (each for each in model.modules() if not any(_is_of(each, name) for name in EXCHANGES))
+    named = set[str]().union(*(_named_by(each) for each in others))
+    return any(name in graphs.FUNCTIONS and (attends or name != FUNCTION) for name in named)
+
+
+def _is_of(layer: nn.Module, name: str) -> bool:
+    """Whether all that it computes is an operator's; one that attends may do more."""
+    return name != "attention" and EXCHANGES[name].fits(layer)

@@ -42,7 +42,7 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
 from hasten.kernels import graphs
-from hasten.techniques._exchanges import EXCHANGES, functions_named
+from hasten.techniques._exchanges import EXCHANGES, calls_functions, functions_named
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import CompileOptions, Setup
 
@@ -76,10 +76,6 @@ def _without_form(setup: Setup, names: Iterable[str]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def _calls_functions(model: nn.Module) -> bool:
-    return not functions_named(model).isdisjoint(graphs.FUNCTIONS)
-
-
 def _drops(model: nn.Module) -> bool:
     layers = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
     return layers or "dropout" in functions_named(model)
@@ -87,11 +83,13 @@ def _drops(model: nn.Module) -> bool:
 
 def applies(setup: Setup, machine: Machine) -> Yes | No:
     layers = find(setup.model)
-    if not layers and not _calls_functions(setup.model):
+    calls = calls_functions(setup.model, setup.device)
+    if not layers and not calls:
         kinds = ", ".join(each.kind for each in EXCHANGES.values())
         return No(f"the model has no layer of these kinds: {kinds}; nor does it call their functions")
-    reasons = _without_form(setup, layers or EXCHANGES)
-    return Yes() if len(reasons) < len(layers or EXCHANGES) else No(next(iter(reasons.values())))
+    names = EXCHANGES if calls else layers
+    reasons = _without_form(setup, names)
+    return Yes() if len(reasons) < len(names) else No(next(iter(reasons.values())))
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
