@@ -114,8 +114,14 @@ def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here
 def test_a_project_chooses_what_is_looked_for(here):
     (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
     assert CliRunner().invoke(app, ["doctor", "wrong.py"]).exit_code == 0
+
+
+@pytest.mark.parametrize("target", [".", "wrong.py"])
+def test_what_a_project_excludes_is_not_looked_at_and_said_to_be(here, target):
     (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
-    assert CliRunner().invoke(app, ["doctor", "."]).exit_code == 0
+    told = CliRunner().invoke(app, ["doctor", target])
+    assert told.exit_code == 0
+    assert "not looked at: 1 file that [tool.hasten] in pyproject.toml excludes" in told.stderr
 
 
 def test_each_project_chooses_for_its_own_files(here):

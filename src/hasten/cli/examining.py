@@ -80,6 +80,7 @@ def doctor(
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
     projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
+    _tell_of_excluded(len(files) - sum(len(project.files) for project in projects))
     if diff or fix:
         mending = _mending(projects, unsafe_fixes)
         if diff:
@@ -190,6 +191,12 @@ def _tell(notes: Iterable[str]) -> None:
 
     for each in notes:
         typer.echo(printable(each), err=True)
+
+
+def _tell_of_excluded(count: int) -> None:
+    if count:
+        files = "1 file" if count == 1 else f"{count:,} files"
+        _tell([f"not looked at: {files} that [tool.hasten] in pyproject.toml excludes"])
 
 
 def _write(mended: Sequence[Mended]) -> None:
