@@ -18,12 +18,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from bench.arms import Arm, Protocol, control, refuse_noise, run_arms
+from bench.judging import mean_interval
 from bench.options import parser_of
 from bench.record import ROOT, Record, Target, write_record
-from scipy.stats import t as student
 
 from hasten.measure.paired import compare
 
@@ -113,12 +113,11 @@ def _quality(example: Example, seeds: Sequence[int]) -> Mapping[str, object]:
     plain = [_trained(example, seed, None) for seed in seeds]
     planned = [_trained(example, seed, example.plan) for seed in seeds]
     differences = [after - before for before, after in zip(plain, planned, strict=True)]
-    middle = mean(differences)
-    margin = stdev(differences) / len(seeds) ** 0.5 * float(student.ppf(0.975, len(seeds) - 1))
+    low, middle, high = mean_interval(differences)
     sentence = (
         f"{example.metric} over {len(seeds)} seeds: plain {mean(plain):.4f} (from {min(plain):.4f} to "
         f"{max(plain):.4f}), planned {mean(planned):.4f} (from {min(planned):.4f} to {max(planned):.4f}); mean "
-        f"difference {middle:+.4f} ({middle - margin:+.4f} to {middle + margin:+.4f})"
+        f"difference {middle:+.4f} ({low:+.4f} to {high:+.4f})"
     )
     return {
         "metric": example.metric,
@@ -126,9 +125,9 @@ def _quality(example: Example, seeds: Sequence[int]) -> Mapping[str, object]:
         BASELINE: plain,
         PLANNED: planned,
         "mean_difference": middle,
-        "low": middle - margin,
-        "high": middle + margin,
-        "differs": not middle - margin <= 0 <= middle + margin,
+        "low": low,
+        "high": high,
+        "differs": not low <= 0 <= high,
         "sentence": sentence,
     }
 

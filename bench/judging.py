@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 
 from bench.arms import Arm, Protocol, control
 from bench.record import Record, Target, write_record
+from scipy.stats import t as student
 
 from hasten.measure.paired import Comparison, Window, compare
 
@@ -41,6 +43,15 @@ def middle_seconds(windows: Sequence[Window], arm: str) -> float:
     """Of a step, in the middle one of the arm's windows."""
     seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
     return seconds[len(seconds) // 2]
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean between the ends of its 95 % interval, Student's: low, mean, high. Of one value, that value."""
+    middle = mean(values)
+    if len(values) < 2:
+        return middle, middle, middle
+    reach = stdev(values) / len(values) ** 0.5 * float(student.ppf(0.975, len(values) - 1))
+    return middle - reach, middle, middle + reach
 
 
 def conclude(record: Record, records: Path | None) -> None:

@@ -68,6 +68,7 @@ class Record:
     targets: Sequence[Target] = ()
     packages: Sequence[str] = ()  # beside our own, whose versions matter
     findings: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of another kind: go into result.json as given
+    tables: Sequence[str] = ()  # lines of the page that follow the targets
     remarks: Sequence[str] = ()  # and the same in words
 
 
@@ -186,6 +187,8 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
     ]
     if record.targets:
         lines += ["", *target_table(record.targets)]
+    if record.tables:
+        lines += ["", *record.tables]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
     return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
 

@@ -1,6 +1,6 @@
 """One whole planned run in a process of its own, and how long it took: what a tuner's prediction is held against.
 
-    python -m bench.tuner_planned JOB [PLAN]
+    python -m bench.tuner_planned JOB [PLAN] [--seed SEED]
 
 The prediction counts everything from building the job to the end of the run, and nothing before: what a person also
 waits for is the interpreter, torch, hasten and the libraries that the job imports. So these are loaded first, as they
@@ -10,12 +10,14 @@ are those of `hasten train`. Caches are the caller's business: the prediction is
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
-import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import hasten
 from hasten.training.locate import load_job
@@ -24,16 +26,32 @@ from hasten.tune.libraries import libraries_of
 OURS = ("hasten.tune.serve", "torch._dynamo")  # what the arms of a search have loaded before they begin
 
 
-def timed(name: str, plan: str | None) -> dict[str, float]:
-    """seconds: of all; loop_seconds: from the first step on, as the run's own log says."""
+def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any]:
+    """seconds: of all; loop_seconds: from the first step on, as the run's own log says. evaluations: of each, the
+    seconds after that first step and the results. seed: None for the job's own."""
     for library in (*OURS, *libraries_of(name)):
         importlib.import_module(library)
     with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "run"
         begin = time.perf_counter()
-        result = hasten.train(load_job(name), plan, run_dir=Path(folder) / "run", receivers=[], name=name)
+        job = load_job(name)
+        job = job if seed is None else replace(job, seed=seed)
+        result = hasten.train(job, plan, run_dir=home, receivers=[], name=name)
         seconds = time.perf_counter() - begin
-    return {"seconds": seconds, "loop_seconds": result.seconds, "steps": result.steps}
+        lines = [json.loads(line) for line in (home / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    evaluations = [[line["seconds"], line["results"]] for line in lines if line.get("results")]
+    found = {"seconds": seconds, "loop_seconds": result.seconds, "steps": result.steps}
+    return {**found, "results": dict(result.results), "evaluations": evaluations}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.tuner_planned")
+    parser.add_argument("job")
+    parser.add_argument("plan", nargs="?")
+    parser.add_argument("--seed", type=int)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    print(json.dumps(timed(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)))
+    options = _options()
+    print(json.dumps(timed(options.job, options.plan, options.seed)))

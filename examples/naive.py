@@ -1,23 +1,67 @@
-"""Handwritten digits, trained by a script as many are written: what `hasten doctor examples/naive.py` is shown on.
+"""Photographs, told apart by a script as many are written: what `hasten doctor examples/naive.py` is shown on.
 
     python examples/naive.py --epochs 8
+    python examples/naive.py --data ~/my-photos      # holds train/<class>/*.jpg and valid/<class>/*.jpg
 
-The network, the data and the optimizer are those of digits.py. Everything that slows this script, and is mended by that
-job or by its plan, is common: look for it with hasten before you look for it here.
+The network and the pictures are those of photos.py. Everything that slows this script, and is mended by that job or by
+its plan, is common: look for it with hasten before you look for it here.
 """
 
 import argparse
+import math
+import os
+import random
 import time
 
+import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, TensorDataset
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from sample_photos import sample_photos
+
+SIZE = 64
+MEAN = [0.485, 0.456, 0.406]
+STD = [0.229, 0.224, 0.225]
 
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class PhotoDataset(Dataset):
+    def __init__(self, root, train):
+        self.classes = sorted(os.listdir(root))
+        self.train = train
+        self.samples = []
+        for label, name in enumerate(self.classes):
+            for file in sorted(os.listdir(os.path.join(root, name))):
+                self.samples.append((os.path.join(root, name, file), label))
+
+    def __len__(self):
+        return len(self.samples)
+
+    def crop(self, image):
+        width, height = image.size
+        if not self.train:
+            side = min(width, height)
+            left, top = (width - side) // 2, (height - side) // 2
+            return image.crop((left, top, left + side, top + side))
+        area = random.uniform(0.4, 1.0) * width * height
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        w = min(width, round(math.sqrt(area * ratio)))
+        h = min(height, round(math.sqrt(area / ratio)))
+        left, top = random.randint(0, width - w), random.randint(0, height - h)
+        image = image.crop((left, top, left + w, top + h))
+        if random.random() < 0.5:
+            image = image.transpose(Image.FLIP_LEFT_RIGHT)
+        return image
+
+    def __getitem__(self, index):
+        path, label = self.samples[index]
+        image = self.crop(Image.open(path).convert("RGB")).resize((SIZE, SIZE), Image.BILINEAR)
+        image = (np.array(image) / 255.0 - MEAN) / STD
+        return torch.tensor(image.transpose(2, 0, 1), dtype=torch.float32), torch.tensor(label)
 
 
 class Block(nn.Module):
@@ -35,70 +79,80 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, num_classes):
         super().__init__()
-        self.conv = nn.Conv2d(1, width, 3, padding=1)
-        self.bn = nn.BatchNorm2d(width)
-        self.blocks = nn.Sequential(Block(width), Block(width))
-        self.fc = nn.Linear(width, 10)
+        self.conv1 = nn.Conv2d(3, width, 4, stride=4, padding=1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.block1 = Block(width)
+        self.block2 = Block(width)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+        self.bn2 = nn.BatchNorm2d(2 * width)
+        self.block3 = Block(2 * width)
+        self.fc = nn.Linear(2 * width, num_classes)
 
     def forward(self, x):
-        x = self.blocks(F.relu(self.bn(self.conv(x))))
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = self.block2(self.block1(x))
+        x = F.relu(self.bn2(self.conv2(x)))
+        x = self.block3(x)
         return self.fc(x.mean(dim=(2, 3)))
 
 
-def get_loaders(batch_size):
-    images, labels = load_digits(return_X_y=True)
-    images = (images / 16).astype("float32").reshape(-1, 1, 8, 8)
-    x_train, x_valid, y_train, y_valid = train_test_split(
-        images, labels, test_size=0.2, stratify=labels, random_state=0
-    )
-    train = TensorDataset(torch.from_numpy(x_train), torch.from_numpy(y_train))
-    valid = TensorDataset(torch.from_numpy(x_valid), torch.from_numpy(y_valid))
-    return DataLoader(train, batch_size=batch_size, shuffle=True), DataLoader(valid, batch_size=batch_size)
+def train_epoch(model, loader, criterion, optimizer, epoch):
+    model.train()
+    for step, (images, labels) in enumerate(loader):
+        images, labels = images.to(device), labels.to(device)
+        optimizer.zero_grad()
+        outputs = model(images)
+        loss = criterion(outputs, labels)
+        loss.backward()
+        optimizer.step()
+        accuracy = (outputs.argmax(1) == labels).float().mean()
+        print(
+            f"epoch {epoch + 1} step {step + 1}/{len(loader)}: loss {loss.item():.6f}, accuracy {accuracy.item():.4f}"
+        )
 
 
 def evaluate(model, loader):
     model.eval()
     correct = 0
-    for x, y in loader:
-        out = model(x.to(device))
-        correct += (out.argmax(1) == y.to(device)).sum().item()
-    model.train()
+    for images, labels in loader:
+        outputs = model(images.to(device))
+        correct += (outputs.argmax(1) == labels.to(device)).sum().item()
     return correct / len(loader.dataset)
 
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--data", default=None)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
-    torch.manual_seed(0)
-    torch.autograd.set_detect_anomaly(True)
-    train_loader, valid_loader = get_loaders(args.batch_size)
-    model = Net(args.width).to(device)
+    random.seed(args.seed)
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
+    root = args.data or sample_photos()
+    train_dataset = PhotoDataset(os.path.join(root, "train"), train=True)
+    valid_dataset = PhotoDataset(os.path.join(root, "valid"), train=False)
+    train_loader = DataLoader(train_dataset, batch_size=args.batch_size, shuffle=True)
+    valid_loader = DataLoader(valid_dataset, batch_size=args.batch_size)
+
+    model = Net(args.width, len(train_dataset.classes))
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+    model = model.to(device)
     criterion = nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=args.epochs * len(train_loader))
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 
     start = time.time()
     for epoch in range(args.epochs):
-        total_loss = 0
-        seen = 0
-        for x, y in train_loader:
-            x, y = x.to(device), y.to(device)
-            optimizer.zero_grad(set_to_none=False)
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-            scheduler.step()
-            total_loss += loss * len(x)
-            seen += len(x)
+        train_epoch(model, train_loader, criterion, optimizer, epoch)
         accuracy = evaluate(model, valid_loader)
-        print(f"epoch {epoch + 1}: loss {float(total_loss / seen):.6f}, accuracy {accuracy:.4f}")
-    print(f"{time.time() - start:.1f} s")
+        print(f"epoch {epoch + 1}: valid accuracy {accuracy:.4f}, {time.time() - start:.1f} s")
 
 
 if __name__ == "__main__":

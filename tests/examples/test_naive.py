@@ -1,13 +1,12 @@
-"""The naive script: the doctor finds in it what the demo's job mends, and it trains as before once that is mended."""
+"""The naive script: the doctor finds in it what its job and a plan mend, and it trains as it is and mended."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from hasten.doctor.fix import mend
 from hasten.doctor.lint import look_at
@@ -15,13 +14,17 @@ from hasten.doctor.rules import ALL
 from hasten.facts.finding import Safety
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "naive.py"
-SMALL = ["--epochs", "2", "--width", "8"]
-LINE = re.compile(r"epoch (\d+): loss (\d+\.\d{6}), accuracy (0\.\d{4})")
+SMALL = ["--epochs", "1", "--width", "8"]
+LOSS = re.compile(r"loss (\d+\.\d{6})")
 
 
-def losses(script: Path) -> list[tuple[str, str, str]]:
+def losses(script: Path) -> list[float]:
+    """Of every step."""
     command = [sys.executable, "-W", "ignore", str(script), *SMALL]
-    return LINE.findall(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}  # where its data is cut
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert "valid accuracy" in told
+    return list(map(float, LOSS.findall(told)))
 
 
 def mended(safeties: set[Safety], folder: Path) -> Path:
@@ -32,20 +35,15 @@ def mended(safeties: set[Safety], folder: Path) -> Path:
     return script
 
 
-def test_it_has_what_the_job_of_the_demo_mends():
-    """Useless biases, an update that is not fused, unpinned batches; and what no engine of ours does: gradients in
-    evaluations, sums that keep graphs, anomaly detection left on, gradients that are filled with zeros."""
+def test_it_has_what_its_job_and_a_plan_mend():
+    """Samples loaded by the training itself, unpinned batches, useless biases, an update that is not fused; and what no
+    engine of ours does: numbers read in every step, gradients in evaluations, one process for all devices."""
     found = look_at(SCRIPT, {rule.code for rule in ALL}).findings
-    assert {each.code for each in found} == {"H102", "H205", "H303", "H304", "H307", "H413", "H417"}
+    assert {each.code for each in found} == {"H101", "H102", "H201", "H307", "H413", "H417", "H501"}
 
 
-def test_mended_safely_it_trains_to_the_same_losses(tmp_path):
-    before = losses(SCRIPT)
-    assert len(before) == 2
-    assert losses(mended({Safety.SAFE}, tmp_path)) == before
-
-
-@pytest.mark.parametrize("safeties", [{Safety.SAFE, Safety.UNSAFE}])
-def test_mended_unsafely_it_still_trains(safeties, tmp_path):
-    (_, first, _), (_, last, _) = losses(mended(safeties, tmp_path))
-    assert float(last) < float(first)
+def test_it_trains_as_it_is_and_mended(tmp_path):
+    for script in (SCRIPT, mended({Safety.SAFE, Safety.UNSAFE}, tmp_path)):
+        found = losses(script)
+        assert len(found) == 38
+        assert sum(found[-5:]) < sum(found[:5])
