@@ -115,6 +115,23 @@ def test_torchs_layer_of_many_heads_computes_by_ours_and_gives_the_same(crossed,
         assert_close(one.grad, other.grad, rtol=5e-2, atol=5e-2)
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 5, 32), (2, 7, 32), (2, 8, 32)),
+        ((2, 5, 32), (2, 7, 32), (1, 7, 32)),
+        ((2, 5, 32), (1, 7, 32), (1, 7, 32)),
+        ((2, 5, 32), (2, 7, 32), (7, 32)),
+    ],
+    ids=["a value too many", "one sample of values", "one sample of both", "no batch of values"],
+)
+def test_what_that_layer_does_not_take_is_refused_as_before(shapes):
+    given = [torch.randn(shape) for shape in shapes]
+    for each in pair(multihead()):
+        with pytest.raises((AssertionError, RuntimeError)):
+            each(*given, need_weights=False)
+
+
 @pytest.mark.parametrize("asked", ["weights", "a mask", "padding", "evaluation", "one sample"])
 def test_what_that_layer_is_asked_for_besides_is_torchs(asked):
     model, exchanged = pair(multihead())
@@ -131,6 +148,14 @@ def test_what_that_layer_is_asked_for_besides_is_torchs(asked):
     (wanted, _), (found, called) = (operations(each, rows, rows, rows, **named) for each in (model, exchanged))
     assert OURS not in called
     assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_a_layer_of_many_heads_whose_batches_come_second_later_gives_what_torchs_gives():
+    model, exchanged = pair(multihead())
+    model.batch_first = exchanged.batch_first = False
+    rows = torch.randn(3, 20, 32)
+    given = [each(rows, rows, rows, need_weights=False)[0] for each in (model, exchanged)]
+    assert_close(*given, rtol=0, atol=0)
 
 
 def test_a_layer_of_many_heads_that_is_to_drop_later_drops():
@@ -176,32 +201,6 @@ def test_blocks_that_are_recomputed_inside_attend_as_they_did(recompute):
     (wanted, _), (found, _) = operations(model, rows), operations(exchanged, rows)
     assert_close(found, wanted, rtol=2e-2, atol=2e-2)
     assert_close(exchanged.query.grad, model.query.grad, rtol=5e-2, atol=5e-2)
-
-
-class Remembering(nn.Module):
-    """Counts its calls in its module's globals, and asks for what stands there."""
-
-    def forward(self, rows):
-        global CALLS
-        CALLS += 1
-        return functional.scaled_dot_product_attention(rows, rows, rows)
-
-
-class Asking(nn.Module):
-    def forward(self, rows):
-        return torch.nn.functional.scaled_dot_product_attention(rows, rows, rows) * FACTOR
-
-
-CALLS, FACTOR = 0, 1.0
-
-
-def test_globals_are_those_of_the_module_and_who_writes_them_is_left_alone(monkeypatch):
-    assert find(Remembering()) == {}
-    _, exchanged = pair(Asking())
-    rows = torch.randn(1, 2, 20, 32).bfloat16()
-    before = exchanged(rows)
-    monkeypatch.setitem(globals(), "FACTOR", 2.0)
-    assert torch.equal(exchanged(rows), 2 * before)
 
 
 def test_layers_of_many_heads_that_compute_otherwise_are_left_alone():

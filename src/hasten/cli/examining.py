@@ -67,7 +67,7 @@ def doctor(
       hasten doctor train.py --diff
     """
     from hasten.doctor.lint import lint
-    from hasten.doctor.settings import by_project, settings_for
+    from hasten.doctor.settings import settings_for
     from hasten.doctor.sources import files_in
     from hasten.facts.finding import ranked, told_once
 
@@ -79,8 +79,7 @@ def doctor(
         raise _of_no_file("--diff" if diff else "--fix")
     files, unreadable = files_in(paths)
     chosen = _Chosen(select=_codes(select), ignore=_codes(ignore))
-    projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
-    _tell_of_excluded(len(files) - sum(len(project.files) for project in projects))
+    projects = _projects(files, chosen)
     if diff or fix:
         mending = _mending(projects, unsafe_fixes)
         if diff:
@@ -140,6 +139,17 @@ class _Chosen:
         return _Project(files=files, rules=selected(self.select or settings.select, ignored))
 
 
+def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
+    from hasten.doctor.settings import by_project
+
+    projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
+    excluded = len(files) - sum(len(project.files) for project in projects)
+    if excluded:
+        many = "1 file" if excluded == 1 else f"{excluded:,} files"
+        _tell([f"not looked at: {many} that [tool.hasten] in pyproject.toml excludes"])
+    return projects
+
+
 def _codes(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.replace(",", " ").split()))
 
@@ -191,12 +201,6 @@ def _tell(notes: Iterable[str]) -> None:
 
     for each in notes:
         typer.echo(printable(each), err=True)
-
-
-def _tell_of_excluded(count: int) -> None:
-    if count:
-        files = "1 file" if count == 1 else f"{count:,} files"
-        _tell([f"not looked at: {files} that [tool.hasten] in pyproject.toml excludes"])
 
 
 def _write(mended: Sequence[Mended]) -> None:

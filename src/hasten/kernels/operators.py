@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from hasten.kernels.compiled import CannotCompile, compiled
 
@@ -124,7 +125,8 @@ def differentiable_once(name: str) -> None:
 def operator(
     schema: str, *, plain: Callable[..., Any], on_cpu: Callable[..., Any], fake: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Define torch.ops.hasten.<name>; what calls it.
+    """Define torch.ops.hasten.<name>; what calls it, and raises RuntimeError in forward-mode differentiation, where
+    torch takes what an operator gives for constant.
 
     plain: the form for any device. on_cpu: the one for a processor, which calls the plain one where it has to. fake: an
     empty tensor of the shape, the format and the strides of what comes out, for compilers.
@@ -134,4 +136,11 @@ def operator(
     LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
     LIBRARY.impl(name, on_cpu, "CPU")
     torch.library.register_fake(f"hasten::{name}", fake, lib=LIBRARY)
-    return getattr(torch.ops.hasten, name).default
+    defined = getattr(torch.ops.hasten, name).default
+
+    def called(*given: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            raise RuntimeError(f"hasten's {name} has no forward-mode derivative; leave fused_operators out")
+        return defined(*given)
+
+    return called

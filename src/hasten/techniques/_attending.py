@@ -1,16 +1,17 @@
-"""How layers that attend compute by hasten's own attention: those whose forward method names torch's function, and
-torch's MultiheadAttention.
+"""How layers whose forward method calls torch's scaled_dot_product_attention compute by hasten's own.
 
-The code of such a forward method is called as it is, but for what it finds under the global names by which it comes to
-scaled_dot_product_attention. Whatever else the layer calls, and whatever it sees of its module, stays.
+The code of such a method runs under the globals that it has. But where it comes to the function by global names, such
+as functional.scaled_dot_product_attention, it asks the same module for another name, which no source can spell. So all
+else that it calls, reads or writes is what it was.
 """
 
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import cache
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -19,17 +20,18 @@ from torch.nn import functional
 
 from hasten.kernels.attention import attention
 
-FUNCTION = "scaled_dot_product_attention"
+FUNCTION, OURS = "scaled_dot_product_attention", "hasten.attention"
 _TORCHS = functional.scaled_dot_product_attention
-_ON_THE_WAY = {torch: "nn", nn: "functional", functional: FUNCTION}  # to the function, by modules
+Way = tuple[str, ...]  # the names by which code comes to the function: a global one, and attributes
 
 
-def names_attention(layer: nn.Module) -> bool:
-    """Whether its own forward method comes to torch's function by global names."""
-    return _by_own_attention(type(layer).forward) is not None
+def calls_attention(layer: nn.Module) -> bool:
+    """Whether its own forward method calls torch's function in a way that is followed here."""
+    forward = inspect.getattr_static(type(layer), "forward")
+    return isinstance(forward, FunctionType) and _by_own_attention(forward) is not None
 
 
-def attending(layer: nn.Module, *given: Any, **named: Any) -> Any:
+def attending(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
     """What the layer's forward method gives, by hasten's attention; in the hands of torch.compile by torch's, for its
     graphs would end at a function that is made here."""
     forward = type(layer).forward
@@ -37,60 +39,65 @@ def attending(layer: nn.Module, *given: Any, **named: Any) -> Any:
     return (by_own or forward)(layer, *given, **named)
 
 
-@cache
-def _by_own_attention(forward: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The same code, with hasten's attention in the place of torch's; None where it does not name that, or where it
-    writes to globals, which it would not find again."""
-    code = getattr(forward, "__code__", None)
-    if not isinstance(forward, FunctionType) or code is None or FUNCTION not in _names(code):
+def _by_own_attention(forward: FunctionType | Callable[..., Any]) -> Callable[..., Any] | None:
+    """The same function, but for its calls of torch's; None where it has none, or where torch's is no longer what they
+    come to."""
+    found = _asking_for_ours(forward.__code__)
+    if found is None or not all(_leads_to_torchs(forward.__globals__, way) for way in found[1]):
         return None
-    found = {name: _standing_in(forward.__globals__.get(name)) for name in _names(code)}
-    instead = {name: value for name, value in found.items() if value is not None}
-    if not instead or any(each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for each in dis.get_instructions(code)):
-        return None
-    made = FunctionType(
-        code, _Globals(forward.__globals__, instead), forward.__name__, forward.__defaults__, forward.__closure__
-    )
+    code, ways = found
+    if (FUNCTION,) in ways:
+        forward.__globals__[OURS] = _attention
+    made = FunctionType(code, forward.__globals__, forward.__name__, forward.__defaults__, forward.__closure__)
     made.__kwdefaults__ = forward.__kwdefaults__
     return made
 
 
-def _names(code: Any) -> set[str]:
-    """Also of the functions that stand inside."""
-    inner = (_names(each) for each in code.co_consts if hasattr(each, "co_names"))
-    return {*code.co_names}.union(*inner)
+def _leads_to_torchs(names: Mapping[str, Any], way: Way) -> bool:
+    if way == (FUNCTION,):
+        return names.get(FUNCTION) is _TORCHS
+    place = names.get(way[0])
+    for name in way[1:-1]:
+        place = getattr(place, name, None)
+    return place is functional and functional.scaled_dot_product_attention is _TORCHS
 
 
-class _Globals(dict[str, Any]):
-    """Those of a module, as they are when they are asked for, but for some names."""
-
-    def __init__(self, real: dict[str, Any], instead: dict[str, Any]) -> None:
-        super().__init__(instead)
-        self._real = real
-
-    def __missing__(self, name: str) -> Any:
-        return self._real[name]
-
-
-class _Module:
-    """What a module has, but for the one name that leads to attention."""
-
-    def __init__(self, module: ModuleType, name: str, instead: Any) -> None:
-        self._module = module
-        setattr(self, name, instead)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-
-def _standing_in(value: Any) -> Any:
-    """For a module on the way to torch's function, or for that; None for anything else."""
-    if value is _TORCHS:
-        return _attention
-    if not isinstance(value, ModuleType) or value not in _ON_THE_WAY:
+@cache
+def _asking_for_ours(code: CodeType) -> tuple[CodeType, frozenset[Way]] | None:
+    """The code with the other name in it and in functions inside it, and the ways that led to torch's. None where it
+    has no such way, or uses the name for something else as well."""
+    inner, ways = dict[CodeType, CodeType](), _ways(code)
+    for each in code.co_consts:
+        if isinstance(each, CodeType) and FUNCTION in _names(each):
+            found = _asking_for_ours(each)
+            if found is None or ways is None:
+                return None
+            inner[each], ways = found[0], ways | found[1]
+    if not ways:
         return None
-    name = _ON_THE_WAY[value]
-    return _Module(value, name, _standing_in(getattr(value, name)))
+    names = tuple(OURS if name == FUNCTION else name for name in code.co_names)
+    constants = tuple(inner.get(each, each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_names=names, co_consts=constants), frozenset(ways)
+
+
+def _names(code: CodeType) -> set[str]:
+    """Also of the functions that stand inside."""
+    return {*code.co_names}.union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+def _ways(code: CodeType) -> set[Way] | None:
+    """By which this code itself comes to the function; None where the name is one of something else in it."""
+    found, way = set[Way](), Way()
+    for each in dis.get_instructions(code):
+        if each.opname == "EXTENDED_ARG":
+            continue
+        goes_on = each.opname in ("LOAD_ATTR", "LOAD_METHOD") and way
+        way = (each.argval,) if each.opname == "LOAD_GLOBAL" else (*way, each.argval) if goes_on else ()
+        if each.opcode in dis.hasname and each.argval == FUNCTION:
+            if not way:
+                return None
+            found.add(way)
+    return found
 
 
 def _attention(
@@ -100,47 +107,14 @@ def _attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    **named: Any,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
-    if attn_mask is not None or dropout_p or named.get("enable_gqa"):
-        return _TORCHS(query, key, value, attn_mask, dropout_p, is_causal, **named)
-    return attention(query, key, value, causal=is_causal, scale=named.get("scale"))
+    plain = all(type(each) in (Tensor, nn.Parameter) for each in (query, key, value)) and isinstance(is_causal, bool)
+    if not plain or attn_mask is not None or dropout_p or enable_gqa:
+        return _TORCHS(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    return attention(query, key, value, causal=is_causal, scale=scale)
 
 
-def is_plain_multihead(layer: nn.Module) -> bool:
-    """A MultiheadAttention that makes queries, keys and values of one width, and drops nothing."""
-    if type(layer) is not nn.MultiheadAttention:
-        return False
-    alike = layer._qkv_same_embed_dim and layer.bias_k is None and not layer.add_zero_attn
-    return alike and layer.batch_first and not layer.dropout
-
-
-def multihead(
-    layer: nn.MultiheadAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """What it gives in training, where neither masks nor weights are asked for; all else is torch's own, which has a
-    faster way in evaluation."""
-    given = query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
-    masked = key_padding_mask is not None or attn_mask is not None or is_causal
-    if masked or need_weights or layer.dropout or not layer.training or query.is_nested or query.dim() != 3:
-        return nn.MultiheadAttention.forward(layer, *given)
-    heads = (each.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for each in _projected(layer, query, key, value))
-    attended = attention(*heads).transpose(1, 2).flatten(2)
-    return functional.linear(attended, layer.out_proj.weight, layer.out_proj.bias), None
-
-
-def _projected(layer: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    weight, bias = layer.in_proj_weight, layer.in_proj_bias
-    if query is key and key is value:
-        return functional.linear(query, weight, bias).chunk(3, dim=-1)
-    biases = (None,) * 3 if bias is None else bias.chunk(3)
-    given = zip((query, key, value), weight.chunk(3), biases, strict=True)
-    return tuple(functional.linear(*each) for each in given)
+setattr(functional, OURS, _attention)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hasten.kernels import add_layer_norm, attention, gelu, graphs, rms_norm, softmax
-from hasten.techniques._attending import FUNCTION, attending, is_plain_multihead, multihead, names_attention
+from hasten.techniques._attending import FUNCTION, attending, calls_attention
+from hasten.techniques._multihead import is_plain, multihead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,13 +90,13 @@ EXCHANGES: Mapping[str, Exchange] = {
     "attention": Exchange(
         kind=f"a layer that calls {FUNCTION}",
         compute=attending,
-        fits=names_attention,
+        fits=calls_attention,
         why_plain=_attention_why_plain,
     ),
     "multihead_attention": Exchange(
         kind="MultiheadAttention",
         compute=multihead,
-        fits=is_plain_multihead,
+        fits=is_plain,
         why_plain=_attention_why_plain,
     ),
 }

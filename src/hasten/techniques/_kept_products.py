@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from hasten.kernels import attention
+from hasten.kernels import attention  # noqa: F401  defines the operator
 
 _ATEN = torch.ops.aten
 PRODUCTS = frozenset(
@@ -24,7 +24,7 @@ PRODUCTS = frozenset(
         _ATEN.linear.default,
         _ATEN.convolution.default,
         _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
-        attention.of_heads,
+        torch.ops.hasten.attention.default,
         _ATEN._scaled_dot_product_flash_attention.default,
         _ATEN._scaled_dot_product_efficient_attention.default,
         _ATEN._scaled_dot_product_cudnn_attention.default,

@@ -23,8 +23,8 @@ of torch compute more than they have to, such as a hyperbolic tangent where a po
 When it loses: on small tensors, where to call an operator of one's own costs more than it saves; and with `compile`,
 which fuses such operations with their neighbours, and takes these as they are.
 
-What it gave up: nothing but rounding. Gradients of gradients through these operators raise an error; torch.func and
-forward-mode differentiation know nothing of them. Tracing takes seconds.
+What it gave up: nothing but rounding. Gradients of gradients through these operators raise an error, and so does
+forward-mode differentiation. Tracing takes seconds.
 
 On a processor the operators are C++, on a CUDA card Triton. What has no form where the job runs stays as it is, with
 the reason said. Subclasses of torch's layers are left alone, for they may compute something else.
