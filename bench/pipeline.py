@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bench.arms import Arm, Protocol, run_arms
 from bench.child import load
@@ -91,7 +92,7 @@ def main() -> None:
     scale = Scale(seeds=1) if options.quick else Scale()
     with tempfile.TemporaryDirectory(prefix="hasten-pipeline-") as home:
         if "images" in options.only:
-            small_photos = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
+            small_photos: Any = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
             os.environ["HASTEN_PHOTOS"] = str(enlarge(small_photos(), Path(home, "photos")))
         for name in options.only:
             folder = Path(home, name)

@@ -54,12 +54,12 @@ class PhotoDataset(Dataset):
         left, top = random.randint(0, width - w), random.randint(0, height - h)
         image = image.crop((left, top, left + w, top + h))
         if random.random() < 0.5:
-            image = image.transpose(Image.FLIP_LEFT_RIGHT)
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return image
 
     def __getitem__(self, index):
         path, label = self.samples[index]
-        image = self.crop(Image.open(path).convert("RGB")).resize((SIZE, SIZE), Image.BILINEAR)
+        image = self.crop(Image.open(path).convert("RGB")).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
         image = (np.array(image) / 255.0 - MEAN) / STD
         return torch.tensor(image.transpose(2, 0, 1), dtype=torch.float32), torch.tensor(label)
 
