@@ -255,6 +255,7 @@ def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 fork_warned = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
+@pytest.mark.proof
 def test_a_killed_run_goes_on_exactly_in_processes_as_the_command_begins_them(here: Path):
     code, shown, error = ran_proof("resume", "resumed_jobs.py:job", "--kills", "1", "--steps", "40")
     assert (code, CONTROL_CODE.search(shown)) == (0, None)

@@ -185,7 +185,12 @@ def wait_until_gone(pids: set[int]) -> None:
 
 @pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="shared memory has no names here")
 @pytest.mark.parametrize(
-    "fault", ["the training is killed", pytest.param("a worker is killed", marks=pytest.mark.proof), "the disk is full"]
+    "fault",
+    [
+        "the training is killed",
+        pytest.param("a worker is killed", marks=pytest.mark.proof),
+        pytest.param("the disk is full", marks=pytest.mark.proof),
+    ],
 )
 def test_nothing_is_left_of_a_training_when(fault, home):
     check_nothing_is_left(FAULTS[fault], home, random.Random(fault))

@@ -77,6 +77,7 @@ def test_two_hosts_with_unequal_processes_train_what_one_process_does(hosts, alo
     assert "step" not in second.told()
 
 
+@pytest.mark.proof
 @pytest.mark.trap(23)
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_a_host_that_is_lost_is_named_and_the_one_in_its_place_goes_on_with_the_run(hosts, alone):

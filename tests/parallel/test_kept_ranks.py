@@ -30,6 +30,7 @@ def gone_on(folder, job, processes):
 ALONE, TWO, FOUR = (), ("--nproc", "2"), ("--nproc", "4")
 
 
+@pytest.mark.proof
 @pytest.mark.trap(36)
 def test_a_run_of_two_processes_goes_on_as_if_it_had_never_ended(tmp_path):
     whole = ran(tmp_path, "cut_short_with_dropout", *TWO, "--run-dir", "whole")
@@ -81,7 +82,7 @@ def test_a_checkpoint_that_is_due_by_time_is_saved_once(tmp_path):
     assert saved == [2, 10]  # the first is due at once, and agreed on one step later; the last is the end
 
 
-@pytest.mark.parametrize("job", ["waits", "waits_on_workers"])
+@pytest.mark.parametrize("job", ["waits", pytest.param("waits_on_workers", marks=pytest.mark.proof)])
 def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(job, tmp_path):
     process = subprocess.Popen(
         command(job, *TWO, "--run-dir", "run"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True

@@ -54,7 +54,12 @@ def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
         pytest.param("raises_in_the_first_stage", 10, "ValueError: this stage cannot go on", marks=pytest.mark.proof),
         ("raises_in_the_last_stage", 10, "ValueError: this stage cannot go on"),
         pytest.param("freezes_in_a_stage", 2, "ceases to train 0.0.weight, 0.0.bias in a run", marks=pytest.mark.proof),
-        ("writes_in_a_stage", 2, "writes to a tensor that the gradients of this or an earlier microbatch need"),
+        pytest.param(
+            "writes_in_a_stage",
+            2,
+            "writes to a tensor that the gradients of this or an earlier microbatch need",
+            marks=pytest.mark.proof,
+        ),
         ("recomputes_in_a_stage", 2, "let activation_checkpointing in the plan recompute"),
     ],
 )

@@ -244,6 +244,7 @@ def test_a_runner_up_was_faster_beside_the_same_plan_and_has_failed_no_proof():
     assert rivals(SPLIT, book) == []
 
 
+@pytest.mark.proof
 def test_a_search_whose_fastest_value_does_harm_ends_with_the_next_one():
     search = searched("microbatch", function="harmed_by_half_of_a_batch")
     assert search.verdicts()["microbatch = 4"] == search.verdicts()["microbatch = 2"] == "faster"

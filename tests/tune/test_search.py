@@ -128,6 +128,7 @@ def kept_in_noise(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch)
     return kept
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_what_does_nothing_is_not_kept_where_steps_and_processes_differ_by_chance(tmp_path, monkeypatch):
     assert kept_in_noise(SEEN_AS_A_GAIN, tmp_path, monkeypatch) == 0
