@@ -23,7 +23,7 @@ HEIGHT, WIDTH = 375, 500
 CLASSES = 10
 QUALITY = 85
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
-SQUARE, GRAIN = 432, 6.0  # pixels of a side; standard deviation of a pixel, of 255 levels
+SQUARE, GRAIN, FINE = 432, 10.0, 95  # pixels of a side, levels of 255, JPEG quality
 NARROWEST, WIDEST = 400, 560  # pixels of the photograph that a picture shows; its height is in proportion
 
 
@@ -51,7 +51,7 @@ def enlarge(photos: Path, folder: Path) -> Path:
         pixels = np.asarray(large, np.float32) + grain.normal(scale=GRAIN, size=(SQUARE, SQUARE, 3)).astype(np.float32)
         place = folder / path.relative_to(photos)
         place.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(place, quality=QUALITY, subsampling="4:2:0")
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(place, quality=FINE, subsampling="4:2:0")
     return folder
 
 

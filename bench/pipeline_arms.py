@@ -35,7 +35,7 @@ class Ticking:
 def images(folder: str) -> Callable[[int], None]:
     script: Any = load(f"{NAIVE}:main").__globals__
     data = script["PhotoDataset"](f"{folder}/train", train=True)
-    model, loader = script["Net"](64, len(data.classes)), DataLoader(data, batch_size=64, shuffle=True)
+    model, loader = script["Net"](32, len(data.classes)), DataLoader(data, batch_size=64, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def train(tick: Callable[[], None]) -> None:

@@ -126,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default=None)
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)

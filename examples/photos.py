@@ -57,7 +57,7 @@ def photos_folder() -> Path:
     return Path(chosen).expanduser() if chosen else sample_photos()
 
 
-def job(width: int = 64, epochs: int = 8) -> hasten.Job:
+def job(width: int = 32, epochs: int = 8) -> hasten.Job:
     photos = photos_folder()
     train = hasten.ImageFolder(photos / "train", hasten.RandomResizedCrop(SIDE, scale=(0.4, 1.0)))
     valid = hasten.ImageFolder(photos / "valid", hasten.CenterCrop(SIDE, resize=SIDE))
