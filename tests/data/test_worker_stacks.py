@@ -30,7 +30,7 @@ WINDOWS_LACKS = ["SIGUSR1", "SIGUSR2", "SIGRTMIN", "SIGRTMAX", "SIGCHLD", "SIGBU
     ("missing", "modules", "asked_by"),
     [
         ([], [], signal.SIGRTMAX - 1),
-        (["SIGRTMIN", "SIGRTMAX"], [], int(signal.SIGUSR2)),
+        pytest.param(["SIGRTMIN", "SIGRTMAX"], [], int(signal.SIGUSR2), marks=pytest.mark.proof),
         (WINDOWS_LACKS, ["fcntl", "resource", "pwd", "grp"], None),
     ],
     ids=["Linux", "macOS", "Windows"],

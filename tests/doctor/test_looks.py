@@ -172,6 +172,7 @@ def test_a_disk_that_refuses_is_told_with_what_to_do(monkeypatch):
     assert "10 B are free; set TMPDIR" in look.checkpoint.why
 
 
+@pytest.mark.proof
 def test_what_workers_take_and_what_they_begin_with_is_not_told_of_a_step():
     look = observe_job(job(train=Slow(), batch_size=8), make_plan(loader_workers=2), tell=lambda what: None)
     assert look.workers == 2

@@ -6,7 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
+
+from PIL import Image
 
 from hasten.doctor.fix import mend
 from hasten.doctor.lint import look_at
@@ -14,14 +17,14 @@ from hasten.doctor.rules import ALL
 from hasten.facts.finding import Safety
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "naive.py"
-SMALL = ["--epochs", "1", "--width", "8"]
+SMALL = ["--epochs", "2", "--width", "8", "--batch-size", "16"]
 LOSS = re.compile(r"loss (\d+\.\d{6})")
 
 
-def losses(script: Path) -> list[float]:
+def losses(script: Path, photos: Path) -> list[float]:
     """Of every step."""
-    command = [sys.executable, "-W", "ignore", str(script), *SMALL]
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}  # where its data is cut
+    command = [sys.executable, "-W", "ignore", str(script), *SMALL, "--data", str(photos)]
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}  # of what it imports
     told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     assert "valid accuracy" in told
     return list(map(float, LOSS.findall(told)))
@@ -43,7 +46,10 @@ def test_it_has_what_its_job_and_a_plan_mend():
 
 
 def test_it_trains_as_it_is_and_mended(tmp_path):
+    for part, each, level in product(("train", "valid"), range(40), (60, 200)):
+        (place := tmp_path / "photos" / part / str(level)).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (80, 70), (level + each % 9,) * 3).save(place / f"{each}.jpg")
     for script in (SCRIPT, mended({Safety.SAFE, Safety.UNSAFE}, tmp_path)):
-        found = losses(script)
-        assert len(found) == 38
-        assert sum(found[-5:]) < sum(found[:5])
+        found = losses(script, tmp_path / "photos")
+        assert len(found) == 10
+        assert sum(found[-3:]) < sum(found[:3])

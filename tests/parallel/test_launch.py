@@ -27,6 +27,7 @@ def test_two_processes_train_what_one_does_and_one_of_them_talks(tmp_path):
     assert together.stdout.count("next") == alone.stdout.count("next") == 1
 
 
+@pytest.mark.proof
 def test_only_the_first_of_several_processes_makes_a_folder(tmp_path):
     assert ran(tmp_path, "job", "--nproc", "2").returncode == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["job-1"]
@@ -60,7 +61,12 @@ def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
             "writes to a tensor that the gradients of this or an earlier microbatch need",
             marks=pytest.mark.proof,
         ),
-        ("recomputes_in_a_stage", 2, "let activation_checkpointing in the plan recompute"),
+        pytest.param(
+            "recomputes_in_a_stage",
+            2,
+            "let activation_checkpointing in the plan recompute",
+            marks=pytest.mark.proof,
+        ),
     ],
 )
 def test_what_a_stage_of_a_pipeline_raises_ends_all_and_is_told(tmp_path, function, code, told):

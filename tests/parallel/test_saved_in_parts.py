@@ -133,6 +133,7 @@ def test_a_flipped_byte_in_a_part_is_found_and_the_run_goes_on_from_the_checkpoi
     assert losses(folder / "run") == pytest.approx(alone, rel=1e-5)
 
 
+@pytest.mark.proof
 def test_a_run_that_is_saved_in_parts_goes_on_to_the_bit_is_listed_and_exported(folder):
     whole = ran(folder, "cut_short_in_layers", *IN_PARTS[:-1], "whole", "--save-every", "3")
     assert whole.returncode == 0, whole.stderr

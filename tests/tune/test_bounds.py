@@ -120,10 +120,23 @@ def choice(technique: str, value: int = 1) -> Choice:
 
 def test_what_may_gain_most_comes_first_and_equals_stay_in_their_order():
     names = ["evaluation_batch", "loader_workers", "fused_optimizer", "precision", "clipping", "compile"]
-    given = [choice(name, value) for name in names for value in (2, 1)]
-    found = order(given, bounds_of(BUDGET, RUN, ALONE, TREATS))
+    found = order([choice(name) for name in names], bounds_of(BUDGET, RUN, ALONE, TREATS))
     in_order = ["precision", "compile", "loader_workers", "evaluation_batch", "fused_optimizer", "clipping"]
-    assert found == [choice(name, value) for name in in_order for value in (2, 1)]
+    assert [each.technique for each in found] == in_order
+
+
+def test_each_further_value_of_a_technique_promises_half_of_the_one_before():
+    given = [choice("loader_workers", value) for value in (4, 3, 2, 1)] + [choice("fused_optimizer", 5)]
+    bounds = bounds_of(BUDGET, RUN, ALONE, TREATS)
+    whole, other = bounds["loader_workers"].promise, bounds["fused_optimizer"].promise
+    assert whole / 4 > other > whole / 8
+    assert [each.value for each in order(given, bounds)] == [4, 3, 2, 5, 1]
+
+
+def test_of_equal_promise_what_claims_to_preserve_less_comes_first():
+    given = [choice("channels_last"), replace(choice("precision"), preserves=Preserves.STATISTICS)]
+    found = order(given, bounds_of(BUDGET, RUN, ALONE, {**TREATS, "precision": TREATS["channels_last"]}))
+    assert [each.technique for each in found] == ["precision", "channels_last"]
 
 
 def test_a_technique_without_a_bound_is_not_for_that_the_most_promising():

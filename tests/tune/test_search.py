@@ -207,6 +207,7 @@ class WithoutSecondPlainJob(Arms):
     confirming = False
 
 
+@pytest.mark.proof
 def test_a_control_that_fails_at_the_end_costs_the_plan_and_not_the_search():
     job = f"{JOBS}:job"
     options = Options(seconds=1000, ceiling=Preserves.ROUNDING, only=("microbatch",))

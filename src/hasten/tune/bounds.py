@@ -21,10 +21,12 @@ A bound belongs to the budget of one plan: with another plan, the interactions a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
-from hasten.facts.choice import Choice
+from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
 from hasten.measure.budget import EVERYTHING, STEP, Part, Parts, PlannedRun, most_gain, reason, share
 
@@ -187,16 +189,20 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:
     """The same candidates: what treats something that was counted, the most promising of all others first, and what
-    rarely pays last; those of one technique, and of equal promise, stay in their order.
+    rarely pays last; those of equal promise stay in their order, but that who claims to preserve less comes first.
 
     By promise and not by bound: a loose bound, such as a setting of the whole process has, says that much may be gained
-    and not that anything is likely to be.
+    and not that anything is likely to be. A further value of a technique promises half of the one before it, for a
+    search without time for all has to have asked after each remedy before it asks how much of one is best.
     """
-
-    def place(choice: Choice) -> tuple[bool, bool, float]:
-        return choice.technique in RARELY, not is_counted(choice, bounds), -_promise(choice, bounds)
-
-    return sorted(candidates, key=place)
+    before, places = Counter[str](), list[tuple[tuple[bool, bool, float, int], Choice]]()
+    for choice in candidates:
+        promise = _promise(choice, bounds) / 2 ** before[choice.technique]
+        before[choice.technique] += 1
+        claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
+        place = choice.technique in RARELY, not is_counted(choice, bounds), -promise, -claim
+        places.append((place, choice))
+    return [choice for _, choice in sorted(places, key=itemgetter(0))]
 
 
 def is_counted(choice: Choice, bounds: Mapping[str, Bound]) -> bool:
