@@ -39,7 +39,7 @@ from hasten.facts.plan_file import plan_to_toml, read_plan
 JOBS = ROOT / "bench" / "pipeline_jobs.py"
 ARMS = ROOT / "bench" / "pipeline_arms.py"
 OURS = ROOT / "bench" / "before_after_arms.py"
-SECONDS_OF_A_SEARCH = 60
+SECONDS_OF_A_SEARCH = 240
 EVALUATED = re.compile(r"valid (?:loss (?P<loss>[\d.]+), valid )?accuracy (?P<accuracy>[\d.]+), (?P<seconds>[\d.]+) s")
 
 
@@ -74,7 +74,7 @@ class Pipeline:
 
 
 PIPELINES = {
-    "images": Pipeline(name="images", metric="accuracy", naive_steps=8, steps=50),
+    "images": Pipeline(name="images", metric="accuracy", naive_steps=12, steps=60),
     "text": Pipeline(name="text", metric="loss", naive_steps=25, steps=50),
     "rows": Pipeline(name="rows", metric="accuracy", naive_steps=2000, steps=10_000),
 }
