@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ from hasten.facts.plan_file import plan_to_toml, read_plan
 JOBS = ROOT / "bench" / "pipeline_jobs.py"
 ARMS = ROOT / "bench" / "pipeline_arms.py"
 OURS = ROOT / "bench" / "before_after_arms.py"
-SECONDS_OF_A_SEARCH = 240
 EVALUATED = re.compile(r"valid (?:loss (?P<loss>[\d.]+), valid )?accuracy (?P<accuracy>[\d.]+), (?P<seconds>[\d.]+) s")
 
 
@@ -82,14 +81,20 @@ PIPELINES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    rounds: int = 12
-    warmup_steps: int = 8
+    """search_seconds: that `hasten tune` is given. divided: into how many parts the steps of a window are."""
+
+    search_seconds: int = 240
+    divided: int = 1
     seeds: int = 5
+
+
+FULL, QUICK = Scale(), Scale(search_seconds=30, divided=5, seeds=1)
+ROUNDS, WARMUP_STEPS = 12, 8
 
 
 def main() -> None:
     options = _options()
-    scale = Scale(seeds=1) if options.quick else Scale()
+    scale = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="hasten-pipeline-") as home:
         if "images" in options.only:
             small_photos: Any = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
@@ -97,19 +102,18 @@ def main() -> None:
         for name in options.only:
             folder = Path(home, name)
             folder.mkdir()
-            found = _measured(PIPELINES[name], folder, scale, options.quick)
+            found = _measured(PIPELINES[name], folder, scale)
             if options.quick:
                 print("--quick judges nothing: no record was written", flush=True)
             else:
                 print(f"written: {write(found, options.records)}", flush=True)
 
 
-def _measured(pipeline: Pipeline, folder: Path, scale: Scale, quick: bool) -> Found:
-    plan, tuning_seconds = _tuned(pipeline, folder / "plan.toml")
+def _measured(pipeline: Pipeline, folder: Path, scale: Scale) -> Found:
+    plan, tuning_seconds = tuned(pipeline.job, folder / "plan.toml", scale.search_seconds)
     _say(f"{pipeline.name}: tuned in {tuning_seconds:.0f} s: {', '.join(_names(plan)) or 'nothing'}")
-    steps = [replace(pipeline, naive_steps=2, steps=50), pipeline][not quick]
-    protocol = Protocol(rounds=scale.rounds, steps=steps.steps, warmup_steps=scale.warmup_steps)
-    arms = [steps.naive_arm, *_arms(steps, plan, folder)]
+    protocol = Protocol(rounds=ROUNDS, steps=max(50, pipeline.steps // scale.divided), warmup_steps=WARMUP_STEPS)
+    arms = [pipeline.naive_arm, *_arms(pipeline, plan, folder)]
     itself = controlled(arms[-1], protocol)
     measured = run_arms(arms, protocol)
     _say(f"{pipeline.name}: windows are measured; whole runs from {scale.seeds} seeds follow")
@@ -127,10 +131,11 @@ def _measured(pipeline: Pipeline, folder: Path, scale: Scale, quick: bool) -> Fo
     )
 
 
-def _tuned(pipeline: Pipeline, path: Path) -> tuple[Plan, float]:
-    command = [sys.executable, "-m", "hasten", "tune", pipeline.job, "--output", str(path)]
+def tuned(job: str, path: Path, seconds: int = FULL.search_seconds) -> tuple[Plan, float]:
+    """The plan that `hasten tune` finds, and the seconds that it took."""
+    command = [sys.executable, "-m", "hasten", "tune", job, "--output", str(path), "--seconds", str(seconds)]
     began = time.monotonic()
-    subprocess.run([*command, "--seconds", str(SECONDS_OF_A_SEARCH)], check=True, cwd=ROOT)
+    subprocess.run(command, check=True, cwd=ROOT)
     return read_plan(path), time.monotonic() - began
 
 

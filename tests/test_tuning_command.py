@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from hasten.checkpoint.plans import held_place
 from hasten.cli import app, tuning
+from hasten.facts.choice import Choice
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
+from hasten.tune.candidates import OUT_OF_TIME, Left
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look
 from hasten.tune.nursery import Nursery, nursery
@@ -160,14 +162,29 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
     """Exit code and standard output of a search that has found this and was, or was not, interrupted then."""
     (here / "job.py").touch()
 
-    def ended(*arguments: str, proven: Confirmed | None = None, interrupt: KeyboardInterrupt | None = None):
+    def ended(
+        *arguments: str,
+        proven: Confirmed | None = None,
+        interrupt: KeyboardInterrupt | None = None,
+        late: Sequence[Choice] = (),
+    ):
         ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
+        ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in late], ())
         found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tuning, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
         return ran("job.py:job", *arguments)[:2]
 
     return ended
+
+
+def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_goes_on(ending):
+    late = [Choice(technique=name, value=True) for name in ("cache", "channels_last")]
+    _, out = ending("--seconds", "30", late=late)
+    assert "not tried  for want of time: cache, channels_last" in out
+    assert "go on      hasten tune job.py:job --output plan.toml --allow statistics --seconds 120" in out
+    assert json.loads(ending("--json", late=late)[1])["not_reached"] == ["cache", "channels_last"]
+    assert "not tried" not in ending()[1]
 
 
 def test_the_seconds_of_a_plan_never_stand_without_their_machine(ending):

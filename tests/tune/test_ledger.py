@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Proven, Record, Tried
-from hasten.tune.candidates import Left
+from hasten.tune.candidates import OUT_OF_TIME, Left
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.ledger import Ledger, Options
 
 PREFETCH = Choice(technique="prefetch", value=8, preserves=Preserves.BITS)
 BF16 = Choice(technique="precision", value="bf16", preserves=Preserves.STATISTICS)
+CLIPPING = Choice(technique="clipping", value=1.0, preserves=Preserves.TRAINING)
 
 
 def tried(choice: Choice, verdict: str = "faster", on: tuple[Choice, ...] = ()) -> Tried:
@@ -86,3 +87,12 @@ def test_a_choice_that_was_left_out_by_a_bound_is_not_taken_for_tried():
     assert found.last_trial(BF16) is None
     found.note(tried(BF16, "no difference"))
     assert found.last_trial(BF16) is not None
+
+
+def test_techniques_that_there_was_no_time_for_are_those_of_which_no_value_was_tried():
+    found, _ = ledger()
+    late = Left(choice=BF16, reason=OUT_OF_TIME)
+    found.leave([late, Left(choice=PREFETCH, reason=OUT_OF_TIME), Left(choice=CLIPPING, reason="it gains nothing")], ())
+    found.note(tried(replace(PREFETCH, value=4), "slower"))
+    found.leave([late], (PREFETCH,))
+    assert found.not_reached == ["precision"]

@@ -83,6 +83,7 @@ def tune(
         typer.echo(json.dumps(_answer(found, plan, output if written else None, told)))
     else:
         where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
+        where += _not_reached(found, job, output, allow, seconds)
         show("", [("", told), *where, ("next", _next(found, job, output, allow, seconds))])
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
@@ -182,8 +183,21 @@ def _next(found: Found, job: str, output: Path, allow: str, seconds: float) -> s
     """To train, by the plan if there is one; after an interruption without a plan, to go on."""
     if found.has_plan or not found.interrupted:
         return command("train", job, output if found.has_plan else None)
+    return _again(job, output, allow, seconds)
+
+
+def _again(job: str, output: Path, allow: str, seconds: float) -> str:
+    """The same search, which goes on where it was."""
     longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
     return shlex.join(["hasten", "tune", job, "--output", str(output), "--allow", allow, *longer])
+
+
+def _not_reached(found: Found, job: str, output: Path, allow: str, seconds: float) -> list[tuple[str, str]]:
+    """Lines that tell which techniques there was no time for, and how to go on to them."""
+    names = [] if found.interrupted else found.ledger.not_reached
+    if not names:
+        return []
+    return [("not tried", f"for want of time: {', '.join(names)}"), ("go on", _again(job, output, allow, 4 * seconds))]
 
 
 def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[str, Any]:
@@ -201,4 +215,5 @@ def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[s
         "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
+        "not_reached": found.ledger.not_reached,
     }

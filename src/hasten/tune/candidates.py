@@ -44,6 +44,9 @@ Member = TypeVar("Member")
 AT_ONCE = 2
 """Values of one row that are tried first; the next ones only where the last of these was the best."""
 
+OUT_OF_TIME = "the time was over"
+"""The reason of a choice that a search did not come to."""
+
 UNPROVEN = ", and there was no time to prove it"
 """What the reason of a choice that was faster ends with, where it did not join."""
 

@@ -21,7 +21,7 @@ from hasten.facts.trials import Doing, Noise, Tried
 from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.bounds import is_counted
-from hasten.tune.candidates import EVALUATION_ALONE, Left, plan_of, same, with_choice
+from hasten.tune.candidates import EVALUATION_ALONE, OUT_OF_TIME, Left, plan_of, same, with_choice
 from hasten.tune.final import AGAIN, PLAIN
 from hasten.tune.heat import CLEAR, Outcome, Pace, is_known, run_heat
 from hasten.tune.ledger import Ledger
@@ -72,7 +72,7 @@ class Heats:
                 waiting = [choice for choice in waiting if choice not in heat]
                 results += self._run(look, base, heat, always, in_time=in_time)
             if not self.has_lead(results):
-                self.ledger.leave([Left(choice=each, reason="the time was over") for each in waiting], base)
+                self.ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in waiting], base)
         return results
 
     def has_lead(self, results: Sequence[Tried]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing, Proven, Record, Tried
-from hasten.tune.candidates import Left, same
+from hasten.tune.candidates import OUT_OF_TIME, Left, same
 from hasten.tune.fate import ArmFailed
 
 SHARE_OF_CURVES = 0.1  # of the search's time, for comparing losses
@@ -78,6 +78,13 @@ class Ledger:
     def leave(self, left: Sequence[Left], base: tuple[Choice, ...]) -> None:
         for each in left:
             self.note(Tried(choice=each.choice, on=base, verdict="skipped", reason=each.reason))
+
+    @property
+    def not_reached(self) -> list[str]:
+        """Techniques of which no value was tried, because the time was over."""
+        tried = {each.choice.technique for each in self.tried if each.verdict != "skipped"}
+        late = dict.fromkeys(each.choice.technique for each in self.tried if each.reason == OUT_OF_TIME)
+        return [name for name in late if name not in tried]
 
     def remembered(self, choice: Choice, base: Sequence[Choice]) -> Tried | None:
         """What an earlier search found out about a choice on top of these. A failure is tried again, and so is what had

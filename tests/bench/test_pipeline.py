@@ -1,0 +1,111 @@
+"""What the pipeline's bench makes of what it has measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from bench.arms import Measured, OneOff, Protocol
+from bench.judging import mean_interval
+from bench.pipeline import EVALUATED
+from bench.pipeline_record import (
+    NAIVE,
+    PLAIN,
+    PLANNED,
+    STOPPED,
+    Found,
+    Whole,
+    seconds_to,
+    steps_table,
+    targets,
+    times_faster,
+    waterfall,
+    wholes_table,
+)
+
+from hasten.facts.plan import Plan, Total
+from hasten.measure.paired import Window, compare
+
+STEPS = {NAIVE: 0.2, PLAIN: 0.1, "+ cache": 0.04}
+
+
+def windows() -> tuple[Window, ...]:
+    return tuple(Window(arm=arm, steps=10, seconds=10 * each) for _ in range(12) for arm, each in STEPS.items())
+
+
+def found(name: str = "images") -> Found:
+    costs = [OneOff(arm=arm, build_seconds=1, warmup_seconds=1, warmup_steps=1, threads=2) for arm in STEPS]
+    seconds = {NAIVE: (100, 104, 96), PLANNED: (20, 21, 19), STOPPED: (8, 9, 8)}
+    return Found(
+        name=name,
+        metric="accuracy",
+        plan=Plan(total=Total(baseline_seconds=50, planned_seconds=20, one_off_seconds=1)),
+        tuning_seconds=240,
+        arms=tuple(STEPS),
+        protocol=Protocol(rounds=12),
+        control=compare(windows(), baseline=NAIVE, challenger=PLAIN),
+        measured=Measured(windows=windows(), one_off=tuple(costs)),
+        wholes={
+            way: [Whole(seconds=each, value=0.99, curve=[(each / 2, 0.9), (each, 0.99)]) for each in many]
+            for way, many in seconds.items()
+        },
+    )
+
+
+def test_whole_runs_are_compared_seed_by_seed():
+    low, middle, high = times_faster(found(), PLANNED)
+    assert low < 5 < high
+    assert middle == pytest.approx(5, rel=0.01)
+
+
+def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
+    asked = {name: [target.name for target in targets(found(name))] for name in ("images", "rows")}
+    assert [name for name in asked["images"] if "times faster" in name] != []
+    assert [name for name in asked["rows"] if "times faster" in name] == []
+    assert len(asked["rows"]) == 4  # lost by either way; what the search said, from above and below
+    judged = {target.name: target.outcome for target in targets(found())}
+    assert judged[f"{STOPPED}: times faster than the {NAIVE}, whole runs"] == "met"
+
+
+def test_each_row_says_what_it_adds_to_the_one_above():
+    _, _, naive, plain, cache = steps_table(found())
+    assert naive == f"| {NAIVE} | 200 |  |"
+    assert "| 100 | 2.00×" in plain
+    assert "| 40 | 2.50×" in cache
+
+
+def test_the_time_to_a_result_is_that_of_the_first_evaluation_that_is_as_good():
+    run = Whole(seconds=3, value=0.5, curve=[(1, 0.4), (2, 0.9), (3, 0.5)])
+    assert seconds_to(run, 0.8, higher=True) == 2
+    assert seconds_to(run, 0.45, higher=False) == 1
+    assert seconds_to(run, 0.95, higher=True) == math.inf
+
+
+def test_a_result_that_most_runs_do_not_reach_has_no_time():
+    never = replace(found(), wholes={way: [Whole(seconds=1, value=0, curve=[])] for way in found().wholes})
+    assert all(line.endswith("| – |") for line in wholes_table(never)[2:])
+
+
+def test_a_mean_lies_in_students_interval():
+    assert mean_interval([1, 2, 3]) == pytest.approx((2 - 2.484, 2, 2 + 2.484), abs=1e-3)
+    assert mean_interval([2.0]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("epoch 1: valid accuracy 0.9933, 7.8 s", (None, "0.9933", "7.8")),
+        ("valid loss 2.125000, valid accuracy 0.4210, 12.345 s", ("2.125000", "0.4210", "12.345")),
+    ],
+)
+def test_evaluations_are_read_from_what_the_scripts_print(line, told):
+    (each,) = EVALUATED.finditer(line)
+    assert (each["loss"], each["accuracy"], each["seconds"]) == told
+
+
+def test_the_picture_has_a_bar_for_each_arm_and_its_ratio():
+    figure = waterfall(list(STEPS), list(STEPS.values()), "a step")
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(STEPS)
+    assert [text.get_text().strip() for text in axes.texts] == ["1×", "2×", "5×"]
