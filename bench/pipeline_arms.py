@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
-from bench.child import load
-from bench.pipeline_naive import SCRIPTS, train_on
+from bench.pipeline_naive import SCRIPTS, photos_script, train_on
 from bench.stepwise import stepwise
 from torch import nn
 from torch.utils.data import DataLoader
-
-NAIVE = Path(__file__).resolve().parent.parent / "examples" / "naive.py"
 
 
 class Ticking:
@@ -33,7 +29,7 @@ class Ticking:
 
 
 def images(folder: str) -> Callable[[int], None]:
-    script: Any = load(f"{NAIVE}:main").__globals__
+    script = photos_script()
     data = script["PhotoDataset"](f"{folder}/train", train=True)
     model, loader = script["Net"](32, len(data.classes)), DataLoader(data, batch_size=64, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

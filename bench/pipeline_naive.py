@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from bench.pipeline_jobs import rows, text
+from bench.child import load
+from bench.pipeline_jobs import EXAMPLES, rows, text
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -65,6 +67,12 @@ def rows_script() -> Script:
 
 
 SCRIPTS = {"text": text_script, "rows": rows_script}
+
+
+def photos_script() -> Mapping[str, Any]:
+    """The names of examples/naive.py, which imports what lies beside it."""
+    sys.path.append(str(EXAMPLES))
+    return load(f"{EXAMPLES}/naive.py:main").__globals__  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def optimizer_of(script: Script, model: nn.Module) -> torch.optim.Optimizer:

@@ -34,11 +34,13 @@ FLOORS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Whole:
-    """A run from its first step to its end. value: its final result. curve: seconds and result of each evaluation."""
+    """A run from its first step to its end. value: its final result. curve: seconds and result of each evaluation.
+    peak_bytes: of memory of the process; None where nobody asked."""
 
     seconds: float
     value: float
     curve: Sequence[tuple[float, float]]
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import resource
 import tempfile
 import time
 from dataclasses import replace
@@ -28,7 +29,8 @@ OURS = ("hasten.tune.serve", "torch._dynamo")  # what the arms of a search have 
 
 def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any]:
     """seconds: of all; loop_seconds: from the first step on, as the run's own log says. evaluations: of each, the
-    seconds after that first step and the results. seed: None for the job's own."""
+    seconds after that first step and the results. peak_bytes: of memory of this process. seed: None for the job's own.
+    """
     for library in (*OURS, *libraries_of(name)):
         importlib.import_module(library)
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +43,8 @@ def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any
         lines = [json.loads(line) for line in (home / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     evaluations = [[line["seconds"], line["results"]] for line in lines if line.get("results")]
     found = {"seconds": seconds, "loop_seconds": result.seconds, "steps": result.steps}
-    return {**found, "results": dict(result.results), "evaluations": evaluations}
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {**found, "results": dict(result.results), "evaluations": evaluations, "peak_bytes": peak_bytes}
 
 
 def _options() -> argparse.Namespace:

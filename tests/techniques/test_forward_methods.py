@@ -172,6 +172,17 @@ def test_who_puts_a_function_in_the_place_of_torchs_is_heard(monkeypatch):
     assert find(Defaulting()) == {}
 
 
+def test_a_forward_method_that_takes_the_place_of_another_later_is_called(monkeypatch):
+    class Callable:
+        def __call__(self, layer, heads):
+            return heads
+
+    layer = Defaulting()
+    exchange(find(layer))
+    monkeypatch.setattr(Defaulting, "forward", Callable())
+    assert torch.equal(layer(heads()), heads())
+
+
 def test_a_layer_is_traced_by_torch_fx_as_before():
     layer = Defaulting()
     exchange(find(layer))

@@ -27,8 +27,7 @@ Way = tuple[str, ...]  # the names by which code comes to the function: a global
 
 def calls_attention(layer: nn.Module) -> bool:
     """Whether its own forward method calls torch's function in a way that is followed here."""
-    forward = inspect.getattr_static(type(layer), "forward")
-    return isinstance(forward, FunctionType) and _by_own_attention(forward) is not None
+    return _by_own_attention(inspect.getattr_static(type(layer), "forward")) is not None
 
 
 def attending(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
@@ -39,9 +38,11 @@ def attending(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
     return (by_own or forward)(layer, *given, **named)
 
 
-def _by_own_attention(forward: FunctionType | Callable[..., Any]) -> Callable[..., Any] | None:
-    """The same function, but for its calls of torch's; None where it has none, or where torch's is no longer what they
-    come to."""
+def _by_own_attention(forward: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The same function, but for its calls of torch's; None where it has none, where torch's is no longer what they come
+    to, and for what is no plain function."""
+    if not isinstance(forward, FunctionType):
+        return None
     found = _asking_for_ours(forward.__code__)
     if found is None or not all(_leads_to_torchs(forward.__globals__, way) for way in found[1]):
         return None
