@@ -73,7 +73,7 @@ class Pipeline:
 
 
 PIPELINES = {
-    "images": Pipeline(name="images", metric="accuracy", naive_steps=12, steps=60),
+    "images": Pipeline(name="images", metric="accuracy", naive_steps=18, steps=60),
     "text": Pipeline(name="text", metric="loss", naive_steps=25, steps=50),
     "rows": Pipeline(name="rows", metric="accuracy", naive_steps=1000, steps=5000),
 }

@@ -39,8 +39,8 @@ def attending(layer: nn.Module, /, *given: Any, **named: Any) -> Any:
 
 
 def _by_own_attention(forward: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The same function, but for its calls of torch's; None where it has none, where torch's is no longer what they come
-    to, and for what is no plain function."""
+    """The same function, but for its calls of torch's; None where it has none, where torch's is no longer what they
+    come to, and for what is no plain function."""
     if not isinstance(forward, FunctionType):
         return None
     found = _asking_for_ours(forward.__code__)
