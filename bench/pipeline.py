@@ -96,6 +96,7 @@ def main() -> None:
     options = _options()
     scale = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="hasten-pipeline-") as home:
+        os.environ["HASTEN_CACHE"] = str(Path(home, "cache"))
         if "images" in options.only:
             small_photos: Any = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
             os.environ["HASTEN_PHOTOS"] = str(enlarge(small_photos(), Path(home, "photos")))
