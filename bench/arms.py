@@ -36,14 +36,12 @@ LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
     """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry.
-    steps: of a window, for an arm so fast that the protocol's would not last. python: of another environment; None for
-    this one."""
+    steps: of a window, for an arm so fast that the protocol's would not last."""
 
     name: str
     entry: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     steps: int | None = None
-    python: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +217,7 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
     # What a peer leaves in its working directory goes with it; what it says is shown only when it dies.
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
-            [arm.python or sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
+            [sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

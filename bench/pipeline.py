@@ -30,6 +30,7 @@ from bench.child import load
 from bench.judging import controlled
 from bench.options import parser_of
 from bench.pictures import enlarge
+from bench.pipeline_jobs import PHOTO_EPOCHS
 from bench.pipeline_record import NAIVE, PLAIN, PLANNED, STOPPED, Found, Whole, write
 from bench.record import ROOT
 
@@ -63,7 +64,7 @@ class Pipeline:
         """The command that runs it."""
         if self.name != "images":
             return [sys.executable, "-m", "bench.pipeline_naive", self.name, "--seed", str(seed)]
-        return [sys.executable, f"{ROOT}/examples/naive.py", "--epochs", "20", "--seed", str(seed)]
+        return [sys.executable, f"{ROOT}/examples/naive.py", "--epochs", str(PHOTO_EPOCHS), "--seed", str(seed)]
 
     @property
     def naive_arm(self) -> Arm:
