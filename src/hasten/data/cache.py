@@ -12,8 +12,8 @@ once, written into a folder named after what they were made of (cache_key.py), a
 Two processes never build the same one: the second waits for the lock, and then finds the cache. Whoever opens a cache
 removes what dead builders left; a live one holds its lock.
 
-What this simple form gave up: one process builds, one sample after the other. A cache that no run uses any more is
-named, not removed.
+What this simple form gave up: one process builds, and reads one sample after the other where it is not known to draw no
+random number (packing.py). A cache that no run uses any more is named, not removed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_cac
 from hasten.data.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache_key import told_by
 from hasten.data.cache_key_folders import changed_by_runs, check_outside
+from hasten.data.packing import packed_in_order, readers
 from hasten.data.proven_steady import Estimate, OnBad, SteadyReader, Unreadable
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, StorageFailed
@@ -139,7 +140,7 @@ def _build(
         _check_space(estimate, base)
         say(
             f"building a cache of {len(dataset)} samples of {about} in {base / key}: "
-            f"about {byte_size(estimate.bytes)} and {estimate.seconds:.0f} s"
+            f"about {byte_size(estimate.bytes)} and {estimate.seconds / readers(dataset):.0f} s"
         )
         building = base / f".{key}.{secrets.token_hex(4)}.tmp"
         files.make_private_folder(building)
@@ -162,12 +163,13 @@ def _build(
 def _write(reader: SteadyReader, writer: Writer, progress: Progress, on_bad: OnBad) -> None:
     count = len(reader.dataset)
     every = max(1, count // 1000)
-    for index in range(count):
+    for index, found in enumerate(packed_in_order(reader)):
         try:
-            writer.add(reader.packed(index))
-        except Unreadable as bad:
-            on_bad(bad)
-            writer.add_bad(bad.kept())
+            if isinstance(found, Unreadable):
+                on_bad(found)
+                writer.add_bad(found.kept())
+            else:
+                writer.add(found)
         except Different as error:
             what = f"sample {index} has another form than sample 0: {error}"
             raise DataFailed(what, fix="let all samples be made of the same parts") from None

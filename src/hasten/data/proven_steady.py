@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -91,24 +92,44 @@ class SteadyReader:
     def read(self, index: int, turn: int = 0) -> Any:
         """turn: the first or the second one, 0 or 1, of which each has its seed."""
         reseed(_SEEDS[turn])
+        sample = self._read(index)
+        if drew := self._who_drew(turn):
+            raise _may_be_another(f"sample {index} draws", drew)
+        return sample
+
+    def packed(self, index: int, turn: int = 0) -> Packed:
+        return self._packed(index, self.read(index, turn))
+
+    def packed_unwatched(self, index: int) -> Packed:
+        """For many threads at once, which share the generators: inside `watched()`."""
+        return self._packed(index, self._read(index))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Raises DataFailed where any of the samples that are read meanwhile draws random numbers."""
+        reseed(_SEEDS[0])
+        yield
+        if drew := self._who_drew(0):
+            raise _may_be_another("one of its samples draws", drew)
+
+    def _read(self, index: int) -> Any:
         try:
-            sample = self.dataset[index]
+            return self.dataset[index]
         except Exception as error:
             if may_be_replaced(error):
                 raise Unreadable(index, error) from None
             if isinstance(error, StorageFailed):
                 raise
             raise _named(index, error) from error
-        for name, found, wanted in zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True):
-            if found != wanted:
-                what = f"sample {index} draws from {name}'s global generator, so it may be another one each time"
-                raise DataFailed(what, fix=_APART)
-        return sample
 
-    def packed(self, index: int, turn: int = 0) -> Packed:
-        sample = self._kept_as(index, self.read(index, turn))
+    def _who_drew(self, turn: int) -> str | None:
+        """Whose generator does not give the number that follows its seed."""
+        names = zip(("torch", "NumPy", "Python"), _drawn(), self._next[turn], strict=True)
+        return next((name for name, found, wanted in names if found != wanted), None)
+
+    def _packed(self, index: int, read: Any) -> Packed:
         try:
-            return packed(sample)
+            return packed(self._kept_as(index, read))
         except CannotKeep as error:
             raise DataFailed(f"sample {index}{error.place} {error.what}, which cannot be kept", fix=error.fix) from None
 
@@ -143,6 +164,11 @@ class SteadyReader:
             raise DataFailed(what, fix="look at the path and at the files")
         share = len(self.dataset) / good
         return Estimate(seconds=seconds * share, bytes=int(size * share))
+
+
+def _may_be_another(who_draws: str, generator: str) -> DataFailed:
+    what = f"{who_draws} from {generator}'s global generator, so it may be another one each time"
+    return DataFailed(what, fix=_APART)
 
 
 def not_the_same(index: int, how: str) -> DataFailed:
