@@ -74,6 +74,23 @@ def test_a_whole_run_is_judged_by_its_last_tenth_and_a_short_one_by_its_last_hal
     assert value_of(losses, Criterion(metric="loss")) == 3.0
 
 
+@pytest.mark.parametrize(("planned", "verdict"), [(0.105, "equivalent"), (0.15, "harmed"), (0.05, "better")])
+def test_a_short_run_whose_loss_has_fallen_far_is_judged_by_how_far_it_had_to_fall(planned, verdict):
+    def fallen(seed: int, end: float) -> Trained:
+        return Trained(losses=(2.0, 1.0, 1.0 + seed / 100, end, end, end), results={})
+
+    found = [Pair(seed=seed, plain=fallen(seed, 0.1), planned=fallen(seed, planned)) for seed in range(3)]
+    assert judged(found, Criterion(metric=EARLY, margin=0.01), 3).verdict == verdict
+
+
+def test_a_short_run_whose_loss_has_risen_is_judged_by_what_it_has_become():
+    def risen(seed: int, end: float) -> Trained:
+        return Trained(losses=(0.01, 0.01, 0.01 + seed / 1e4, end, end, end), results={})
+
+    found = [Pair(seed=seed, plain=risen(seed, 1.0), planned=risen(seed, 1.005)) for seed in range(3)]
+    assert judged(found, Criterion(metric=EARLY, margin=0.01), 3).verdict == "equivalent"
+
+
 @pytest.mark.trap(51)
 def test_a_planned_run_that_became_nan_is_harm_whatever_the_other_pairs_say():
     lost = ArmFailed("planned", Fate.NON_FINITE, "the loss of step 7 is nan")
@@ -248,7 +265,9 @@ def test_short_curves_of_equal_arms_are_equivalent():
     found = paired_curves(arms(), Plan(), [4, 5, 6], 6)
     assert (found.verdict, found.seeds, found.plain) == ("equivalent", (4, 5, 6), found.planned)
     assert [len(curve) for curve in found.plain] == [6, 6, 6]
-    assert found.sentence.startswith("the first 6 steps: early training loss is equivalent with 3 pairs")
+    assert found.sentence.startswith(
+        "the first 6 steps: early training loss is equivalent with 3 pairs"
+    )
 
 
 def test_short_curves_reject_what_does_visible_harm():

@@ -67,8 +67,8 @@ class Criterion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """A verdict on paired final values. Harms are shares of the magnitude of plain_mean, and positive is worse
-    whichever way the metric runs."""
+    """A verdict on paired final values. Harms are shares of the magnitude of plain_mean, or of the scale that judge()
+    was given, and positive is worse whichever way the metric runs."""
 
     criterion: Criterion
     verdict: Verdict
@@ -110,8 +110,12 @@ class Judgement:
         )
 
 
-def judge(plain: Sequence[float], planned: Sequence[float], criterion: Criterion) -> Judgement:
+def judge(
+    plain: Sequence[float], planned: Sequence[float], criterion: Criterion, scale: float | None = None
+) -> Judgement:
     """Judge the final values of two arms, one a seed; the k-th of one is paired with the k-th of the other.
+
+    scale: positive, what harms and margin are shares of, where that is not the magnitude of the plain arm's mean.
 
     Raises InvalidMeasurement for arms of unequal length, fewer than three pairs, a value that is NaN or infinite, and
     a plain arm whose mean is zero up to rounding, to which nothing can be relative.
@@ -130,7 +134,7 @@ def judge(plain: Sequence[float], planned: Sequence[float], criterion: Criterion
             where=criterion.metric,
             fix=f"train at least {LEAST_PAIRS} pairs",
         )
-    mean, harms = _harms(before, after, criterion)
+    mean, harms = _harms(before, after, criterion, scale)
     harm, spread = float(harms.mean()), float(harms.std(ddof=1))
     error = spread / math.sqrt(pairs)
     low, high = harm - critical(pairs) * error, harm + critical(pairs) * error
@@ -249,19 +253,20 @@ def _verdict(low: float, high: float, margin: float) -> Verdict:
     return "equivalent" if -margin < low and high < margin else "inconclusive"
 
 
-def _harms(before: Values, after: Values, criterion: Criterion) -> tuple[float, Values]:
-    """The plain arm's mean, and the paired differences as shares of its magnitude, positive where planned is worse."""
+def _harms(before: Values, after: Values, criterion: Criterion, scale: float | None) -> tuple[float, Values]:
+    """The plain arm's mean, and the paired differences as shares, positive where planned is worse."""
     largest = float(np.abs(before).max())
     mean = math.fsum(before / largest) / len(before) if largest > 0 else 0.0  # nothing overflows on the way
-    if abs(mean) <= np.finfo(np.float64).eps:
+    if scale is None and abs(mean) <= np.finfo(np.float64).eps:
         raise InvalidMeasurement(
             "the plain arm's mean is zero, and a margin relative to it means nothing",
             where=criterion.metric,
             fix="judge a metric that stays away from zero",
         )
     mean *= largest
+    unit = abs(mean) if scale is None else scale
     with np.errstate(over="ignore"):
-        harms = (after / abs(mean) - before / abs(mean)) * (-1 if criterion.higher_is_better else 1)
+        harms = (after / unit - before / unit) * (-1 if criterion.higher_is_better else 1)
     if not np.abs(harms).max() < 1e100:  # a square of it must fit a double, too
         raise InvalidMeasurement(
             "planned is more than 1e100 times as far from plain as plain from zero",

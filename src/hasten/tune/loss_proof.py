@@ -14,8 +14,10 @@ last tenth of its training losses.
 A short run (`paired_curves`) by its training losses, over its last half. Both arms see the same batches there, so the
 batches' own noise drops out of every pair, and what is left is how far rounding and other random numbers have carried
 two equal runs apart. That grows as a harm grows, but changes its sign from step to step, so the mean of many steps
-shows a harm better than the last few do; the first half is left out, as the runs had no time to part there. The margin
-is again a share of the plain loss, but of one that is still falling: it is how far behind, in loss, a run may be at
+shows a harm better than the last few do; the first half is left out, as the runs had no time to part there.
+
+Its shares are of the loss on the way there, the middle one of the first half. In shares of itself, a loss that falls to
+a tenth within the run would make harm of every step that a run is behind. The margin is how far behind a run may be at
 this point, and who is behind here may catch up, or fall back further. So a short run can show a harm, and never that
 there will be none; its sentence says how small a harm it could have seen.
 """
@@ -26,6 +28,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from hasten.errors import InvalidMeasurement, Misconfigured
@@ -38,7 +41,7 @@ from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.pairs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, nobody, trained
 
 TRAINING = "training loss"  # the metric of a whole run where there is no valid data
-EARLY = "early training loss"  # that of a short run
+EARLY = "early training loss"  # that of a short run, in shares of the loss on its way
 LONGEST_SECONDS = 3600.0  # that an arm may be silent: while it builds the job, or is in one step or evaluation
 SHORT_MARGIN = 0.01
 
@@ -180,7 +183,7 @@ def judged(
     else:
         try:
             _refuse_equal_seeds(pairs)
-            judgement = judge(*values_of(pairs, criterion), criterion)
+            judgement = judge(*values_of(pairs, criterion), criterion, _scale_of(pairs, criterion))
             verdict, sentence = judgement.verdict, judgement.sentence
         except InvalidMeasurement as error:  # what was trained is not lost with it
             sentence = f"these pairs cannot be judged: {error.where}: {error.what}; {error.fix}"
@@ -206,6 +209,17 @@ def value_of(run: Trained, criterion: Criterion) -> float:
         late = run.losses[len(run.losses) // 2 :]
         return math.fsum(late) / len(late)
     return run.results[criterion.metric]
+
+
+def _scale_of(pairs: Sequence[Pair], criterion: Criterion) -> float | None:
+    """What the harms of short runs are shares of: the middle loss of their first halves, or the one that is judged
+    where it is larger. None where they are shares of what is judged."""
+    if criterion.metric != EARLY:
+        return None
+    runs = [trained(pair.plain) for pair in pairs]
+    before = [abs(loss) for run in runs for loss in run.losses[: len(run.losses) // 2]]
+    judged_mean = abs(math.fsum(value_of(run, criterion) for run in runs)) / len(runs)
+    return max(median(before), judged_mean) or None if before else None
 
 
 def values_of(pairs: Sequence[Pair], criterion: Criterion) -> tuple[Numbers, Numbers]:
