@@ -16,6 +16,7 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ OURS = ("hasten.tune.serve", "torch._dynamo")  # what the arms of a search have 
 
 def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any]:
     """seconds: of all; loop_seconds: from the first step on, as the run's own log says. evaluations: of each, the
-    seconds after that first step and the results. peak_bytes: of memory of this process. seed: None for the job's own.
+    seconds from that first step to its end, and the results. peak_bytes: of memory of this process. seed: None for the
+    job's own.
     """
     for library in (*OURS, *libraries_of(name)):
         importlib.import_module(library)
@@ -41,10 +43,22 @@ def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any
         result = hasten.train(job, plan, run_dir=home, receivers=[], name=name)
         seconds = time.perf_counter() - begin
         lines = [json.loads(line) for line in (home / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    evaluations = [[line["seconds"], line["results"]] for line in lines if line.get("results")]
     found = {"seconds": seconds, "loop_seconds": result.seconds, "steps": result.steps}
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    evaluations = evaluations_of(lines)
     return {**found, "results": dict(result.results), "evaluations": evaluations, "peak_bytes": peak_bytes}
+
+
+def evaluations_of(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, dict[str, float]]]:
+    """Of a run's log: when each ended, and its results. Its own line says how long it took, and the line of training
+    before it when it began."""
+    found, trained_until = list[tuple[float, dict[str, float]]](), 0.0
+    for line in lines:
+        if line["event"] == "trained":
+            trained_until = line["seconds"]
+        elif line["event"] == "evaluated":
+            found.append((trained_until + line["seconds"], line["results"]))
+    return found
 
 
 def _options() -> argparse.Namespace:

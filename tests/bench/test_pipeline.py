@@ -23,6 +23,7 @@ from bench.pipeline_record import (
     waterfall,
     wholes_table,
 )
+from bench.tuner_planned import evaluations_of
 
 from hasten.facts.plan import Plan, Total
 from hasten.measure.paired import Window, compare
@@ -102,6 +103,19 @@ def test_a_mean_lies_in_students_interval():
 def test_evaluations_are_read_from_what_the_scripts_print(line, told):
     (each,) = EVALUATED.finditer(line)
     assert (each["loss"], each["accuracy"], each["seconds"]) == told
+
+
+def test_an_evaluation_of_a_run_is_told_by_when_it_ended():
+    log = [
+        {"event": "started"},
+        {"event": "trained", "seconds": 1.5},
+        {"event": "trained", "seconds": 2.0},
+        {"event": "evaluated", "seconds": 0.25, "results": {"loss": 0.5}},
+        {"event": "trained", "seconds": 4.5},
+        {"event": "evaluated", "seconds": 0.5, "results": {"loss": 0.25}},
+        {"event": "finished", "seconds": 5.0, "results": {"loss": 0.25}},
+    ]
+    assert evaluations_of(log) == [(2.25, {"loss": 0.5}), (5.0, {"loss": 0.25})]
 
 
 def test_the_picture_has_a_bar_for_each_arm_and_its_ratio():
