@@ -36,12 +36,14 @@ LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arm:
     """entry: `path/to/file.py:function`; the function returns window(steps). arguments: what JSON can carry.
-    steps: of a window, for an arm so fast that the protocol's would not last."""
+    steps: of a window, for an arm so fast that the protocol's would not last. python: the interpreter, for an arm
+    with an environment of its own."""
 
     name: str
     entry: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     steps: int | None = None
+    python: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,7 +219,7 @@ def _running(arm: Arm, protocol: Protocol) -> Iterator[_Child]:
     # What a peer leaves in its working directory goes with it; what it says is shown only when it dies.
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+", errors="replace") as said:
         process = subprocess.Popen(
-            [sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
+            [arm.python or sys.executable, str(CHILD), entry, json.dumps(dict(arm.arguments))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

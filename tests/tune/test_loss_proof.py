@@ -265,9 +265,7 @@ def test_short_curves_of_equal_arms_are_equivalent():
     found = paired_curves(arms(), Plan(), [4, 5, 6], 6)
     assert (found.verdict, found.seeds, found.plain) == ("equivalent", (4, 5, 6), found.planned)
     assert [len(curve) for curve in found.plain] == [6, 6, 6]
-    assert found.sentence.startswith(
-        "the first 6 steps: early training loss is equivalent with 3 pairs"
-    )
+    assert found.sentence.startswith("the first 6 steps: early training loss is equivalent with 3 pairs")
 
 
 def test_short_curves_reject_what_does_visible_harm():

@@ -1,0 +1,197 @@
+"""The same three jobs by hasten and by what people use today, as each comes and with all that it offers.
+
+    python -m bench.peers                  # hours, in which nothing else may run; writes a record for each job
+    python -m bench.peers --only images    # one of them
+    python -m bench.peers --quick          # shows that it works, and judges nothing
+
+Each peer has an environment of its own, which is built when it is first needed (peer_environments.py), and is set up by
+its own documentation (peer_trainers.py). The plan of hasten is the one that `hasten tune` finds, as in
+bench/pipeline.py. Windows of steps are compared in turns. Whole runs, from a few seeds each, tell
+seconds, results and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
+from bench.child import load
+from bench.judging import conclude, controlled, middle_seconds, speed_targets
+from bench.options import parser_of
+from bench.peer_environments import Environment, built, lines_of
+from bench.pictures import enlarge
+from bench.pipeline import OURS, PIPELINES, Pipeline, ours, tuned
+from bench.record import ROOT, Record
+
+from hasten.measure.paired import Window, compare
+
+ARMS = ROOT / "bench" / "peer_arms.py"
+TRAINERS = ROOT / "bench" / "peer_trainers.py"
+JOBS = {  # as a user of hasten writes them
+    "images": (ROOT / "examples" / "photos.py", "job"),
+    "text": (ROOT / "examples" / "text.py", "job"),
+    "rows": (ROOT / "bench" / "pipeline_jobs.py", "rows"),
+}
+HAND, HASTEN = "by_hand", "hasten"
+PEERS = ("lightning", "accelerate", "transformers")
+WORKERS = (0, 2)  # of tuned arms: each is tried
+
+# Fixed before the first run: hasten is no slower than any peer at its best, and at most 5 % slower than a careful hand.
+LEAST = {HAND: 0.95} | dict.fromkeys(PEERS, 1.0)
+
+LINES = (
+    "Lines of code are those of the training alone, without model and data: a trainer's function in "
+    "bench/peer_trainers.py with what it calls there, which serves all three jobs, and the function of hasten's job. "
+    "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), which is another 40 lines"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    search_seconds: int = 240
+    divided: int = 1  # into how many parts the steps of a window are
+    seeds: int = 3
+
+
+FULL, QUICK = Scale(), Scale(search_seconds=30, divided=4, seeds=1)
+
+
+def main() -> None:
+    options = _options()
+    environments = {peer: built(peer, options.work) for peer in options.peers}
+    with tempfile.TemporaryDirectory(prefix="hasten-peers-") as home:
+        if "images" in options.only:
+            small_photos: Any = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
+            os.environ["HASTEN_PHOTOS"] = str(enlarge(small_photos(), Path(home, "photos")))
+        for name in options.only:
+            _compare(PIPELINES[name], environments, Path(home, f"{name}.toml"), options)
+
+
+def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path, options: argparse.Namespace) -> None:
+    scale = QUICK if options.quick else FULL
+    _, seconds = tuned(job.job, plan, scale.search_seconds)
+    protocol = Protocol(rounds=12, steps=max(LEAST_STEPS, job.naive_steps // scale.divided), warmup_steps=8)
+    given = {"job": job.job, "plan": str(plan)}
+    arms = [*_arms(job, environments, protocol), Arm(name=HASTEN, entry=f"{OURS}:example", arguments=given)]
+    itself = controlled(arms[-1], protocol)
+    measured = run_arms(arms, protocol)
+    found = [compare(measured.windows, baseline=arms[0].name, challenger=arm.name) for arm in arms[1:]]
+    for each in found:
+        print(f"{job.name}, {each.challenger:28} {each.speedup}", flush=True)
+    fastest = {trainer: fastest_count(measured.windows, trainer) for trainer in (HAND, *environments)}
+    wholes = _whole_runs(job, environments, fastest, plan, scale.seeds)
+    least = [(HASTEN, _named(other, True, count), bound) for other, bound in LEAST.items() for count in WORKERS]
+    record = Record(
+        what=f"peers-{job.name}",
+        claim=f"{job.name}: the same training by a plain loop, by its peers and by hasten",
+        command=f"python -m bench.peers --only {job.name}",
+        protocol=protocol,
+        control=itself,
+        comparisons=found,
+        measured=measured,
+        targets=speed_targets(measured.windows, least, "steps"),
+        packages=("scikit-learn", "pillow", "torchmetrics"),
+        findings={
+            "tuning_seconds": seconds,
+            "environments": {peer: each.as_table() for peer, each in environments.items()},
+            "wholes": wholes,
+        },
+        tables=wholes_table(job, wholes),
+        remarks=[LINES, f"hasten tune took {seconds:.0f} s", *(each.sentence for each in environments.values())],
+    )
+    conclude(record, None if options.quick else options.records)
+
+
+def _arms(job: Pipeline, environments: Mapping[str, Environment], protocol: Protocol) -> list[Arm]:
+    """As each comes, which takes seconds for few steps, and at its best with so many workers."""
+    pythons = {HAND: None} | {peer: str(environment.python) for peer, environment in environments.items()}
+    ways = [(False, 0), *((True, count) for count in WORKERS)]
+    return [
+        Arm(
+            name=_named(trainer, at_best, workers),
+            entry=f"{ARMS}:windows",
+            arguments={"trainer": trainer, "work": job.name, "tuned": at_best, "workers": workers},
+            steps=None if at_best else min(protocol.steps, job.naive_steps),
+            python=python,
+        )
+        for trainer, python in pythons.items()
+        for at_best, workers in ways
+    ]
+
+
+def _named(trainer: str, at_best: bool, workers: int) -> str:
+    return f"{trainer}, tuned, {workers} workers" if at_best else f"{trainer}, as it comes"
+
+
+# ── whole runs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fastest_count(windows: Sequence[Window], trainer: str) -> int:
+    """Of workers, as the windows of the tuned trainer say."""
+    return min(WORKERS, key=lambda count: middle_seconds(windows, _named(trainer, True, count)))
+
+
+def _whole_runs(
+    job: Pipeline, environments: Mapping[str, Environment], fastest: Mapping[str, int], plan: Path, seeds: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Of every trainer at its best and of hasten, in turns."""
+    found: dict[str, list[dict[str, Any]]] = {_named(trainer, True, count): [] for trainer, count in fastest.items()}
+    found[HASTEN] = []
+    for seed in range(seeds):
+        for name, trainer in zip(found, (*fastest, HASTEN), strict=True):
+            if trainer == HASTEN:
+                run = ours(job, job.job, plan, seed)
+                told = {"seconds": run.seconds, "value": run.value, "curve": run.curve, "peak_bytes": run.peak_bytes}
+            else:
+                python = environments[trainer].python if trainer in environments else Path(sys.executable)
+                told = _answer(python, trainer, job.name, fastest[trainer], seed)
+            found[name].append(told)
+            print(f"{job.name}, seed {seed}, {name}: {told['seconds']:.1f} s", flush=True)
+    return found
+
+
+def _answer(python: Path, trainer: str, work: str, workers: int, seed: int) -> dict[str, Any]:
+    command = [str(python), "-m", "bench.peer_arms", trainer, work, "--workers", str(workers), "--seed", str(seed)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src{os.pathsep}{ROOT}", "PYTHONWARNINGS": "ignore"}
+    with tempfile.TemporaryDirectory() as folder:  # what a peer leaves behind goes with it
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def wholes_table(job: Pipeline, wholes: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Middle seconds, results and memory of whole runs, and the lines that a user writes for the training itself."""
+    head = f"| whole runs | seconds | final {job.metric} | peak memory, MiB | lines of code |"
+    lines = [head, "|---" * 5 + "|"]
+    for name, runs in wholes.items():
+        seconds = sorted(run["seconds"] for run in runs)
+        values, peaks = ([run[what] for run in runs] for what in ("value", "peak_bytes"))
+        trainer = name.partition(",")[0]
+        written = lines_of(*JOBS[job.name], called=False) if trainer == HASTEN else lines_of(TRAINERS, trainer)
+        lines.append(
+            f"| {name} | {seconds[len(seconds) // 2]:.1f} ({seconds[0]:.1f}–{seconds[-1]:.1f}) "
+            f"| {sum(values) / len(values):.4f} ({min(values):.4f}–{max(values):.4f}) | {max(peaks) / 2**20:.0f} "
+            f"| {written} |"
+        )
+    return lines
+
+
+def _options() -> argparse.Namespace:
+    parser = parser_of("peers", __doc__)
+    names: Sequence[str] = list(PIPELINES)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="all by default")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), help="all by default")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="folder of their environments")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
