@@ -41,8 +41,8 @@ def model_of(work: Work, how: How) -> nn.Module:
     return model.to(memory_format=torch.channels_last) if how.tuned and work.convolutional else model
 
 
-def adam(model: nn.Module, how: How) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=RATE, fused=True if how.tuned else None)
+def adam(model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=RATE, fused=fused or None)
 
 
 class Gathered:
@@ -58,13 +58,18 @@ class Gathered:
         return map(self._rows.__getitem__, torch.randperm(len(self._rows)).split(self._size))
 
 
+def loaders_of_own_loop(work: Work, how: How) -> tuple[Any, Any]:
+    """Where whoever trains writes the loop, rows need no loader."""
+    train, valid = loaders(work, how)
+    gathered = how.tuned and work.by_batches and not how.workers
+    return (Gathered(train.dataset, work.batch_size) if gathered else train), valid
+
+
 def by_hand(work: Work, how: How) -> None:
     """A careful loop in plain torch; not tuned, it is float32 and reads as most loops do."""
-    train, valid = loaders(work, how)
-    if how.tuned and work.by_batches and not how.workers:
-        train = Gathered(train.dataset, work.batch_size)
+    train, valid = loaders_of_own_loop(work, how)
     model = model_of(work, how)
-    optimizer = adam(model, how)
+    optimizer = adam(model, fused=how.tuned)
     for step, (inputs, targets) in enumerate(batches(work, how, train), start=1):
         if how.tuned and work.convolutional:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -126,7 +131,8 @@ def lightning(work: Work, how: How) -> None:
                 how.told(float(self.trainer.callback_metrics["result"]))
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            return adam(self.model, how)
+            # In mixed precision it refuses to clip gradients where the optimizer is fused.
+            return adam(self.model, fused=how.tuned and work.clip is None)
 
     loud = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     settings: dict[str, Any] = dict.fromkeys(loud, False) | {"precision": "bf16-mixed"} if how.tuned else {}
@@ -144,7 +150,10 @@ def accelerate(work: Work, how: How) -> None:
 
     accelerator = Accelerator(cpu=True, mixed_precision="bf16" if how.tuned else "no")
     bare = model_of(work, how)
-    model, optimizer, train, valid = accelerator.prepare(bare, adam(bare, how), *loaders(work, how))
+    model, optimizer = accelerator.prepare(bare, adam(bare, fused=how.tuned))
+    train, valid = loaders_of_own_loop(work, how)
+    if not how.tuned:  # at its leanest the loader stays torch's
+        train, valid = accelerator.prepare(train, valid)
     for step, (inputs, targets) in enumerate(batches(work, how, train), start=1):
         optimizer.zero_grad()
         with accelerator.autocast():
@@ -181,10 +190,10 @@ def transformers(work: Work, how: How) -> None:
 
     class Careful(Trainer):
         def get_train_dataloader(self) -> Any:
-            return self.accelerator.prepare(careful[0]) if how.tuned else super().get_train_dataloader()
+            return careful[0] if how.tuned else super().get_train_dataloader()
 
         def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-            return self.accelerator.prepare(careful[1]) if how.tuned else super().get_eval_dataloader(eval_dataset)
+            return careful[1] if how.tuned else super().get_eval_dataloader(eval_dataset)
 
     def collated(batch: Any) -> dict[str, Tensor]:
         inputs, labels = default_collate(batch) if type(batch) is list else batch
