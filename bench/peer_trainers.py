@@ -166,22 +166,34 @@ def accelerate(work: Work, how: How) -> None:
             how.told(evaluated(work, how, model, valid))
 
 
+class Named(nn.Module):
+    """Takes its batch by names, and gives its loss, as a model of transformers does."""
+
+    def __init__(self, work: Work, how: How) -> None:
+        super().__init__()
+        self.model, self._work = model_of(work, how), work
+
+    def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.model(inputs)
+        found = {"loss": self._work.loss(logits, labels)}
+        if self.training:
+            return found
+        return found | {"result": self._work.result(logits.float(), labels).expand(len(labels))}
+
+
+def settings_of_transformers(work: Work, how: How) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if how.tuned:
+        settings |= {"bf16": True, "optim": "adamw_torch_fused", "disable_tqdm": True, "logging_strategy": "no"}
+        settings |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
+    if how.told is None:
+        return settings | {"max_steps": 10**9}
+    settings |= {"max_steps": work.steps} if work.steps else {"num_train_epochs": work.epochs}
+    return settings | {"eval_strategy": "steps" if work.every else "epoch", "eval_steps": work.every}
+
+
 def transformers(work: Work, how: How) -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments  # pyright: ignore[reportMissingImports]
-
-    class Named(nn.Module):
-        """Takes its batch by names, and gives its loss, as a model of that library does."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model_of(work, how)
-
-        def forward(self, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            logits = self.model(inputs)
-            found = {"loss": work.loss(logits, labels)}
-            if self.training:
-                return found
-            return found | {"result": work.result(logits.float(), labels).expand(len(labels))}
 
     class Telling(TrainerCallback):
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **rest: Any) -> None:
@@ -200,15 +212,6 @@ def transformers(work: Work, how: How) -> None:
         return {"inputs": inputs, "labels": labels}
 
     careful = loaders(work, how, collated)
-    settings: dict[str, Any] = {}
-    if how.tuned:
-        settings |= {"bf16": True, "optim": "adamw_torch_fused", "disable_tqdm": True, "logging_strategy": "no"}
-        settings |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
-    if how.told is None:
-        settings |= {"max_steps": 10**9}
-    else:
-        settings |= {"max_steps": work.steps} if work.steps else {"num_train_epochs": work.epochs}
-        settings |= {"eval_strategy": "steps" if work.every else "epoch", "eval_steps": work.every}
     arguments = TrainingArguments(
         output_dir="trained",
         use_cpu=True,
@@ -218,10 +221,10 @@ def transformers(work: Work, how: How) -> None:
         lr_scheduler_type="constant",
         max_grad_norm=work.clip or 0.0,
         remove_unused_columns=False,
-        **settings,
+        **settings_of_transformers(work, how),
     )
     trainer = Careful(
-        model=Named(),
+        model=Named(work, how),
         args=arguments,
         train_dataset=work.train,
         eval_dataset=work.valid,

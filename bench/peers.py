@@ -79,7 +79,8 @@ def main() -> None:
 def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path, options: argparse.Namespace) -> None:
     scale = QUICK if options.quick else FULL
     _, seconds = tuned(job.job, plan, scale.search_seconds)
-    protocol = Protocol(rounds=12, steps=max(LEAST_STEPS, job.naive_steps // scale.divided), warmup_steps=8)
+    steps = max(min(LEAST_STEPS, job.steps), job.naive_steps // scale.divided)
+    protocol = Protocol(rounds=12, steps=steps, warmup_steps=8)
     given = {"job": job.job, "plan": str(plan)}
     arms = [*_arms(job, environments, protocol), Arm(name=HASTEN, entry=f"{OURS}:example", arguments=given)]
     itself = controlled(arms[-1], protocol)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.arms import Arm, Protocol, run_arms
+from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
 from bench.child import load
 from bench.judging import controlled
 from bench.options import parser_of
@@ -75,7 +75,7 @@ class Pipeline:
 
 PIPELINES = {
     "images": Pipeline(name="images", metric="accuracy", naive_steps=18, steps=60),
-    "text": Pipeline(name="text", metric="loss", naive_steps=25, steps=50),
+    "text": Pipeline(name="text", metric="loss", naive_steps=6, steps=12),
     "rows": Pipeline(name="rows", metric="accuracy", naive_steps=1000, steps=5000),
 }
 
@@ -114,7 +114,8 @@ def main() -> None:
 def _measured(pipeline: Pipeline, folder: Path, scale: Scale) -> Found:
     plan, tuning_seconds = tuned(pipeline.job, folder / "plan.toml", scale.search_seconds)
     _say(f"{pipeline.name}: tuned in {tuning_seconds:.0f} s: {', '.join(_names(plan)) or 'nothing'}")
-    protocol = Protocol(rounds=ROUNDS, steps=max(50, pipeline.steps // scale.divided), warmup_steps=WARMUP_STEPS)
+    steps = max(min(LEAST_STEPS, pipeline.steps), pipeline.steps // scale.divided)
+    protocol = Protocol(rounds=ROUNDS, steps=steps, warmup_steps=WARMUP_STEPS)
     arms = [pipeline.naive_arm, *_arms(pipeline, plan, folder)]
     itself = controlled(arms[-1], protocol)
     measured = run_arms(arms, protocol)
