@@ -1,8 +1,9 @@
 """One training, written for each trainer as its own documentation has it: plain, and with all that it offers.
 
 A trainer's function is what its user writes, so its lines are counted, with what it calls here. "tuned" is every public
-setting that makes it faster on a processor: bfloat16, the layout for convolutions, a fused optimizer, loader workers
-that stay, larger batches in evaluation, data kept as a careful hand would, and nothing that logs, shows or saves.
+setting that makes it faster on a processor: bfloat16 where that pays, the layout for convolutions, a fused optimizer,
+loader workers that stay, larger batches in evaluation, data kept as a careful hand would, and nothing that logs, shows
+or saves.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def by_hand(work: Work, how: How) -> None:
         if how.tuned and work.convolutional:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=how.tuned):
+        with torch.autocast("cpu", torch.bfloat16, enabled=how.tuned and work.narrow):
             loss = work.loss(model(inputs), targets)
         loss.backward()
         if work.clip is not None:
@@ -100,7 +101,7 @@ def evaluated(work: Work, how: How, model: nn.Module, valid: Iterable[Batch]) ->
     model.eval()
     total, count = torch.zeros(()), 0
     for inputs, targets in valid:
-        with torch.autocast("cpu", torch.bfloat16, enabled=how.tuned):
+        with torch.autocast("cpu", torch.bfloat16, enabled=how.tuned and work.narrow):
             logits = model(inputs)
         total += work.result(logits.float(), targets) * len(targets)
         count += len(targets)
@@ -135,7 +136,9 @@ def lightning(work: Work, how: How) -> None:
             return adam(self.model, fused=how.tuned and work.clip is None)
 
     loud = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    settings: dict[str, Any] = dict.fromkeys(loud, False) | {"precision": "bf16-mixed"} if how.tuned else {}
+    settings: dict[str, Any] = dict.fromkeys(loud, False) if how.tuned else {}
+    if how.tuned and work.narrow:
+        settings["precision"] = "bf16-mixed"
     if how.told is None:
         settings |= {"max_epochs": ENDLESS, "limit_val_batches": 0}
     else:
@@ -148,7 +151,7 @@ def lightning(work: Work, how: How) -> None:
 def accelerate(work: Work, how: How) -> None:
     from accelerate import Accelerator  # pyright: ignore[reportMissingImports]
 
-    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if how.tuned else "no")
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if how.tuned and work.narrow else "no")
     bare = model_of(work, how)
     model, optimizer = accelerator.prepare(bare, adam(bare, fused=how.tuned))
     train, valid = loaders_of_own_loop(work, how)
@@ -184,7 +187,7 @@ class Named(nn.Module):
 def settings_of_transformers(work: Work, how: How) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if how.tuned:
-        settings |= {"bf16": True, "optim": "adamw_torch_fused", "disable_tqdm": True, "logging_strategy": "no"}
+        settings |= {"bf16": work.narrow, "optim": "adamw_torch_fused", "disable_tqdm": True, "logging_strategy": "no"}
         settings |= {"save_strategy": "no", "report_to": "none", "dataloader_pin_memory": False}
     if how.told is None:
         return settings | {"max_steps": 10**9}
