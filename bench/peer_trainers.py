@@ -155,7 +155,7 @@ def accelerate(work: Work, how: How) -> None:
     bare = model_of(work, how)
     model, optimizer = accelerator.prepare(bare, adam(bare, fused=how.tuned))
     train, valid = loaders_of_own_loop(work, how)
-    if not how.tuned:  # at its leanest the loader stays torch's
+    if not how.tuned:  # at its leanest the loader stays torch's; it prepares none whose sampler gives whole batches
         train, valid = accelerator.prepare(train, valid)
     for step, (inputs, targets) in enumerate(batches(work, how, train), start=1):
         optimizer.zero_grad()
