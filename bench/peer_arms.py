@@ -21,8 +21,7 @@ from bench.stepwise import stepwise
 
 def windows(trainer: str, work: str, tuned: bool, workers: int) -> Callable[[int], None]:
     """trainer: in TRAINERS. work: "images", "text" or "rows"."""
-    chosen = work_of(work)
-    return stepwise(lambda tick: TRAINERS[trainer](chosen, How(tuned=tuned, workers=workers, tick=tick)))
+    return stepwise(lambda tick: TRAINERS[trainer](work_of(work), How(tuned=tuned, workers=workers, tick=tick)))
 
 
 def whole(trainer: str, work: str, workers: int) -> dict[str, object]:

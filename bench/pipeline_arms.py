@@ -29,12 +29,11 @@ class Ticking:
 
 
 def images(folder: str) -> Callable[[int], None]:
-    script = photos_script()
-    data = script["PhotoDataset"](f"{folder}/train", train=True)
-    model, loader = script["Net"](32, len(data.classes)), DataLoader(data, batch_size=64, shuffle=True)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
     def train(tick: Callable[[], None]) -> None:
+        script = photos_script()
+        data = script["PhotoDataset"](f"{folder}/train", train=True)
+        model, loader = script["Net"](32, len(data.classes)), DataLoader(data, batch_size=64, shuffle=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         for epoch in count():
             script["train_epoch"](model, Ticking(loader, tick), nn.CrossEntropyLoss(), optimizer, epoch)
 
@@ -43,11 +42,11 @@ def images(folder: str) -> Callable[[int], None]:
 
 def script(name: str) -> Callable[[int], None]:
     """name: in SCRIPTS."""
-    chosen = SCRIPTS[name]()
-    model = chosen.job.model()
-    loader = DataLoader(chosen.train, batch_size=chosen.job.batch_size, shuffle=True)
 
     def train(tick: Callable[[], None]) -> None:
+        chosen = SCRIPTS[name]()
+        model = chosen.job.model()
+        loader = DataLoader(chosen.train, batch_size=chosen.job.batch_size, shuffle=True)
         train_on(chosen, model, (batch for _ in count() for batch in Ticking(loader, tick)))
 
     return stepwise(train)
