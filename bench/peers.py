@@ -6,8 +6,8 @@
 
 Each peer has an environment of its own, which is built when it is first needed (peer_environments.py), and is set up by
 its own documentation (peer_trainers.py). The plan of hasten is the one that `hasten tune` finds, as in
-bench/pipeline.py. Windows of steps are compared in turns. Whole runs, from a few seeds each, tell
-seconds, results and memory.
+bench/pipeline.py. Windows of steps are compared in turns. Whole runs, from a few seeds each, tell seconds, results and
+memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ LEAST = {HAND: 0.95} | dict.fromkeys(PEERS, 1.0)
 LINES = (
     "Lines of code are those of the training alone, without model and data: a trainer's function in "
     "bench/peer_trainers.py with what it calls there, which serves all three jobs, and the function of hasten's job. "
-    "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), which is another 40 lines"
+    "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), whose lines are not counted. "
+    "Memory is that of the process that trains, without its loader workers; seconds of hasten are all, from loading the "
+    "job's file, those of the others begin when the script's data is there"
 )
 
 

@@ -7,7 +7,7 @@ and one comparison, and every arm of a benchmark pays it alike.
 
 Let the trainer's thread alone compute: data, model and all. Where another thread has computed before, there are two
 pools of compute threads, more than cores, and the threads of either no longer wait awake between two small operations:
-a step of a small network took 1.4 to 1.8 times as long.
+in a try, no record, a step of a small network took 1.4 and 1.8 times as long.
 """
 
 from __future__ import annotations
