@@ -52,8 +52,8 @@ LINES = (
     "Lines of code are those of the training alone, without model and data: a trainer's function in "
     "bench/peer_trainers.py with what it calls there, which serves all three jobs, and the function of hasten's job. "
     "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), whose lines are not counted. "
-    "Memory is that of the process that trains, without its loader workers; seconds of hasten are all, from loading the "
-    "job's file, those of the others begin when the script's data is there"
+    "Memory is that of the process that trains, without its loader workers; seconds of hasten are all, from loading "
+    "the job's file, those of the others begin when the script's data is there"
 )
 
 
