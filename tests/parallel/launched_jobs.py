@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import dying
 import hasten
 from hasten.checkpoint import together
+from hasten.cli import going_on
 from support import small_job
 
 SECOND = os.environ.get("RANK") == "1"
@@ -47,6 +48,18 @@ def raises() -> hasten.Job:
             raise ValueError("the second cannot go on")
 
     return _with_loss(act)
+
+
+def raises_and_the_other_is_asked_to_end() -> hasten.Job:
+    """By SIGTERM while it says why, as whoever launched both does."""
+    say = going_on.what_is_left
+
+    def asked_to_end(*told: Any) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return say(*told)
+
+    going_on.what_is_left = asked_to_end
+    return raises()
 
 
 def killed() -> hasten.Job:

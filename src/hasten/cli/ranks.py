@@ -41,12 +41,13 @@ def ranks_met() -> Iterator[None]:
         return
     from hasten.parallel.join import failing_as_one, joined
     from hasten.training.failures import cause_of
+    from hasten.training.stop_request import failures_end_the_process
     from hasten.tune.processes import die_with
 
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
         die_with(int(launcher))
-    with joined(), failing_as_one(cause_of, known=(Ended,), ends=True):
+    with failures_end_the_process(), joined(), failing_as_one(cause_of, known=(Ended,), ends=True):
         yield
 
 

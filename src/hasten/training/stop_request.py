@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 import psutil
 
@@ -29,6 +30,7 @@ MARGIN_SECONDS = 1.0  # before the time of grace ends
 LAST_WORDS_SECONDS = 0.5  # of these: a terminal or a disk that hangs must not keep the process
 ONE_CTRL_C_SECONDS = 0.2  # a terminal and a program in between may both send it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ENDS_NEXT = ContextVar("_ENDS_NEXT", default=False)
 
 
 class StopRequest:
@@ -98,6 +100,10 @@ def signals_as_requests(
     thread.start()
     try:
         yield request
+    except BaseException:
+        if _ENDS_NEXT.get() and signal.SIGTERM in before:
+            before[signal.SIGTERM] = signal.SIG_IGN
+        raise
     finally:
         signal.set_wakeup_fd(woken_before)
         for number, handler in before.items():
@@ -106,6 +112,17 @@ def signals_as_requests(
         os.close(ours)  # which ends the thread
         thread.join()
         os.close(listening)
+
+
+@contextmanager
+def failures_end_the_process() -> Iterator[None]:
+    """Inside, a run that fails leaves SIGTERM ignored: this process is about to say why and to end, and a launcher that
+    has seen another rank go would end it before it has."""
+    token = _ENDS_NEXT.set(True)
+    try:
+        yield
+    finally:
+        _ENDS_NEXT.reset(token)
 
 
 def _to_whoever_listens(say: Callable[[str], None]) -> Callable[[str], None]:
