@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import exp, log
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -52,6 +53,12 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
         return middle, middle, middle
     reach = stdev(values) / len(values) ** 0.5 * float(student.ppf(0.975, len(values) - 1))
     return middle - reach, middle, middle + reach
+
+
+def mean_ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of the ratios of what was measured in pairs, between the ends of its 95 % interval."""
+    low, middle, high = mean_interval([log(above / below) for above, below in zip(over, under, strict=True)])
+    return exp(low), exp(middle), exp(high)
 
 
 def conclude(record: Record, records: Path | None) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 RATE = 1e-3
+SMALLEST_PART = (0.4 * 3 / 4) ** 0.5  # of a square photo's side, by examples/naive.py: its area, and how narrow
 Batch = tuple[Tensor, Tensor]
 
 
@@ -109,11 +110,12 @@ def images() -> Work:
 
 
 class Kept(Dataset[tuple[Tensor, int]]):
-    """The photos of a naive data set, each decoded once and kept in memory; another part of it is shown every time."""
+    """The photos of a naive data set, each decoded once, reduced, and kept in memory; another part of it is shown every
+    time."""
 
     def __init__(self, photos: Any, size: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
         self._photos, self._size = photos, (size, size)
-        self._kept = [Image.open(path).convert("RGB") for path, _ in photos.samples]
+        self._kept = [reduced(Image.open(path).convert("RGB"), size) for path, _ in photos.samples]
         self._mean, self._scale = 255 * np.array(mean, np.float32), 1 / (255 * np.array(deviation, np.float32))
 
     def __len__(self) -> int:
@@ -123,6 +125,11 @@ class Kept(Dataset[tuple[Tensor, int]]):
         shown = self._photos.crop(self._kept[index]).resize(self._size, Image.Resampling.BILINEAR)
         label = self._photos.samples[index][1]
         return torch.from_numpy((np.asarray(shown, np.float32) - self._mean) * self._scale).permute(2, 0, 1), label
+
+
+def reduced(photo: Image.Image, size: int) -> Image.Image:
+    """By a whole number, as far as the smallest part that is shown still has the pixels of the view."""
+    return photo.reduce(max(int(SMALLEST_PART * min(photo.size) / size), 1))
 
 
 def of_script(name: str) -> Work:

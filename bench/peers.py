@@ -25,12 +25,12 @@ from typing import Any
 
 from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
 from bench.child import load
-from bench.judging import conclude, controlled, middle_seconds, speed_targets
+from bench.judging import conclude, controlled, mean_ratio, middle_seconds, speed_targets
 from bench.options import parser_of
 from bench.peer_environments import Environment, built, lines_of
 from bench.pictures import enlarge
 from bench.pipeline import OURS, PIPELINES, Pipeline, ours, tuned
-from bench.record import ROOT, Record
+from bench.record import ROOT, Record, Target
 
 from hasten.measure.paired import Window, compare
 
@@ -101,7 +101,7 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
         control=itself,
         comparisons=found,
         measured=measured,
-        targets=speed_targets(measured.windows, least, "steps"),
+        targets=[*speed_targets(measured.windows, least, "steps"), *whole_targets(wholes)],
         packages=("scikit-learn", "pillow", "torchmetrics"),
         findings={
             "tuning_seconds": seconds,
@@ -159,6 +159,16 @@ def _whole_runs(
                 told = _answer(python, trainer, job.name, fastest[trainer], seed)
             found[name].append(told)
             print(f"{job.name}, seed {seed}, {name}: {told['seconds']:.1f} s", flush=True)
+    return found
+
+
+def whole_targets(wholes: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Target]:
+    """Of whole runs from the same seeds, what the peers take for each second of hasten."""
+    ours, found = [run["seconds"] for run in wholes[HASTEN]], list[Target]()
+    for name in (each for each in wholes if each != HASTEN):
+        low, value, high = mean_ratio([run["seconds"] for run in wholes[name]], ours)
+        what, bound = f"{HASTEN}: seconds of {name} for each one of it, whole runs", LEAST[name.partition(",")[0]]
+        found.append(Target(name=what, bound=bound, at_most=False, low=low, value=value, high=high))
     return found
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import exp, log, nan
+from math import nan
 from pathlib import Path
 from statistics import mean, median
 
 from bench.arms import Measured, Protocol
-from bench.judging import mean_interval, middle_seconds
+from bench.judging import mean_interval, mean_ratio, middle_seconds
 from bench.record import Record, Target, write_record
 from matplotlib.figure import Figure
 
@@ -119,9 +119,8 @@ def targets(found: Found) -> list[Target]:
 
 def times_faster(found: Found, way: str) -> tuple[float, float, float]:
     """Of whole runs of the same seed: low, mean and high of the ratio."""
-    pairs = zip(found.wholes[NAIVE], found.wholes[way], strict=True)
-    low, middle, high = mean_interval([log(naive.seconds / ours.seconds) for naive, ours in pairs])
-    return exp(low), exp(middle), exp(high)
+    naive, ours = ([run.seconds for run in found.wholes[name]] for name in (NAIVE, way))
+    return mean_ratio(naive, ours)
 
 
 def _lost(found: Found, way: str) -> tuple[float, float, float]:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from bench.peer_environments import lines_of
 from bench.peer_trainers import TRAINERS, Gathered, by_hand, loaders
-from bench.peer_work import Columns, How, Kept, Work, of_rows, of_windows
-from bench.peers import HASTEN, WORKERS, fastest_count, wholes_table
+from bench.peer_work import Columns, How, Kept, Work, of_rows, of_windows, reduced
+from bench.peers import HASTEN, LEAST, WORKERS, fastest_count, whole_targets, wholes_table
 from bench.pipeline import PIPELINES
 from bench.pipeline_naive import Windows, photos_script
+from PIL import Image
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -108,6 +109,12 @@ def test_a_kept_picture_is_shown_as_the_naive_data_set_shows_it(tmp_path):
         assert int(label) == same_label
 
 
+def test_a_picture_is_reduced_as_long_as_its_smallest_part_has_the_pixels_of_the_view():
+    large, small = Image.new("RGB", (500, 432)), Image.new("RGB", (120, 116))
+    assert reduced(large, 64).size == (167, 144)
+    assert reduced(small, 64).size == small.size
+
+
 # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -140,3 +147,12 @@ def test_a_line_of_the_table_tells_the_middle_run_and_what_its_user_writes():
 
 def test_every_trainer_has_a_name_that_its_environment_is_built_by():
     assert [*TRAINERS] == ["by_hand", "lightning", "accelerate", "transformers"]
+
+
+def test_whole_runs_of_a_peer_are_held_against_those_of_hasten_from_the_same_seeds():
+    wholes = {"by_hand, tuned, 0 workers": [{"seconds": each} for each in (4.0, 9.0)]}
+    (target,) = whole_targets(wholes | {HASTEN: [{"seconds": each} for each in (4.0, 10.0)]})
+    assert (target.bound, target.at_most) == (LEAST["by_hand"], False)
+    assert target.value == pytest.approx((4.0 / 4.0 * 9.0 / 10.0) ** 0.5)
+    assert target.low < target.value < target.high
+    assert target.outcome == "undecided"
