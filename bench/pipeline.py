@@ -1,6 +1,6 @@
 """From a naive script to a hastened run, technique by technique (goal G10).
 
-    python -m bench.pipeline                 # two hours, in which nothing else may run; writes a record for each job
+    python -m bench.pipeline                 # three hours, in which nothing else may run; writes a record for each job
     python -m bench.pipeline --only images   # one of them
     python -m bench.pipeline --quick         # minutes; shows that it works, and judges nothing
 
@@ -170,6 +170,7 @@ def _whole_runs(pipeline: Pipeline, plan: Path, seeds: int) -> dict[str, list[Wh
     """In turns, the order turned round with every seed."""
     runs: dict[str, Callable[[int], Whole]] = {
         NAIVE: lambda seed: _scripts(pipeline, seed),
+        PLAIN: lambda seed: ours(pipeline, pipeline.job, None, seed),
         PLANNED: lambda seed: ours(pipeline, pipeline.job, plan, seed),
         STOPPED: lambda seed: ours(pipeline, pipeline.stopped, plan, seed),
     }
@@ -193,9 +194,10 @@ def _scripts(pipeline: Pipeline, seed: int) -> Whole:
     return Whole(seconds=curve[-1][0], value=curve[-1][1], curve=curve)
 
 
-def ours(pipeline: Pipeline, job: str, plan: Path, seed: int) -> Whole:
+def ours(pipeline: Pipeline, job: str, plan: Path | None, seed: int) -> Whole:
     """A run of hasten: all seconds, from loading the job's file on, with a cache that it has to fill."""
-    command = [sys.executable, "-m", "bench.tuner_planned", job, str(plan), "--seed", str(seed)]
+    planned = [] if plan is None else [str(plan)]
+    command = [sys.executable, "-m", "bench.tuner_planned", job, *planned, "--seed", str(seed)]
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "HASTEN_CACHE": cache}
         told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment).stdout
