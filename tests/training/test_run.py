@@ -55,6 +55,33 @@ def trace(run, until=None):
     return found
 
 
+def test_a_run_without_a_plan_is_a_plain_loop_to_the_bit():
+    train = small_job().train
+    job = rich_job(
+        model=lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)),
+        optimizer=lambda params: torch.optim.Adam(params, lr=1e-2),
+        schedule=None,
+        average=None,
+        stop=None,
+        clip_norm=0.5,
+    )
+    with prepare(job) as run:
+        model = copy.deepcopy(run.model)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        while not run.finished:
+            for batch in run.epoch_batches():
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(model(batch[0]), batch[1])
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                assert run.step(batch).item() == loss.item()
+        assert all(map(torch.equal, model.state_dict().values(), run.model.state_dict().values()))
+        with torch.inference_mode():
+            valid = functional.cross_entropy(model.eval()(train[0]), train[1]).item()
+        assert run.evaluate().results["loss"] == pytest.approx(valid, rel=1e-6)
+
+
 @pytest.mark.trap(15)
 @pytest.mark.trap(32)
 @settings(max_examples=12)
