@@ -1,6 +1,6 @@
 """From a naive script to a hastened run, technique by technique (goal G10).
 
-    python -m bench.pipeline                 # three hours, in which nothing else may run; writes a record for each job
+    python -m bench.pipeline                 # two hours, in which nothing else may run; writes a record for each job
     python -m bench.pipeline --only images   # one of them
     python -m bench.pipeline --quick         # minutes; shows that it works, and judges nothing
 
