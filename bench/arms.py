@@ -72,7 +72,8 @@ class Protocol:
     """starts: how often every arm is started anew, for steps so short that where a process's memory lies can be seen in
     them. rounds: of windows in each start. Any two arms have one pair a round, or one a start where there are several.
     threads: compute threads of every arm, which is bound to as many cores; None: torch's own number, and all cores.
-    limit_seconds: for one answer of an arm, its build included."""
+    limit_seconds: for one answer of an arm, its build included. together: whether all arms are built at the same time,
+    where there are cores for that: what each takes to build is then no figure to compare."""
 
     starts: int = 1
     rounds: int = 16
@@ -80,6 +81,7 @@ class Protocol:
     warmup_steps: int = 200
     threads: int | None = None
     limit_seconds: float = 900.0
+    together: bool = False
 
     @property
     def pairs(self) -> int:
@@ -108,9 +110,10 @@ def _rotated(arms: Sequence[Arm], start: int) -> list[Arm]:
 def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
     with contextlib.ExitStack() as children:
         running, one_off = dict[str, _Child](), list[OneOff]()
-        for arm in arms:
-            running[arm.name] = children.enter_context(_running(arm, protocol))
-            one_off.append(_prepare(arm.name, running[arm.name], protocol))
+        begun = ((arm.name, children.enter_context(_running(arm, protocol))) for arm in arms)
+        for name, child in list(begun) if protocol.together else begun:
+            running[name] = child
+            one_off.append(_prepare(name, child, protocol))
         steps = {arm.name: arm.steps or protocol.steps for arm in arms}
         windows = [
             _window(name, running[name], steps[name])

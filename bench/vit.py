@@ -24,7 +24,7 @@ from bench.arms import Arm, Protocol, run_arms
 from bench.judging import conclude, controlled, middle_seconds, speed_targets
 from bench.options import parser_of
 from bench.record import ROOT, Record, Target
-from bench.vit_arms import BATCH, LAYERS, PATCH, PIXELS, WIDTH
+from bench.vit_arms import BATCH, PIXELS, SMALL
 
 from hasten.measure.paired import compare
 
@@ -97,13 +97,13 @@ def _peak_bytes(plan: Mapping[str, Any]) -> int:
 
 def _products_seconds(dtype: torch.dtype) -> float:
     """The least that the products of all linear layers take in a step, one forward and two backward each."""
-    rows, seconds = BATCH * ((PIXELS // PATCH) ** 2 + 1), 0.0
-    for width, columns in ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)):
+    rows, wide, seconds = BATCH * ((PIXELS // SMALL.patch) ** 2 + 1), SMALL.width, 0.0
+    for width, columns in ((wide, 3 * wide), (wide, wide), (wide, 4 * wide), (4 * wide, wide)):
         x, weight = torch.randn(rows, width).to(dtype), torch.randn(columns, width).to(dtype)
         gradient = torch.randn(rows, columns).to(dtype)
         for one, other in ((x, weight.t()), (gradient, weight), (gradient.t(), x)):
             seconds += min(_seconds(one, other) for _ in range(10))
-    return LAYERS * seconds
+    return SMALL.layers * seconds
 
 
 def _seconds(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,33 +21,48 @@ from torch.nn import functional
 import hasten
 from hasten.training.peak_memory import peak_memory
 
-BATCH, PIXELS, PATCH, CLASSES = 16, 224, 16, 1000
-WIDTH, LAYERS, HEADS = 384, 12, 6  # ViT-S: Dosovitskiy et al. 2020, arXiv:2010.11929; Touvron et al., arXiv:2012.12877
+BATCH, PIXELS, CLASSES = 16, 224, 1000
 STEPS = 3
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """patch: pixels of a side."""
+
+    width: int
+    layers: int
+    heads: int
+    patch: int
+
+
+# Dosovitskiy et al. 2020, arXiv:2010.11929, table 1; Touvron et al. 2020, arXiv:2012.12877, for the small one.
+SMALL = Size(width=384, layers=12, heads=6, patch=16)
+HUGE = Size(width=1280, layers=32, heads=16, patch=14)
+
+
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention_norm, self.norm = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query_key_value, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.perceptron = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.heads = heads
+        self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, stream: Tensor) -> Tensor:
-        projected = self.query_key_value(self.attention_norm(stream)).unflatten(-1, (3, HEADS, -1))
+        projected = self.query_key_value(self.attention_norm(stream)).unflatten(-1, (3, self.heads, -1))
         attended = functional.scaled_dot_product_attention(*projected.permute(2, 0, 3, 1, 4))
         stream = stream + self.mix(attended.transpose(1, 2).flatten(2))
         return stream + self.perceptron(self.norm(stream))
 
 
 class ViT(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, size: Size = SMALL) -> None:
         super().__init__()
-        patches = (PIXELS // PATCH) ** 2
-        self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
-        self.first, self.places = nn.Parameter(torch.zeros(WIDTH)), nn.Parameter(torch.randn(patches + 1, WIDTH) / 50)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+        width, patches = size.width, (PIXELS // size.patch) ** 2
+        self.patches = nn.Conv2d(3, width, size.patch, size.patch)
+        self.first, self.places = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.randn(patches + 1, width) / 50)
+        self.blocks = nn.Sequential(*(Block(width, size.heads) for _ in range(size.layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
         stream = self.patches(images).flatten(2).transpose(1, 2)

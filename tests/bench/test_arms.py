@@ -54,6 +54,16 @@ def test_an_arm_and_the_processes_that_it_started_are_stopped_while_another_has_
     assert [window.arm for window in measured.windows] == list(interleaved([each.name for each in arms], 2))
 
 
+def test_arms_are_built_at_the_same_time_where_the_protocol_says_so(tmp_path):
+    both = [arm("waits_for_another", a, folder=str(tmp_path), name=a, other=b) for a, b in ("ab", "ba")]
+    protocol = Protocol(rounds=2, steps=50, warmup_steps=5, limit_seconds=20, together=True)
+    assert [cost.arm for cost in run_arms(both, protocol).one_off] == ["a", "b"]
+    for each in tmp_path.iterdir():
+        each.unlink()
+    with pytest.raises(Hang):
+        run_arms(both, Protocol(rounds=2, steps=50, warmup_steps=5, limit_seconds=2))
+
+
 def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
     protocol = Protocol(starts=3, rounds=2, steps=50, warmup_steps=5, limit_seconds=60)
     measured = run_arms([arm("additions", name) for name in "ab"], protocol)

@@ -92,3 +92,11 @@ def looks_at_others(journal: str) -> Callable[[int], None]:
                 os.sched_yield()
 
     return window
+
+
+def waits_for_another(folder: str, name: str, other: str) -> Callable[[int], None]:
+    """While it is built, until the other one is being built."""
+    Path(folder, name).touch()
+    while not Path(folder, other).exists():
+        Event().wait(0.01)
+    return additions()
