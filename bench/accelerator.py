@@ -37,6 +37,7 @@ ARMS = Path(__file__).resolve().with_name("accelerator_arms.py")
 STRICT, TUNED, TRAINER = "strict float32, by hand", "tuned, by hand", "transformers' trainer, as it comes"
 HASTEN, AGAIN, LOADED = "hasten", "hasten again", "hasten, from JPEG files"
 FILES, NAMES = 1280, 10  # files, and names of each: an epoch is as long as a window
+WINDOW_SECONDS = 2.4
 PARTS = 4  # that a quick run's batches are one of, and that a plan's microbatches are
 
 Notes = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -46,12 +47,12 @@ CONVOLUTIONS = {"channels_last": True, "cudnn_autotune": True, "compile": "defau
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """steps: of a window of each arm, two seconds or more; with them stands which arms there are. speeds: least times
-    as fast as another arm. rate: least units a second. memory: most bytes for each one of strict float32. waiting: most
+    """arms: the first is the baseline; hasten's control comes beside them. speeds: of hasten, least times as fast as
+    another arm. rate: least units a second. memory: most bytes for each one of strict float32. waiting: most
     of the time that the arm with files waits. share: least of the measured matrix rate. All fixed before the run."""
 
     plan: Mapping[str, Any]
-    steps: Mapping[str, int]
+    arms: Sequence[str]
     speeds: Mapping[str, float]
     rate: float | None = None
     memory: float | None = None
@@ -64,26 +65,26 @@ CASES = {
     "vit-h": Case(
         plan={**NARROW, "fused_operators": True},
         split=True,
-        steps={STRICT: 3, HASTEN: 20},
+        arms=(STRICT, HASTEN),
         speeds={STRICT: 6.0},
         memory=0.45,
     ),
     "resnet-50": Case(
         plan={**NARROW, **CONVOLUTIONS},
-        steps={STRICT: 20, TUNED: 50, HASTEN: 50, LOADED: 50},
+        arms=(STRICT, TUNED, HASTEN, LOADED),
         speeds={STRICT: 3.3, TUNED: 0.95},
         rate=4000,
         waiting=0.02,
     ),
     "gpt-2": Case(
         plan={**NARROW, "compile": "default"},
-        steps={STRICT: 10, TRAINER: 10, HASTEN: 60},
+        arms=(TRAINER, HASTEN),
         speeds={TRAINER: 2.5},
         share=0.5,
     ),
     "small-pictures": Case(
         plan={**NARROW, **CONVOLUTIONS},
-        steps={STRICT: 200, TUNED: 500, HASTEN: 500},
+        arms=(TUNED, HASTEN),
         speeds={TUNED: 0.95},
     ),
 }
@@ -100,7 +101,7 @@ def main() -> None:
 
 def _measure(name: str, home: Path, quick: bool, records: Path) -> None:
     case, work = CASES[name], WORKS[name]
-    protocol = Protocol(rounds=1 if quick else 12, steps=50, warmup_steps=2, together=True)
+    protocol = Protocol(rounds=1 if quick else 12, warmup_steps=5, together=True, seconds=WINDOW_SECONDS)
     matrices = None if case.share is None else measure_matrix_rate(torch.bfloat16, here())
     arms = _arms(name, case, work, home, quick)
     measured, notes = run_arms(arms, protocol), read_notes(home / "notes")
@@ -119,11 +120,7 @@ def _measure(name: str, home: Path, quick: bool, records: Path) -> None:
         command=f"python -m bench.accelerator --only {name}",
         protocol=protocol,
         control=compare(measured.windows, baseline=HASTEN, challenger=AGAIN),
-        comparisons=[
-            compare(measured.windows, baseline=STRICT, challenger=arm.name)
-            for arm in arms
-            if arm.name not in (STRICT, AGAIN)
-        ],
+        comparisons=[compare(measured.windows, baseline=case.arms[0], challenger=arm) for arm in case.arms[1:]],
         measured=measured,
         targets=targets_of(case, work, measured, notes, matrices),
         findings={
@@ -151,7 +148,7 @@ def _arms(name: str, case: Case, work: Work, home: Path, quick: bool) -> list[Ar
         HASTEN: ("by_hasten", {"choices": plan}),
         AGAIN: ("by_hasten", {"choices": plan}),
     }
-    if LOADED in case.steps:
+    if LOADED in case.arms:
         loading = {
             "loader_workers": [read_machine().cores, {"kind": "threads"}],
             "pin_memory": True,
@@ -164,9 +161,9 @@ def _arms(name: str, case: Case, work: Work, home: Path, quick: bool) -> list[Ar
             name=arm,
             entry=f"{ARMS}:{entries[arm][0]}",
             arguments={**given, "name": arm, **entries[arm][1]},
-            steps=None if quick else case.steps[HASTEN if arm == AGAIN else arm],
+            steps=FILES * NAMES // size if arm == LOADED else None,  # an epoch
         )
-        for arm in (*case.steps, *([] if quick else [AGAIN]))
+        for arm in (*case.arms, *([] if quick else [AGAIN]))
     ]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -73,7 +74,8 @@ class Protocol:
     them. rounds: of windows in each start. Any two arms have one pair a round, or one a start where there are several.
     threads: compute threads of every arm, which is bound to as many cores; None: torch's own number, and all cores.
     limit_seconds: for one answer of an arm, its build included. together: whether all arms are built at the same time,
-    where there are cores for that: what each takes to build is then no figure to compare."""
+    where there are cores for that: what each takes to build is then no figure to compare. seconds: that a window is to
+    last, by what a step of the warm-up took; None: a window is of so many steps."""
 
     starts: int = 1
     rounds: int = 16
@@ -82,6 +84,7 @@ class Protocol:
     threads: int | None = None
     limit_seconds: float = 900.0
     together: bool = False
+    seconds: float | None = None
 
     @property
     def pairs(self) -> int:
@@ -114,12 +117,18 @@ def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
         for name, child in list(begun) if protocol.together else begun:
             running[name] = child
             one_off.append(_prepare(name, child, protocol))
-        steps = {arm.name: arm.steps or protocol.steps for arm in arms}
+        steps = {arm.name: arm.steps or _steps(protocol, cost) for arm, cost in zip(arms, one_off, strict=True)}
         windows = [
             _window(name, running[name], steps[name])
             for name in interleaved([arm.name for arm in arms], protocol.rounds)
         ]
     return Measured(windows=tuple(windows), one_off=tuple(one_off))
+
+
+def _steps(protocol: Protocol, cost: OneOff) -> int:
+    if protocol.seconds is None:
+        return protocol.steps
+    return math.ceil(protocol.seconds * cost.warmup_steps / cost.warmup_seconds)
 
 
 def _window(name: str, child: _Child, steps: int) -> Window:

@@ -68,7 +68,7 @@ def test_windows_of_a_loop_and_of_hasten_take_steps_and_note_what_they_held(fewe
 
 
 def outcomes(name: str, seconds: dict[str, float], peaks: dict[str, int]) -> dict[str, str]:
-    arms = [*CASES[name].steps, AGAIN]
+    arms = [*CASES[name].arms, AGAIN]
     windows = [Window(arm=arm, steps=10, seconds=10 * seconds[arm]) for arm in interleaved(arms, 12)]
     notes = {arm: [{"peak_bytes": peaks[arm], "waited_seconds": 0.0}] * 13 for arm in arms}
     measured = Measured(windows=tuple(windows), one_off=())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -62,6 +63,14 @@ def test_arms_are_built_at_the_same_time_where_the_protocol_says_so(tmp_path):
         each.unlink()
     with pytest.raises(Hang):
         run_arms(both, Protocol(rounds=2, steps=50, warmup_steps=5, limit_seconds=2))
+
+
+def test_a_window_is_of_as_many_steps_as_last_for_the_seconds_of_the_protocol():
+    protocol = Protocol(rounds=2, warmup_steps=50, limit_seconds=60, seconds=0.5)
+    measured = run_arms([arm("additions", name, many=2_000) for name in ("light", "other")], protocol)
+    steps = {window.steps for window in measured.windows if window.arm == "light"}
+    (cost,) = (cost for cost in measured.one_off if cost.arm == "light")
+    assert steps == {math.ceil(0.5 * 50 / cost.warmup_seconds)}
 
 
 def test_arms_started_several_times_begin_in_turns_and_are_told_apart():

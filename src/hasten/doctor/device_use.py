@@ -27,7 +27,7 @@ def cuda_use(device: torch.device, take_steps: Callable[[], int]) -> DeviceUse:
     """
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_stats(device)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiled:  # one cycle: else torch warns
         steps = take_steps()
     stats = torch.cuda.memory_stats(device)
     ran = intervals(profiled.events() or (), DeviceType.CUDA)
