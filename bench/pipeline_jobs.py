@@ -45,10 +45,6 @@ def text() -> hasten.Job:
     return replace(job, optimizer=adam, parameters=None, schedule=None, clip_norm=TEXT_CLIP, max_steps=TEXT_STEPS)
 
 
-def text_stopped() -> hasten.Job:
-    return replace(text(), stop=hasten.EarlyStopping("loss", patience=3))
-
-
 def rows() -> hasten.Job:
     """A perceptron on a table of twenty columns, in memory."""
     learned, held_out = rows_data()

@@ -40,6 +40,12 @@ FLOORS = (
 )
 
 
+OF_WHOLE_RUNS = (
+    "of whole runs, seconds are medians over the seeds, times faster geometric means of the ratios from the same seed "
+    "with Student's 95 % interval, and results means between the least and the most"
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Whole:
     """A run from its first step to its end. value: its final result. curve: seconds and result of each evaluation.
@@ -95,7 +101,7 @@ def _record(found: Found) -> Record:
             "wholes": {name: [asdict(run) for run in runs] for name, runs in found.wholes.items()},
         },
         tables=[*steps_table(found), "", "![a step, by what was added](waterfall.svg)", "", *wholes_table(found)],
-        remarks=[_of_the_search(found), DATA[found.name], *FLOORS],
+        remarks=[_of_the_search(found), OF_WHOLE_RUNS, DATA[found.name], *FLOORS],
     )
 
 
@@ -106,8 +112,10 @@ def targets(found: Found) -> list[Target]:
         if found.name == OF
     ]
     for way, other in [(PLANNED, NAIVE), (STOPPED, NAIVE), (PLANNED, PLAIN)]:
-        name = f"{way}: {found.metric} that is lost to the {other}, whole runs"
-        judged.append(_target(name, MOST_LOST[found.metric], True, _lost(found, way, other)))
+        if way in found.wholes:
+            best = "best evaluation of the " if way == STOPPED else ""
+            name = f"{way}: {found.metric} that is lost to the {best}{other}, whole runs"
+            judged.append(_target(name, MOST_LOST[found.metric], True, _lost(found, way, other)))
     if found.plan.total is not None:
         taken = [run.seconds for run in found.wholes[PLANNED]]
         apart = [found.plan.total.planned_seconds / seconds for seconds in taken]
@@ -124,9 +132,14 @@ def times_faster(found: Found, way: str) -> tuple[float, float, float]:
 
 
 def _lost(found: Found, way: str, other: str) -> tuple[float, float, float]:
-    sign = -1 if found.metric == "accuracy" else 1
-    pairs = zip(found.wholes[other], found.wholes[way], strict=True)
-    return mean_interval([sign * (ours.value - theirs.value) for theirs, ours in pairs])
+    """A run that is stopped early keeps its best evaluation's weights, and is held against the other's best one."""
+    sign, best = (-1, max) if found.metric == "accuracy" else (1, min)
+    theirs = [
+        best(value for _, value in run.curve) if way == STOPPED and run.curve else run.value
+        for run in found.wholes[other]
+    ]
+    pairs = zip(theirs, found.wholes[way], strict=True)
+    return mean_interval([sign * (ours.value - value) for value, ours in pairs])
 
 
 def _target(name: str, bound: float, at_most: bool, measured: tuple[float, float, float]) -> Target:
@@ -173,8 +186,8 @@ def seconds_to(run: Whole, value: float, higher: bool) -> float:
 
 
 def _of_the_search(found: Found) -> str:
-    naive, plain, ours = (median(run.seconds for run in found.wholes[way]) for way in (NAIVE, PLAIN, PLANNED))
-    saved = naive - ours
+    plain, ours = (median(run.seconds for run in found.wholes[way]) for way in (PLAIN, PLANNED))
+    saved = plain - ours
     pays = f"paid back after {found.tuning_seconds / saved:.2g} runs" if saved > 0 else "never paid back"
     total = found.plan.total
     said = (nan, nan) if total is None else (total.baseline_seconds, total.planned_seconds)

@@ -80,6 +80,26 @@ def test_what_a_plan_loses_is_asked_of_the_same_job_without_it_as_well():
     }
 
 
+def test_a_stopped_run_is_held_against_the_best_evaluation_of_the_script():
+    """It keeps its own best one."""
+    whole = found()
+    early = [replace(run, curve=[(1.0, run.value + 0.02), (run.seconds, run.value)]) for run in whole.wholes[NAIVE]]
+    before, after = (
+        {target.name: target.value for target in targets(each)}
+        for each in (whole, replace(whole, wholes={**whole.wholes, NAIVE: early}))
+    )
+    stopped = f"{STOPPED}: accuracy that is lost to the best evaluation of the {NAIVE}, whole runs"
+    assert after[stopped] == pytest.approx(before[stopped] + 0.02)
+    planned = f"{PLANNED}: accuracy that is lost to the {NAIVE}, whole runs"
+    assert after[planned] == before[planned]
+
+
+def test_a_training_with_few_evaluations_is_not_stopped_early():
+    whole = found("text")
+    without = {way: runs for way, runs in whole.wholes.items() if way != STOPPED}
+    assert not [target for target in targets(replace(whole, wholes=without)) if target.name.startswith(STOPPED)]
+
+
 def test_each_row_says_what_it_adds_to_the_one_above():
     _, _, naive, plain, cache = steps_table(found())
     assert naive == f"| {NAIVE} | 200 |  |"
