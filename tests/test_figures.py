@@ -19,7 +19,7 @@ LINK = re.compile(r"\((?:\.\./)?(records/\d{4}[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NO_FIGURE = re.compile(r"\]\([^)]*\)|(?:Python|torch|version|arXiv:|§) ?[\d.]+\d|\d+\.\d+\.\d+")
 FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*\.\d+(?![\w.]*\d)")
-UNITS = (1.0, 1e2, 1e6)  # per cent of a share, microseconds
+SIGNED = re.compile(r"(?<![\w.])-?\d[\d,]*\.\d+(?![\w.]*\d)")
 
 
 def blocks(text: str) -> Iterator[str]:
@@ -42,21 +42,41 @@ def numbers(value: Any) -> Iterator[float]:
         yield float(value)
 
 
+def on_page(page: str) -> Iterator[float]:
+    """What it says, in the units that it says it in, but for versions."""
+    for figure in SIGNED.findall(NO_FIGURE.sub("", page)):
+        yield abs(float(figure.replace(",", "")))
+
+
+def in_result(result: dict[str, Any]) -> Iterator[float]:
+    """Targets, and how many times as fast the arms are. All else would be curves and samples, of which there are so
+    many that a figure that is wrong would stand there as well."""
+    yield from map(abs, numbers(result.get("targets", [])))
+    for comparison in result.get("comparisons", []):
+        yield from (comparison["speedup"][each] for each in ("ratio", "low", "high"))
+
+
+def as_times_slower(result: dict[str, Any]) -> Iterator[float]:
+    """Inverses: a record says how many times as fast an arm is, and a page may say how many times its seconds are."""
+    for comparison in result.get("comparisons", []):
+        yield from (1 / comparison["speedup"][each] for each in ("ratio", "low", "high"))
+
+
 def stands_in(figure: str, recorded: list[float]) -> bool:
-    """Rounded as it is written, in one of the units that figures are told in, or as the inverse."""
+    """Rounded as it is written."""
     places, wanted = len(figure.partition(".")[2]), float(figure.replace(",", ""))
-    found = [abs(each) * unit for each in recorded for unit in UNITS]
-    found += [1 / abs(each) for each in recorded if each]  # times as slow, of times as fast
-    return any(abs(each - wanted) <= 0.5000001 * 10**-places for each in found)
+    return any(abs(each - wanted) <= 0.5000001 * 10**-places for each in recorded)
 
 
-def recorded_in(places: list[str]) -> list[float]:
-    """All numbers of the records: of their results, and of what their pages say."""
+def recorded_for(block: str, homes: list[Path]) -> list[float]:
+    """homes: the folders of the records that the block leads to."""
     found: list[float] = []
-    for place in places:
-        home = REPOSITORY / place
-        found += numbers(json.loads((home / "result.json").read_text(encoding="utf-8")))
-        found += map(float, re.findall(r"\d+\.\d+", (home / "README.md").read_text(encoding="utf-8")))
+    for home in homes:
+        result = json.loads((home / "result.json").read_text(encoding="utf-8"))
+        found += on_page((home / "README.md").read_text(encoding="utf-8"))
+        found += in_result(result)
+        if "times those of" in block:
+            found += as_times_slower(result)
     return found
 
 
@@ -71,7 +91,7 @@ CASES = [
 
 @pytest.mark.parametrize("block", CASES)
 def test_a_quoted_figure_stands_in_its_record(block):
-    recorded = recorded_in(LINK.findall(block))
+    recorded = recorded_for(block, [REPOSITORY / place for place in LINK.findall(block)])
     assert [figure for figure in figures(block) if not stands_in(figure, recorded)] == []
 
 
@@ -88,5 +108,28 @@ def test_a_figure_that_stands_in_no_record_is_found():
         "0.9961",
     ]
     assert stands_in("2.58", [2.5812])
-    assert stands_in("11.8", [1.18e-05])
     assert not stands_in("2.58", [2.57, 0.2])
+
+
+def test_a_figure_that_is_only_in_a_curve_or_a_sample_is_not_accepted(tmp_path):
+    (tmp_path / "README.md").write_text("torch 2.13.0, numpy 2.4.6\n| plan | 1.52× (1.40–1.61) | -5.3 (-8.4 to +1.1) |")
+    result = {
+        "targets": [{"name": "plan", "bound": 1.1, "low": 1.403, "value": 1.517, "high": 1.611, "outcome": "met"}],
+        "comparisons": [
+            {
+                "arm": "plan",
+                "speedup": {"ratio": 0.3941, "low": 0.371, "high": 0.4796, "pairs": 12},
+                "extra_seconds_per_step": {"seconds": 7.7e-06},
+                "one_off": {"build_seconds": 9.81},
+            }
+        ],
+        "wholes": {"plan": [{"seconds": 60.98, "curve": [[10.74, 0.97], [13.54, 0.25]]}]},
+        "shares_of_waiting": {"plan": [0.0473]},
+    }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    recorded = recorded_for("", [tmp_path])
+    told = ["1.52", "1.517", "5.3", "8.4", "0.394"]
+    assert [figure for figure in told if not stands_in(figure, recorded)] == []
+    untold = ["10.74", "10.7", "0.97", "4.0", "60.98", "4.73", "0.0473", "7.7", "9.81", "2.13", "0.66", "151.7", "2.54"]
+    assert [figure for figure in untold if stands_in(figure, recorded)] == []
+    assert stands_in("2.54", recorded_for("2.54 times those of the other", [tmp_path]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +102,45 @@ class Local(nn.Module):
         return here.scaled_dot_product_attention(heads, heads, heads)
 
 
+class Mine:
+    @staticmethod
+    def scaled_dot_product_attention(query, key, value):
+        return torch.softmax(query @ key.mT, -1) @ value
+
+
+class Preferring(nn.Module):
+    mine = Mine
+
+    def forward(self, heads):
+        return (self.mine or functional).scaled_dot_product_attention(heads, heads, heads)
+
+
+class Branching(nn.Module):
+    def forward(self, heads):
+        return (Mine if heads.shape[-1] == 32 else functional).scaled_dot_product_attention(heads, heads, heads)
+
+
+class BranchingEarly(nn.Module):
+    mine: Any = SimpleNamespace(functional=Mine)
+
+    def forward(self, heads):
+        return (self.mine or torch.nn).functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+NAMES = " or ".join(f"heads.name_{number}" for number in range(300))
+
+
+class NamingMany(nn.Module):
+    """So many that the number of the function's name does not fit into one instruction."""
+
+    mine = Mine
+    exec(f"""def forward(self, heads):
+        if heads is None:
+            return {NAMES}
+        return (self.mine or functional).scaled_dot_product_attention(heads, heads, heads)
+    """)
+
+
 def heads() -> torch.Tensor:
     torch.manual_seed(0)
     return torch.randn(1, 2, 20, 32).bfloat16()
@@ -153,7 +194,10 @@ def test_a_method_imports_from_its_own_package(tmp_path, monkeypatch):
     assert len(given) == 1
 
 
-@pytest.mark.parametrize("kind", [Static, Own, Both, Local], ids=lambda kind: kind.__name__)
+LEFT_ALONE = [Static, Own, Both, Local, Preferring, Branching, BranchingEarly, NamingMany]
+
+
+@pytest.mark.parametrize("kind", LEFT_ALONE, ids=lambda kind: kind.__name__)
 def test_a_method_that_is_not_followed_is_left_alone(kind):
     assert find(kind()) == {}
 

@@ -34,11 +34,11 @@ _ENDS_NEXT = ContextVar("_ENDS_NEXT", default=False)
 
 
 class StopRequest:
-    """number: the signal that asked; None while none did."""
+    """number: the signal that asked; None while none did. raised: whether an exception has gone out for it."""
 
     def __init__(self, grace_seconds: float) -> None:
         self.number: int | None = None
-        self.twice = False
+        self.twice = self.raised = False
         self._grace_seconds = grace_seconds
         self._asked_at = self._interrupted_at = 0.0
 
@@ -88,12 +88,12 @@ def signals_as_requests(
 
     def handle(number: int, frame: object) -> None:
         request.ask(number)
-        if request.twice:  # else the thread that listens has told it, or will
+        if request.twice and not request.raised:  # else the thread that listens has told it, or will
+            # Once: the next would break into the closing, which the thread that listens gives its time and ends.
+            request.raised = True
             raise request.interrupt()
 
-    # What is ignored stays so: a shell lets what it starts in the background ignore Ctrl-C.
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heeded}
+    before = {number: signal.signal(number, handle) for number in _heeded(say)}
     woken_before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
     thread = threading.Thread(target=_listen, args=(listening, request, say, left), daemon=True)
     _HANDLERS.add(handle)
@@ -112,6 +112,18 @@ def signals_as_requests(
         os.close(ours)  # which ends the thread
         thread.join()
         os.close(listening)
+
+
+def _heeded(say: Callable[[str], None]) -> list[signal.Signals]:
+    """What is ignored stays so: a shell lets what it starts in the background ignore Ctrl-C.
+
+    And so does a handler that was there before Python, of a program that Python is embedded in. Python cannot put it
+    back: that program would be without it for the rest of its life. A run that ends by it has its planned checkpoints.
+    """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in (number for number, handler in before.items() if handler is None):
+        say(f"{number.name} is handled outside of Python, and stays so: no checkpoint is saved when it comes")
+    return [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
 
 
 @contextmanager
