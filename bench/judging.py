@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import exp, log
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from bench.arms import Arm, Protocol, control
 from bench.record import Record, Target, write_record
@@ -41,9 +41,8 @@ def speed_targets(windows: Sequence[Window], least: Iterable[tuple[str, str, flo
 
 
 def middle_seconds(windows: Sequence[Window], arm: str) -> float:
-    """Of a step, in the middle one of the arm's windows."""
-    seconds = sorted(window.seconds_per_step for window in windows if window.arm == arm)
-    return seconds[len(seconds) // 2]
+    """Of a step, the median of the arm's windows."""
+    return median(window.seconds_per_step for window in windows if window.arm == arm)
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:

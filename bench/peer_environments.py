@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -14,15 +15,18 @@ from typing import Any
 
 from bench.record import ROOT
 
+BESIDE = ("torch", "numpy", "pillow")  # what a peer computes with
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """seconds: that it took to install the peer, after torch."""
+    """seconds: that it took to install the peer, after torch. versions: of what the peer computes with."""
 
     peer: str
     version: str
     seconds: float
     packages: int  # that came with it
+    versions: Mapping[str, str]
     python: Path
 
     def as_table(self) -> dict[str, Any]:
@@ -32,7 +36,11 @@ class Environment:
 
     @property
     def sentence(self) -> str:
-        return f"{self.peer} {self.version}: {self.packages} packages, installed in {self.seconds:.0f} s after torch"
+        beside = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return (
+            f"{self.peer} {self.version}: {self.packages} packages, installed in {self.seconds:.0f} s after torch; "
+            f"it runs with {beside}"
+        )
 
 
 def built(peer: str, work: Path) -> Environment:
@@ -45,16 +53,18 @@ def built(peer: str, work: Path) -> Environment:
         # The jobs that are trained are hasten's examples, so hasten is there as well.
         subprocess.run([*install, f"torch=={metadata.version('torch').partition('+')[0]}"], check=True)
         subprocess.run([*install, "-e", f"{ROOT}[examples]"], check=True)
-        before, began = _installed(python), time.monotonic()
+        before, began = installed(python), time.monotonic()
         subprocess.run([*install, peer, *(["accelerate"] if peer == "transformers" else [])], check=True)
-        after = _installed(python)
+        after = installed(python)
         version = next(each["version"] for each in after if each["name"].lower() == peer)
         kept = {"version": version, "seconds": time.monotonic() - began, "packages": len(after) - len(before)}
         told.write_text(json.dumps(kept), encoding="utf-8")
-    return Environment(peer=peer, python=python, **json.loads(told.read_text(encoding="utf-8")))
+    there = {each["name"].lower(): each["version"] for each in installed(python)}
+    versions = {name: there[name] for name in BESIDE}
+    return Environment(peer=peer, python=python, versions=versions, **json.loads(told.read_text(encoding="utf-8")))
 
 
-def _installed(python: Path) -> list[dict[str, str]]:
+def installed(python: Path) -> list[dict[str, str]]:
     command = [str(python), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

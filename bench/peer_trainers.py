@@ -2,8 +2,9 @@
 
 A trainer's function is what its user writes, so its lines are counted, with what it calls here. "tuned" is every public
 setting that makes it faster on a processor: bfloat16 where that pays, the layout for convolutions, a fused optimizer,
-loader workers that stay, larger batches in evaluation, data kept as a careful hand would, and nothing that logs, shows
-or saves.
+loader workers that stay or no loader where rows lie in memory, larger batches in evaluation, data kept as a careful
+hand would, and nothing that logs, shows or saves. Denormal numbers are flushed and freed memory is kept for all of
+them, as plans of hasten do: that is two lines before the training, which bench/peer_arms.py has.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LARGER = 4  # times: batches of an evaluation, which keeps nothing for a backwar
 
 
 def loaders(work: Work, how: How, collate: Callable[[Any], Any] | None = None) -> tuple[Any, Any]:
-    """For training and for evaluation."""
+    """For training and for evaluation. Tuned and without workers, rows need no loader to be trained on."""
     size = work.batch_size
     if not how.tuned:
         return DataLoader(work.train, size, shuffle=True), DataLoader(work.valid, size)
@@ -31,10 +32,12 @@ def loaders(work: Work, how: How, collate: Callable[[Any], Any] | None = None) -
     if not work.by_batches:
         kept = DataLoader(train, size, shuffle=True, **settings, **staying)
         return kept, DataLoader(valid, LARGER * size, **settings)
-    drawn = BatchSampler(RandomSampler(train), size, drop_last=False)
     in_turn = BatchSampler(SequentialSampler(valid), LARGER * size, drop_last=False)
-    gathered = DataLoader(train, batch_size=None, sampler=drawn, **settings, **staying)
-    return gathered, DataLoader(valid, batch_size=None, sampler=in_turn, **settings)
+    evaluated_on = DataLoader(valid, batch_size=None, sampler=in_turn, **settings)
+    if not how.workers:
+        return Gathered(train, size, collate), evaluated_on
+    drawn = BatchSampler(RandomSampler(train), size, drop_last=False)
+    return DataLoader(train, batch_size=None, sampler=drawn, **settings, **staying), evaluated_on
 
 
 def model_of(work: Work, how: How) -> nn.Module:
@@ -47,28 +50,23 @@ def adam(model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
 
 
 class Gathered:
-    """Batches of rows in memory, in another order every epoch, without a loader between."""
+    """Batches of rows in memory, in another order every epoch, without a loader between. collate: what is made of each;
+    None: it stays as it is."""
 
-    def __init__(self, rows: Any, size: int) -> None:
-        self._rows, self._size = rows, size
+    def __init__(self, rows: Any, size: int, collate: Callable[[Any], Any] | None = None) -> None:
+        self._rows, self._size, self._collate = rows, size, collate
 
     def __len__(self) -> int:
         return -(-len(self._rows) // self._size)
 
-    def __iter__(self) -> Iterator[Batch]:
-        return map(self._rows.__getitem__, torch.randperm(len(self._rows)).split(self._size))
-
-
-def loaders_of_own_loop(work: Work, how: How) -> tuple[Any, Any]:
-    """Where whoever trains writes the loop, rows need no loader."""
-    train, valid = loaders(work, how)
-    gathered = how.tuned and work.by_batches and not how.workers
-    return (Gathered(train.dataset, work.batch_size) if gathered else train), valid
+    def __iter__(self) -> Iterator[Any]:
+        drawn = map(self._rows.__getitem__, torch.randperm(len(self._rows)).split(self._size))
+        return drawn if self._collate is None else map(self._collate, drawn)
 
 
 def by_hand(work: Work, how: How) -> None:
     """A careful loop in plain torch; not tuned, it is float32 and reads as most loops do."""
-    train, valid = loaders_of_own_loop(work, how)
+    train, valid = loaders(work, how)
     model = model_of(work, how)
     optimizer = adam(model, fused=how.tuned)
     for step, (inputs, targets) in enumerate(batches(work, how, train), start=1):
@@ -132,8 +130,16 @@ def lightning(work: Work, how: How) -> None:
                 how.told(float(self.trainer.callback_metrics["result"]))
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            # In mixed precision it refuses to clip gradients where the optimizer is fused.
-            return adam(self.model, fused=how.tuned and work.clip is None)
+            return adam(self.model, fused=how.tuned)
+
+        def configure_gradient_clipping(
+            self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+        ) -> None:
+            if how.tuned and gradient_clip_val is not None:
+                # In mixed precision its own way of clipping refuses an optimizer that is fused.
+                nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+            else:
+                super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     loud = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     settings: dict[str, Any] = dict.fromkeys(loud, False) if how.tuned else {}
@@ -154,7 +160,7 @@ def accelerate(work: Work, how: How) -> None:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16" if how.tuned and work.narrow else "no")
     bare = model_of(work, how)
     model, optimizer = accelerator.prepare(bare, adam(bare, fused=how.tuned))
-    train, valid = loaders_of_own_loop(work, how)
+    train, valid = loaders(work, how)
     if not how.tuned:  # at its leanest the loader stays torch's; it prepares none whose sampler gives whole batches
         train, valid = accelerator.prepare(train, valid)
     for step, (inputs, targets) in enumerate(batches(work, how, train), start=1):

@@ -6,8 +6,8 @@
 
 Each peer has an environment of its own, which is built when it is first needed (peer_environments.py), and is set up by
 its own documentation (peer_trainers.py). The plan of hasten is the one that `hasten tune` finds, as in
-bench/pipeline.py. Windows of steps are compared in turns. Whole runs, from a few seeds each, tell seconds, results and
-memory.
+bench/pipeline.py. Windows of steps are compared in turns, hasten's in the midst of those that it is judged against.
+Whole runs, from a few seeds each, tell seconds, results and memory. Hasten begins with an empty cache every time.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
 from bench.child import load
-from bench.judging import conclude, controlled, mean_ratio, middle_seconds, speed_targets
+from bench.judging import conclude, controlled, mean_ratio, speed_targets
 from bench.options import parser_of
 from bench.peer_environments import Environment, built, lines_of
 from bench.pictures import enlarge
-from bench.pipeline import OURS, PIPELINES, Pipeline, ours, tuned
+from bench.pipeline import OURS, PIPELINES, Pipeline, choices_of, ours, tuned
 from bench.record import ROOT, Record, Target
 
 from hasten.measure.paired import Window, compare
@@ -52,8 +53,8 @@ LINES = (
     "Lines of code are those of the training alone, without model and data: a trainer's function in "
     "bench/peer_trainers.py with what it calls there, which serves all three jobs, and the function of hasten's job. "
     "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), whose lines are not counted. "
-    "Memory is that of the process that trains, without its loader workers; seconds of hasten are all, from loading "
-    "the job's file, those of the others begin when the script's data is there"
+    "Memory is that of the process that trains, without its loader workers. Seconds are without imports on either "
+    "side; those of hasten are from loading the job's file, those of the others begin when the script's data is there"
 )
 
 
@@ -71,6 +72,7 @@ def main() -> None:
     options = _options()
     environments = {peer: built(peer, options.work) for peer in options.peers}
     with tempfile.TemporaryDirectory(prefix="hasten-peers-") as home:
+        os.environ["HASTEN_CACHE"] = str(Path(home, "cache"))
         if "images" in options.only:
             small_photos: Any = load(f"{ROOT}/examples/sample_photos.py:sample_photos")
             os.environ["HASTEN_PHOTOS"] = str(enlarge(small_photos(), Path(home, "photos")))
@@ -80,18 +82,20 @@ def main() -> None:
 
 def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path, options: argparse.Namespace) -> None:
     scale = QUICK if options.quick else FULL
-    _, seconds = tuned(job.job, plan, scale.search_seconds)
-    steps = max(min(LEAST_STEPS, job.steps), job.naive_steps // scale.divided)
-    protocol = Protocol(rounds=12, steps=steps, warmup_steps=8)
-    given = {"job": job.job, "plan": str(plan)}
-    arms = [*_arms(job, environments, protocol), Arm(name=HASTEN, entry=f"{OURS}:example", arguments=given)]
-    itself = controlled(arms[-1], protocol)
-    measured = run_arms(arms, protocol)
+    found_plan, seconds = tuned(job.job, plan, scale.search_seconds)
+    choices = choices_of(found_plan)
+    protocol = Protocol(rounds=12, steps=_divided(job.steps, scale), warmup_steps=8)
+    hasten = Arm(name=HASTEN, entry=f"{OURS}:example", arguments={"job": job.job, "plan": str(plan)})
+    arms = in_order(job.name, environments, hasten, plain_steps=_divided(job.naive_steps, scale))
+    with empty_cache(plan.parent):
+        itself = controlled(hasten, protocol)
+    with empty_cache(plan.parent):  # what the control has filled would hide what it costs to fill
+        measured = run_arms(arms, protocol)
     found = [compare(measured.windows, baseline=arms[0].name, challenger=arm.name) for arm in arms[1:]]
     for each in found:
         print(f"{job.name}, {each.challenger:28} {each.speedup}", flush=True)
     fastest = {trainer: fastest_count(measured.windows, trainer) for trainer in (HAND, *environments)}
-    wholes = _whole_runs(job, environments, fastest, plan, scale.seeds)
+    wholes = whole_runs(job, environments, fastest, plan, scale.seeds)
     least = [(HASTEN, _named(other, True, count), bound) for other, bound in LEAST.items() for count in WORKERS]
     record = Record(
         what=f"peers-{job.name}",
@@ -105,30 +109,54 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
         packages=("scikit-learn", "pillow", "torchmetrics"),
         findings={
             "tuning_seconds": seconds,
+            "plan": choices,
             "environments": {peer: each.as_table() for peer, each in environments.items()},
             "wholes": wholes,
         },
         tables=wholes_table(job, wholes),
-        remarks=[LINES, f"hasten tune took {seconds:.0f} s", *(each.sentence for each in environments.values())],
+        remarks=[
+            LINES,
+            f"hasten tune took {seconds:.0f} s",
+            f"hasten's plan: {', '.join(choices) or 'nothing'}",
+            *(each.sentence for each in environments.values()),
+        ],
     )
     conclude(record, None if options.quick else options.records)
 
 
-def _arms(job: Pipeline, environments: Mapping[str, Environment], protocol: Protocol) -> list[Arm]:
-    """As each comes, which takes seconds for few steps, and at its best with so many workers."""
+def _divided(steps: int, scale: Scale) -> int:
+    return max(min(LEAST_STEPS, steps), steps // scale.divided)
+
+
+@contextmanager
+def empty_cache(home: Path) -> Iterator[None]:
+    """For what hasten keeps, below home, as long as this lasts."""
+    before = os.environ["HASTEN_CACHE"]
+    with tempfile.TemporaryDirectory(prefix="cache-", dir=home) as folder:
+        os.environ["HASTEN_CACHE"] = folder
+        try:
+            yield
+        finally:
+            os.environ["HASTEN_CACHE"] = before
+
+
+def in_order(work: str, environments: Mapping[str, Environment], hasten: Arm, *, plain_steps: int) -> list[Arm]:
+    """First each trainer as it comes, which takes seconds for few steps. Hasten stands in the midst of the tuned ones,
+    between those of the careful hand: a machine changes least between neighbours."""
     pythons = {HAND: None} | {peer: str(environment.python) for peer, environment in environments.items()}
-    ways = [(False, 0), *((True, count) for count in WORKERS)]
-    return [
-        Arm(
+
+    def arm(trainer: str, at_best: bool, workers: int) -> Arm:
+        return Arm(
             name=_named(trainer, at_best, workers),
             entry=f"{ARMS}:windows",
-            arguments={"trainer": trainer, "work": job.name, "tuned": at_best, "workers": workers},
-            steps=None if at_best else min(protocol.steps, job.naive_steps),
-            python=python,
+            arguments={"trainer": trainer, "work": work, "tuned": at_best, "workers": workers},
+            steps=None if at_best else plain_steps,
+            python=pythons[trainer],
         )
-        for trainer, python in pythons.items()
-        for at_best, workers in ways
-    ]
+
+    plain = [arm(trainer, False, 0) for trainer in pythons]
+    tuned_arms = [arm(trainer, True, count) for trainer in pythons for count in WORKERS]
+    return [*plain, *reversed(tuned_arms[::2]), hasten, *tuned_arms[1::2]]
 
 
 def _named(trainer: str, at_best: bool, workers: int) -> str:
@@ -139,18 +167,23 @@ def _named(trainer: str, at_best: bool, workers: int) -> str:
 
 
 def fastest_count(windows: Sequence[Window], trainer: str) -> int:
-    """Of workers, as the windows of the tuned trainer say."""
-    return min(WORKERS, key=lambda count: middle_seconds(windows, _named(trainer, True, count)))
+    """Of workers: that with which the tuned trainer stands better beside hasten, window by window."""
+
+    def times_slower(count: int) -> float:
+        return compare(windows, baseline=_named(trainer, True, count), challenger=HASTEN).speedup.ratio
+
+    return min(WORKERS, key=times_slower)
 
 
-def _whole_runs(
+def whole_runs(
     job: Pipeline, environments: Mapping[str, Environment], fastest: Mapping[str, int], plan: Path, seeds: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of every trainer at its best and of hasten, in turns."""
-    found: dict[str, list[dict[str, Any]]] = {_named(trainer, True, count): [] for trainer, count in fastest.items()}
-    found[HASTEN] = []
+    """Of every trainer at its best and of hasten, in turns, the order turned round with every seed."""
+    trainers = {_named(trainer, True, count): trainer for trainer, count in fastest.items()} | {HASTEN: HASTEN}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in trainers}
     for seed in range(seeds):
-        for name, trainer in zip(found, (*fastest, HASTEN), strict=True):
+        for name in list(trainers)[:: 1 if seed % 2 == 0 else -1]:
+            trainer = trainers[name]
             if trainer == HASTEN:
                 run = ours(job, job.job, plan, seed)
                 told = {"seconds": run.seconds, "value": run.value, "curve": run.curve, "peak_bytes": run.peak_bytes}

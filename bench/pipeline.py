@@ -115,7 +115,7 @@ def main() -> None:
 
 def _measured(pipeline: Pipeline, folder: Path, scale: Scale) -> Found:
     plan, tuning_seconds = tuned(pipeline.job, folder / "plan.toml", scale.search_seconds)
-    _say(f"{pipeline.name}: tuned in {tuning_seconds:.0f} s: {', '.join(_names(plan)) or 'nothing'}")
+    _say(f"{pipeline.name}: tuned in {tuning_seconds:.0f} s: {', '.join(choices_of(plan)) or 'nothing'}")
     steps = max(min(LEAST_STEPS, pipeline.steps), pipeline.steps // scale.divided)
     protocol = Protocol(rounds=ROUNDS, steps=steps, warmup_steps=WARMUP_STEPS)
     arms = [pipeline.naive_arm, *_arms(pipeline, plan, folder)]
@@ -146,7 +146,7 @@ def tuned(job: str, path: Path, seconds: int = FULL.search_seconds) -> tuple[Pla
 
 def _arms(pipeline: Pipeline, plan: Plan, folder: Path) -> list[Arm]:
     """The job without a plan, and with so many of its choices."""
-    names, arms = [PLAIN, *(f"+ {name}" for name in _names(plan))], list[Arm]()
+    names, arms = [PLAIN, *(f"+ {name}" for name in choices_of(plan))], list[Arm]()
     for count, name in enumerate(names):
         path = folder / f"first-{count}.toml"
         path.write_text(plan_to_toml(Plan(choices=plan.choices[:count])), encoding="utf-8")
@@ -154,7 +154,8 @@ def _arms(pipeline: Pipeline, plan: Plan, folder: Path) -> list[Arm]:
     return arms
 
 
-def _names(plan: Plan) -> list[str]:
+def choices_of(plan: Plan) -> list[str]:
+    """In words, in their order."""
     return [_said(item) for item in plan.choices]
 
 

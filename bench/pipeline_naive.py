@@ -10,6 +10,7 @@ size, and as many steps as were planned. Models and data are those of bench/pipe
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import sys
 import time
@@ -119,6 +120,9 @@ def main() -> None:
     torch.manual_seed(options.seed)
     script = SCRIPTS[options.script]()
     model = script.job.model()
+    importlib.import_module(
+        "torch._dynamo"
+    )  # which the optimizer loads: the seconds of hasten are without imports, too
     begin = time.time()
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
