@@ -75,7 +75,7 @@ class Protocol:
     threads: compute threads of every arm, which is bound to as many cores; None: torch's own number, and all cores.
     limit_seconds: for one answer of an arm, its build included. together: whether all arms are built at the same time,
     where there are cores for that: what each takes to build is then no figure to compare. seconds: that a window is to
-    last, by what a step of the warm-up took; None: a window is of so many steps."""
+    last, by a first one that is not counted; None: a window is of so many steps."""
 
     starts: int = 1
     rounds: int = 16
@@ -117,7 +117,8 @@ def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
         for name, child in list(begun) if protocol.together else begun:
             running[name] = child
             one_off.append(_prepare(name, child, protocol))
-        steps = {arm.name: arm.steps or _steps(protocol, cost) for arm, cost in zip(arms, one_off, strict=True)}
+        costs = {cost.arm: cost for cost in one_off}
+        steps = {arm.name: arm.steps or _steps(protocol, running[arm.name], costs[arm.name]) for arm in arms}
         windows = [
             _window(name, running[name], steps[name])
             for name in interleaved([arm.name for arm in arms], protocol.rounds)
@@ -125,10 +126,12 @@ def _one_start(arms: Sequence[Arm], protocol: Protocol) -> Measured:
     return Measured(windows=tuple(windows), one_off=tuple(one_off))
 
 
-def _steps(protocol: Protocol, cost: OneOff) -> int:
+def _steps(protocol: Protocol, child: _Child, cost: OneOff) -> int:
+    """The first steps of all are slow ones, so that the warm-up alone says too little."""
     if protocol.seconds is None:
         return protocol.steps
-    return math.ceil(protocol.seconds * cost.warmup_steps / cost.warmup_seconds)
+    tried = math.ceil(protocol.seconds * cost.warmup_steps / cost.warmup_seconds)
+    return math.ceil(protocol.seconds * tried / child.window(tried))
 
 
 def _window(name: str, child: _Child, steps: int) -> Window:

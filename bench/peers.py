@@ -61,11 +61,11 @@ LINES = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
     search_seconds: int = 240
-    divided: int = 1  # into how many parts the steps of a window are
+    seconds: float | None = 3.2  # of a window: two where the machine is half as fast again as at the start
     seeds: int = 3
 
 
-FULL, QUICK = Scale(), Scale(search_seconds=30, divided=4, seeds=1)
+FULL, QUICK = Scale(), Scale(search_seconds=30, seconds=None, seeds=1)
 
 
 def main() -> None:
@@ -84,9 +84,10 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
     scale = QUICK if options.quick else FULL
     found_plan, seconds = tuned(job.job, plan, scale.search_seconds)
     choices = choices_of(found_plan)
-    protocol = Protocol(rounds=12, steps=_divided(job.steps, scale), warmup_steps=8)
+    warmup_steps = max(8, job.steps // 20)
+    protocol = Protocol(rounds=12, steps=LEAST_STEPS, warmup_steps=warmup_steps, seconds=scale.seconds)
     hasten = Arm(name=HASTEN, entry=f"{OURS}:example", arguments={"job": job.job, "plan": str(plan)})
-    arms = in_order(job.name, environments, hasten, plain_steps=_divided(job.naive_steps, scale))
+    arms = in_order(job.name, environments, hasten)
     with empty_cache(plan.parent):
         itself = controlled(hasten, protocol)
     with empty_cache(plan.parent):  # what the control has filled would hide what it costs to fill
@@ -124,10 +125,6 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
     conclude(record, None if options.quick else options.records)
 
 
-def _divided(steps: int, scale: Scale) -> int:
-    return max(min(LEAST_STEPS, steps), steps // scale.divided)
-
-
 @contextmanager
 def empty_cache(home: Path) -> Iterator[None]:
     """For what hasten keeps, below home, as long as this lasts."""
@@ -140,8 +137,8 @@ def empty_cache(home: Path) -> Iterator[None]:
             os.environ["HASTEN_CACHE"] = before
 
 
-def in_order(work: str, environments: Mapping[str, Environment], hasten: Arm, *, plain_steps: int) -> list[Arm]:
-    """First each trainer as it comes, which takes seconds for few steps. Hasten stands in the midst of the tuned ones,
+def in_order(work: str, environments: Mapping[str, Environment], hasten: Arm) -> list[Arm]:
+    """First each trainer as it comes. Hasten stands in the midst of the tuned ones,
     between those of the careful hand: a machine changes least between neighbours."""
     pythons = {HAND: None} | {peer: str(environment.python) for peer, environment in environments.items()}
 
@@ -150,7 +147,6 @@ def in_order(work: str, environments: Mapping[str, Environment], hasten: Arm, *,
             name=_named(trainer, at_best, workers),
             entry=f"{ARMS}:windows",
             arguments={"trainer": trainer, "work": work, "tuned": at_best, "workers": workers},
-            steps=None if at_best else plain_steps,
             python=pythons[trainer],
         )
 

@@ -20,6 +20,12 @@ def additions(many: int = 20_000) -> Callable[[int], None]:
     return window
 
 
+def claims(seconds: float) -> Callable[[int], float]:
+    """Says that a step took so many seconds, and ten times as many in its first window."""
+    slow = [10.0]
+    return lambda steps: steps * seconds * (slow.pop() if slow else 1.0)
+
+
 def talkative() -> Callable[[int], None]:
     sys.stdout.write("built\n")
 
