@@ -38,7 +38,7 @@ STRICT, TUNED, TRAINER = "strict float32, by hand", "tuned, by hand", "transform
 HASTEN, AGAIN, LOADED = "hasten", "hasten again", "hasten, from JPEG files"
 FILES, NAMES = 1280, 10  # files, and names of each: an epoch is as long as a window
 WINDOW_SECONDS = 2.4
-PARTS = 4  # that a quick run's batches are one of, and that a plan's microbatches are
+QUARTER, HALF = 4, 2  # of a batch: what a quick run takes, and what a plan lets through the model at once
 
 Notes = Mapping[str, Sequence[Mapping[str, Any]]]
 NARROW = {"precision": "bf16", "fused_optimizer": "fused"}
@@ -58,12 +58,12 @@ class Case:
     memory: float | None = None
     waiting: float | None = None
     share: float | None = None
-    split: bool = False  # whether batches go through the model in parts
+    split: bool = False  # whether batches go through the model in halves
 
 
 CASES = {
     "vit-h": Case(
-        plan={**NARROW, "fused_operators": True},
+        plan={**NARROW, "compile": "default"},
         split=True,
         arms=(STRICT, HASTEN),
         speeds={STRICT: 6.0},
@@ -116,7 +116,7 @@ def _measure(name: str, home: Path, quick: bool, records: Path) -> None:
     print("\n".join(rates), flush=True)
     record = Record(
         what=name,
-        claim=f"{name}, batches of {work.batch_size}, on an accelerator: strict float32, others and hasten by a plan",
+        claim=f"{name}, batches of {work.batch_size}, on an accelerator: {'; '.join(case.arms)}",
         command=f"python -m bench.accelerator --only {name}",
         protocol=protocol,
         control=compare(measured.windows, baseline=HASTEN, challenger=AGAIN),
@@ -138,8 +138,8 @@ def _measure(name: str, home: Path, quick: bool, records: Path) -> None:
 
 
 def _arms(name: str, case: Case, work: Work, home: Path, quick: bool) -> list[Arm]:
-    size = work.batch_size // (PARTS if quick else 1)
-    plan = {**case.plan, "microbatch": size // PARTS} if case.split else dict(case.plan)
+    size = work.batch_size // (QUARTER if quick else 1)
+    plan = {**case.plan, "microbatch": size // HALF} if case.split else dict(case.plan)
     given: dict[str, Any] = {"work": name, "notes": str(home / "notes"), "batch_size": size}
     entries: dict[str, tuple[str, dict[str, Any]]] = {
         STRICT: ("by_hand", {"tuned": False}),

@@ -72,12 +72,13 @@ def resnet_50() -> nn.Module:
 
 
 class GPT2(GPT):
-    """124M parameters (Radford et al. 2019); the logits' weights are the tokens' own."""
+    """124M parameters (Radford et al. 2019); the logits' weights are the tokens' own. The table has some rows more than
+    there are tokens, a multiple of 64 as in most trainings of it: products of an odd width are slow."""
 
     def __init__(self) -> None:
         super().__init__(width=768, layers=12, heads=12, context=CONTEXT)
-        self.bytes = nn.Embedding(TOKENS, 768)
-        logits = nn.Linear(768, TOKENS, bias=False)
+        self.bytes = nn.Embedding(TABLE, 768)
+        logits = nn.Linear(768, TABLE, bias=False)
         logits.weight = self.bytes.weight
         self.head = nn.Sequential(nn.LayerNorm(768), logits)
         nn.init.normal_(self.bytes.weight, std=0.02)
@@ -92,7 +93,7 @@ def small_residual() -> nn.Module:
 
 # ── data, losses, optimizers ────────────────────────────────────────────────────────────────────────────────────────
 
-TOKENS, CONTEXT = 50_257, 1024
+TOKENS, TABLE, CONTEXT = 50_257, 50_304, 1024
 
 
 def pictures(count: int) -> Columns:

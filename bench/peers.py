@@ -117,6 +117,8 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
         tables=wholes_table(job, wholes),
         remarks=[
             LINES,
+            "of whole runs, seconds are the middle ones between the least and the most, and targets geometric means "
+            "of the ratios from the same seed with Student's 95 % interval",
             f"hasten tune took {seconds:.0f} s",
             f"hasten's plan: {', '.join(choices) or 'nothing'}",
             *(each.sentence for each in environments.values()),

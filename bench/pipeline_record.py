@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import nan
+from math import ceil, nan
 from pathlib import Path
 from statistics import mean, median
 
@@ -188,7 +188,7 @@ def seconds_to(run: Whole, value: float, higher: bool) -> float:
 def _of_the_search(found: Found) -> str:
     plain, ours = (median(run.seconds for run in found.wholes[way]) for way in (PLAIN, PLANNED))
     saved = plain - ours
-    pays = f"paid back after {found.tuning_seconds / saved:.2g} runs" if saved > 0 else "never paid back"
+    pays = f"paid back after {ceil(found.tuning_seconds / saved)} runs" if saved > 0 else "never paid back"
     total = found.plan.total
     said = (nan, nan) if total is None else (total.baseline_seconds, total.planned_seconds)
     return (

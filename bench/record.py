@@ -190,7 +190,7 @@ def readme(record: Record, machine: Machine, surroundings: Mapping[str, Any]) ->
     if record.tables:
         lines += ["", *record.tables]
     lines += [f"\n{remark[0].upper()}{remark[1:]}." for remark in record.remarks]
-    return "\n".join([*lines, "", f"Ranges are 95 % intervals over pairs of {pairs}.", ""])
+    return "\n".join([*lines, "", f"Ranges of windows are 95 % intervals over pairs of {pairs}.", ""])
 
 
 def head(
