@@ -56,6 +56,12 @@ class Whole:
     curve: Sequence[tuple[float, float]]
     peak_bytes: int | None = None
 
+    @property
+    def settled(self) -> float:
+        """The mean over the later half of its evaluations: at a constant rate, one of them says little."""
+        later = [value for _, value in self.curve[(len(self.curve) + 1) // 2 :]]
+        return mean(later) if later else self.value
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
@@ -113,8 +119,8 @@ def targets(found: Found) -> list[Target]:
     ]
     for way, other in [(PLANNED, NAIVE), (STOPPED, NAIVE), (PLANNED, PLAIN)]:
         if way in found.wholes:
-            best = "best evaluation of the " if way == STOPPED else ""
-            name = f"{way}: {found.metric} that is lost to the {best}{other}, whole runs"
+            of_which = "best" if way == STOPPED else "later half of"
+            name = f"{way}: {found.metric} lost to the {other}, {of_which} evaluations, whole runs"
             judged.append(_target(name, MOST_LOST[found.metric], True, _lost(found, way, other)))
     if found.plan.total is not None:
         taken = [run.seconds for run in found.wholes[PLANNED]]
@@ -133,13 +139,10 @@ def times_faster(found: Found, way: str) -> tuple[float, float, float]:
 
 def _lost(found: Found, way: str, other: str) -> tuple[float, float, float]:
     """A run that is stopped early keeps its best evaluation's weights, and is held against the other's best one."""
-    sign, best = (-1, max) if found.metric == "accuracy" else (1, min)
-    theirs = [
-        best(value for _, value in run.curve) if way == STOPPED and run.curve else run.value
-        for run in found.wholes[other]
-    ]
-    pairs = zip(theirs, found.wholes[way], strict=True)
-    return mean_interval([sign * (ours.value - value) for value, ours in pairs])
+    (sign, best), stops = (-1, max) if found.metric == "accuracy" else (1, min), way == STOPPED
+    ours = [run.value if stops else run.settled for run in found.wholes[way]]
+    theirs = [best(value for _, value in run.curve) if stops else run.settled for run in found.wholes[other]]
+    return mean_interval([sign * (each - before) for before, each in zip(theirs, ours, strict=True)])
 
 
 def _target(name: str, bound: float, at_most: bool, measured: tuple[float, float, float]) -> Target:
@@ -159,16 +162,15 @@ def steps_table(found: Found) -> list[str]:
 
 def wholes_table(found: Found) -> list[str]:
     reached, unit = REACHED[found.name], "≥" if found.metric == "accuracy" else "≤"
-    head = ["whole runs", "seconds", "times faster", f"final {found.metric}"]
-    lines = [f"| {' | '.join([*head, f'seconds to {found.metric} {unit} {reached:g}'])} |", "|---" * 5 + "|"]
+    head = ["whole runs", "seconds", "times faster", f"final {found.metric}", "later half of evaluations"]
+    lines = [f"| {' | '.join([*head, f'seconds to {found.metric} {unit} {reached:g}'])} |", "|---" * 6 + "|"]
     for way, runs in found.wholes.items():
         low, middle, high = times_faster(found, way)
         ratio = "1" if way == NAIVE else f"{middle:.3g} ({low:.3g}–{high:.3g})"
         values = [run.value for run in runs]
         value = f"{mean(values):.4f} ({min(values):.4f} to {max(values):.4f})"
-        lines.append(
-            f"| {way} | {median(run.seconds for run in runs):.1f} | {ratio} | {value} | {_reached(found, runs)} |"
-        )
+        settled, seconds = mean(run.settled for run in runs), median(run.seconds for run in runs)
+        lines.append(f"| {way} | {seconds:.1f} | {ratio} | {value} | {settled:.4f} | {_reached(found, runs)} |")
     return lines
 
 

@@ -70,13 +70,13 @@ def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
 
 
 def test_what_a_plan_loses_is_asked_of_the_same_job_without_it_as_well():
-    worse = [Whole(seconds=50, value=each, curve=[]) for each in (0.95, 0.97, 0.96)]
+    worse = [Whole(seconds=50, value=each, curve=[(50, each)]) for each in (0.95, 0.97, 0.96)]
     whole = found()
     judged = targets(replace(whole, wholes={**whole.wholes, PLAIN: worse}))
     lost = {target.name: target.value for target in judged if "lost" in target.name and target.name.startswith("plan:")}
     assert lost == {
-        f"plan: accuracy that is lost to the {NAIVE}, whole runs": pytest.approx(0.0),
-        f"plan: accuracy that is lost to the {PLAIN}, whole runs": pytest.approx(-0.03),
+        f"plan: accuracy lost to the {NAIVE}, later half of evaluations, whole runs": pytest.approx(0.0),
+        f"plan: accuracy lost to the {PLAIN}, later half of evaluations, whole runs": pytest.approx(-0.03),
     }
 
 
@@ -88,9 +88,9 @@ def test_a_stopped_run_is_held_against_the_best_evaluation_of_the_script():
         {target.name: target.value for target in targets(each)}
         for each in (whole, replace(whole, wholes={**whole.wholes, NAIVE: early}))
     )
-    stopped = f"{STOPPED}: accuracy that is lost to the best evaluation of the {NAIVE}, whole runs"
+    stopped = f"{STOPPED}: accuracy lost to the {NAIVE}, best evaluations, whole runs"
     assert after[stopped] == pytest.approx(before[stopped] + 0.02)
-    planned = f"{PLANNED}: accuracy that is lost to the {NAIVE}, whole runs"
+    planned = f"{PLANNED}: accuracy lost to the {NAIVE}, later half of evaluations, whole runs"
     assert after[planned] == before[planned]
 
 
@@ -98,6 +98,13 @@ def test_a_training_with_few_evaluations_is_not_stopped_early():
     whole = found("text")
     without = {way: runs for way, runs in whole.wholes.items() if way != STOPPED}
     assert not [target for target in targets(replace(whole, wholes=without)) if target.name.startswith(STOPPED)]
+
+
+def test_one_evaluation_that_falls_moves_the_result_of_a_run_by_its_share_of_the_later_half():
+    """As at a constant rate now and then, whoever trains."""
+    run = Whole(seconds=4, value=0.5, curve=[(1, 0.2), (2, 0.9), (3, 0.9), (4, 0.5)])
+    assert run.settled == pytest.approx(0.7)
+    assert Whole(seconds=1, value=0.5, curve=[]).settled == 0.5
 
 
 def test_each_row_says_what_it_adds_to_the_one_above():
