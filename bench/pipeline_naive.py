@@ -120,9 +120,8 @@ def main() -> None:
     torch.manual_seed(options.seed)
     script = SCRIPTS[options.script]()
     model = script.job.model()
-    importlib.import_module(
-        "torch._dynamo"
-    )  # which the optimizer loads: the seconds of hasten are without imports, too
+    # The first optimizer would load it: the seconds of hasten are without imports, too.
+    importlib.import_module("torch._dynamo")
     begin = time.time()
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:

@@ -90,9 +90,7 @@ def _ways(code: CodeType) -> set[Way] | None:
     """By which this code itself comes to the function; None where the name is one of something else in it."""
     found, way = set[Way](), Way()
     for each in dis.get_instructions(code):
-        if (
-            each.is_jump_target
-        ):  # what the name is looked up in may come from elsewhere, as in (mine or functional).name
+        if each.is_jump_target:  # the name may be looked up in something else: (mine or functional).name
             way = ()
         if each.opname == "EXTENDED_ARG":
             continue
