@@ -17,21 +17,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from bench.accelerator_arms import here, read_notes
 from bench.accelerator_works import WORKS, Work
 from bench.arms import Arm, Measured, Protocol, run_arms
-from bench.judging import conclude, middle_seconds, speed_targets
+from bench.judging import conclude, median_interval, middle_seconds, speed_targets
 from bench.options import parser_of
 from bench.pictures import write_pictures
 from bench.record import Record, Target
 
 from hasten.facts.machine import read_machine
 from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate
-from hasten.measure.paired import compare, estimate
+from hasten.measure.paired import compare
 
 ARMS = Path(__file__).resolve().with_name("accelerator_arms.py")
 STRICT, TUNED, TRAINER = "strict float32, by hand", "tuned, by hand", "transformers' trainer, as it comes"
@@ -181,7 +181,7 @@ def rates_table(work: Work, measured: Measured, notes: Notes) -> list[str]:
     lines = [f"| arm | {work.unit} a second | most memory, MiB | waits for data |", "|---" * 4 + "|"]
     for arm, noted in notes.items():
         rate = work.batch_size * work.units / middle_seconds(measured.windows, arm)
-        waited = float(np.median(shares_of_waiting(arm, measured, notes)))
+        waited = median(shares_of_waiting(arm, measured, notes))
         lines.append(f"| {arm} | {rate:,.0f} | {noted[-1]['peak_bytes'] / 2**20:,.0f} | {waited:.1%} |")
     return lines
 
@@ -218,7 +218,7 @@ def targets_of(case: Case, work: Work, measured: Measured, notes: Notes, matrice
 
 
 def _middle(name: str, values: Sequence[float], bound: float, *, at_most: bool) -> Target:
-    low, value, high = estimate(lambda resamples: np.median(resamples, axis=1), np.array(values))
+    low, value, high = median_interval(values)
     return Target(name=name, bound=bound, at_most=at_most, low=low, value=value, high=high)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from bench.accelerator_works import WORKS, Columns, Work
 from bench.stepwise import stepwise
-from bench.vit_arms import PIXELS
+from bench.vit_arms import PIXELS, plan_of
 from bench.windows import windows_of
 from torch import Tensor, nn
 
@@ -69,7 +69,7 @@ def _drawn(columns: Columns, size: int) -> Iterator[list[Tensor]]:
 def by_hasten(
     work: str, notes: str, name: str, batch_size: int, choices: Mapping[str, Any], folder: str | None = None
 ) -> Window:
-    """choices: of a plan, by technique: a value, or a value and its options. folder: of pictures to read instead."""
+    """choices: as plan_of takes them. folder: of pictures to read instead."""
     chosen, device = WORKS[work], here()
     if folder is None:
         train: Any = tuple(column.to(device) for column in chosen.columns())
@@ -85,8 +85,7 @@ def by_hasten(
         clip_norm=chosen.clip,
         seed=0,
     )
-    given = {name: (value[0], value[1]) if isinstance(value, list) else value for name, value in choices.items()}
-    run = hasten.prepare(job, hasten.make_plan(**given))
+    run = hasten.prepare(job, plan_of(choices))
     return _noted(windows_of(run), notes, name, lambda: run.wait_seconds)
 
 

@@ -7,11 +7,12 @@ from math import exp, log
 from pathlib import Path
 from statistics import mean, median, stdev
 
+import numpy as np
 from bench.arms import Arm, Protocol, control
 from bench.record import Record, Target, write_record
 from scipy.stats import t as student
 
-from hasten.measure.paired import Comparison, Window, compare
+from hasten.measure.paired import Comparison, Window, compare, estimate
 
 
 def controlled(arm: Arm, protocol: Protocol) -> Comparison:
@@ -43,6 +44,11 @@ def speed_targets(windows: Sequence[Window], least: Iterable[tuple[str, str, flo
 def middle_seconds(windows: Sequence[Window], arm: str) -> float:
     """Of a step, the median of the arm's windows."""
     return median(window.seconds_per_step for window in windows if window.arm == arm)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median over windows between the ends of its 95 % interval: low, median, high."""
+    return estimate(lambda resamples: np.median(resamples, axis=1), np.array(values))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:

@@ -238,7 +238,8 @@ def _windows(record: Record) -> str:
     protocol = record.protocol
     others = {each.arm: each.steps for each in record.measured.windows if each.steps != protocol.steps}
     but = f" ({', '.join(f'{arm}: {steps}' for arm, steps in others.items())})" if others else ""
-    each = f"{protocol.steps} steps each{but}, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"
+    long = f"{protocol.steps} steps" if protocol.seconds is None else f"steps for about {protocol.seconds:g} s"
+    each = f"{long} each{but}, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"
     if protocol.starts == 1:
         return each
     return f"{each}; that {protocol.starts} times, in new processes each time, of which the middle window counts"

@@ -17,17 +17,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from bench.arms import Arm, Protocol, run_arms
-from bench.judging import conclude, controlled
+from bench.judging import conclude, controlled, median_interval
 from bench.options import parser_of
 from bench.pictures import write_pictures
 from bench.record import Record, Target
 from bench.starvation_arms import BATCH
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import compare, estimate
+from hasten.measure.paired import compare
 
 ARMS = Path(__file__).resolve().with_name("starvation_arms.py")
 CORES = read_machine().cores
@@ -55,7 +54,7 @@ def main() -> None:
     comparisons = [compare(measured.windows, baseline=BASELINE, challenger=name) for name in names]
     targets = judged(shares, MOST_WAITING_ON_GPU if torch.cuda.is_available() else MOST_WAITING_ON_CPU)
     for found in comparisons:
-        low, value, high = _middle(shares[found.challenger])
+        low, value, high = median_interval(shares[found.challenger])
         waits = f"waits {value:6.1%} ({low:.1%} to {high:.1%})"
         print(f"{found.challenger:24} {waits}; speed over {BASELINE}: {found.speedup}")
     record = Record(
@@ -71,7 +70,7 @@ def main() -> None:
         findings={"shares_of_waiting": shares},
         remarks=[
             f"{name}: waits {value:.1%} of its time ({low:.1%} to {high:.1%})"
-            for name, (low, value, high) in ((name, _middle(shares[name])) for name in names)
+            for name, (low, value, high) in ((name, median_interval(shares[name])) for name in names)
         ],
     )
     conclude(record, None if options.quick else options.records)
@@ -103,14 +102,9 @@ def shares_of_waiting(notes: str) -> dict[str, list[float]]:
 
 
 def judged(shares: Mapping[str, Sequence[float]], most: float) -> list[Target]:
-    low, value, high = _middle(shares[OURS])
+    low, value, high = median_interval(shares[OURS])
     name = f"{OURS}: share of its time that a training waits for data"
     return [Target(name=name, bound=most, at_most=True, low=low, value=value, high=high)]
-
-
-def _middle(shares: Sequence[float]) -> tuple[float, float, float]:
-    """The median over windows with the ends of its 95 % interval, from the low one to the high one."""
-    return estimate(lambda resamples: np.median(resamples, axis=1), np.array(shares))
 
 
 if __name__ == "__main__":

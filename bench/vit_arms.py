@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
+from hasten.facts.plan import Plan
 from hasten.training.peak_memory import peak_memory
 
 BATCH, PIXELS, CLASSES = 16, 224, 1000
@@ -85,9 +86,14 @@ def job() -> hasten.Job:
 
 
 def arm(choices: Mapping[str, Any]) -> Callable[[int], None]:
-    """choices: of a plan, by technique: a value, or a value and its options."""
+    """choices: as plan_of takes them."""
+    return windows_of(hasten.prepare(job(), plan_of(choices)))
+
+
+def plan_of(choices: Mapping[str, Any]) -> Plan:
+    """choices: by technique, as JSON carries them: a value, or a list of a value and its options."""
     given = {name: (value[0], value[1]) if isinstance(value, list) else value for name, value in choices.items()}
-    return windows_of(hasten.prepare(job(), hasten.make_plan(**given)))
+    return hasten.make_plan(**given)
 
 
 if __name__ == "__main__":
