@@ -30,7 +30,7 @@ from bench.judging import conclude, controlled, mean_ratio, speed_targets
 from bench.options import parser_of
 from bench.peer_environments import Environment, built, lines_of
 from bench.pictures import enlarge
-from bench.pipeline import OURS, PIPELINES, Pipeline, choices_of, ours, tuned
+from bench.pipeline import OURS, PIPELINES, WINDOW_SECONDS, Pipeline, choices_of, ours, tuned
 from bench.record import ROOT, Record, Target
 
 from hasten.measure.paired import Window, compare
@@ -61,7 +61,7 @@ LINES = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
     search_seconds: int = 240
-    seconds: float | None = 3.2  # of a window: two where the machine is half as fast again as at the start
+    seconds: float | None = WINDOW_SECONDS
     seeds: int = 3
 
 
@@ -84,8 +84,7 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
     scale = QUICK if options.quick else FULL
     found_plan, seconds = tuned(job.job, plan, scale.search_seconds)
     choices = choices_of(found_plan)
-    warmup_steps = max(8, job.steps // 20)
-    protocol = Protocol(rounds=12, steps=LEAST_STEPS, warmup_steps=warmup_steps, seconds=scale.seconds)
+    protocol = Protocol(rounds=12, steps=LEAST_STEPS, warmup_steps=job.warmup_steps, seconds=scale.seconds)
     hasten = Arm(name=HASTEN, entry=f"{OURS}:example", arguments={"job": job.job, "plan": str(plan)})
     arms = in_order(job.name, environments, hasten)
     with empty_cache(plan.parent):

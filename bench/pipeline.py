@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
+from bench.arms import Arm, Protocol, run_arms
 from bench.child import load
 from bench.judging import controlled
 from bench.options import parser_of
@@ -45,13 +45,11 @@ EVALUATED = re.compile(r"valid (?:loss (?P<loss>[\d.]+), valid )?accuracy (?P<ac
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pipeline:
-    """A job and its script. steps: of a window, the script's own and those of hasten, two seconds or more of each.
-    stops: whether it has evaluations enough to stop early."""
+    """A job and its script. stops: whether it has evaluations enough to stop early."""
 
     name: str
     metric: str
-    naive_steps: int
-    steps: int
+    warmup_steps: int = 8
     stops: bool = True
 
     @property
@@ -72,27 +70,27 @@ class Pipeline:
     def naive_arm(self) -> Arm:
         arguments = {"name": self.name} if self.name != "images" else {"folder": os.environ["HASTEN_PHOTOS"]}
         entry = f"{ARMS}:{'images' if self.name == 'images' else 'script'}"
-        return Arm(name=NAIVE, entry=entry, arguments=arguments, steps=self.naive_steps)
+        return Arm(name=NAIVE, entry=entry, arguments=arguments)
 
 
 PIPELINES = {
-    "images": Pipeline(name="images", metric="accuracy", naive_steps=18, steps=60),
-    "text": Pipeline(name="text", metric="loss", naive_steps=6, steps=12, stops=False),
-    "rows": Pipeline(name="rows", metric="accuracy", naive_steps=1000, steps=5000),
+    "images": Pipeline(name="images", metric="accuracy"),
+    "text": Pipeline(name="text", metric="loss", stops=False),
+    "rows": Pipeline(name="rows", metric="accuracy", warmup_steps=250),
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """search_seconds: that `hasten tune` is given. divided: into how many parts the steps of a window are."""
+    """search_seconds: that `hasten tune` is given."""
 
     search_seconds: int = 240
-    divided: int = 1
     seeds: int = 5
 
 
-FULL, QUICK = Scale(), Scale(search_seconds=30, divided=5, seeds=1)
-ROUNDS, WARMUP_STEPS = 12, 8
+FULL, QUICK = Scale(), Scale(search_seconds=30, seeds=1)
+ROUNDS = 12
+WINDOW_SECONDS = 3.2  # two where the machine is half as fast again as at the start
 
 
 def main() -> None:
@@ -116,8 +114,7 @@ def main() -> None:
 def _measured(pipeline: Pipeline, folder: Path, scale: Scale) -> Found:
     plan, tuning_seconds = tuned(pipeline.job, folder / "plan.toml", scale.search_seconds)
     _say(f"{pipeline.name}: tuned in {tuning_seconds:.0f} s: {', '.join(choices_of(plan)) or 'nothing'}")
-    steps = max(min(LEAST_STEPS, pipeline.steps), pipeline.steps // scale.divided)
-    protocol = Protocol(rounds=ROUNDS, steps=steps, warmup_steps=WARMUP_STEPS)
+    protocol = Protocol(rounds=ROUNDS, warmup_steps=pipeline.warmup_steps, seconds=WINDOW_SECONDS)
     arms = [pipeline.naive_arm, *_arms(pipeline, plan, folder)]
     itself = controlled(arms[-1], protocol)
     measured = run_arms(arms, protocol)
