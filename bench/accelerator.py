@@ -1,6 +1,6 @@
 """Large models on an accelerator: strict float32, a careful hand and hasten by a plan (goals G1, G3, G6, G7).
 
-    python -m bench.accelerator                  # ten minutes, in which nothing else may run; writes records
+    python -m bench.accelerator                  # half an hour, in which nothing else may run; writes records
     python -m bench.accelerator --only vit-h     # resnet-50, gpt-2, vit-h, small-pictures
     python -m bench.accelerator --quick          # a quarter of each batch; shows that it works, and judges nothing
 
@@ -181,8 +181,9 @@ def rates_table(work: Work, measured: Measured, notes: Notes) -> list[str]:
     lines = [f"| arm | {work.unit} a second | most memory, MiB | waits for data |", "|---" * 4 + "|"]
     for arm, noted in notes.items():
         rate = work.batch_size * work.units / middle_seconds(measured.windows, arm)
-        waited = median(shares_of_waiting(arm, measured, notes))
-        lines.append(f"| {arm} | {rate:,.0f} | {noted[-1]['peak_bytes'] / 2**20:,.0f} | {waited:.1%} |")
+        told = noted[-1]["waited_seconds"] is not None
+        waited = f"{median(shares_of_waiting(arm, measured, notes)):.1%}" if told else "–"
+        lines.append(f"| {arm} | {rate:,.0f} | {noted[-1]['peak_bytes'] / 2**20:,.0f} | {waited} |")
     return lines
 
 

@@ -1,13 +1,14 @@
 """The arms of bench/accelerator.py: a plain loop, transformers' trainer as it comes, and hasten by a plan.
 
 An arm takes its first steps while it is built: what compiles, does so there. After each window it adds a line to a file
-of notes: the most bytes that it has held on the device, and the seconds that it waited for data.
+of notes: the most bytes that it has held on the device, and the seconds in which it waited for its batches.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,11 +42,14 @@ def by_hand(work: str, notes: str, name: str, batch_size: int, tuned: bool) -> W
     model = chosen.model().to(device).to(memory_format=layout)  # pyright: ignore[reportCallIssue]
     optimizer = chosen.optimizer(model.parameters(), tuned)
     called: Any = torch.compile(model) if tuned else model
-    batches = _drawn(tuple(column.to(device) for column in chosen.columns()), batch_size)
+    batches, waited = _drawn(tuple(column.to(device) for column in chosen.columns()), batch_size), 0.0
 
     def window(steps: int) -> None:
+        nonlocal waited
         for _ in range(steps):
+            began = time.perf_counter()
             batch = next(batches)
+            waited += time.perf_counter() - began
             if tuned and chosen.convolutional:
                 batch = [batch[0].contiguous(memory_format=torch.channels_last), *batch[1:]]
             optimizer.zero_grad()
@@ -56,7 +60,7 @@ def by_hand(work: str, notes: str, name: str, batch_size: int, tuned: bool) -> W
                 nn.utils.clip_grad_norm_(model.parameters(), chosen.clip)
             optimizer.step()
 
-    return _noted(window, notes, name, lambda: 0.0)
+    return _noted(window, notes, name, lambda: waited)
 
 
 def _drawn(columns: Columns, size: int) -> Iterator[list[Tensor]]:
@@ -91,7 +95,7 @@ def by_hasten(
 
 def by_transformers(work: str, notes: str, name: str, batch_size: int) -> Window:
     """Its trainer with its own settings, but for those that say what is trained."""
-    return _noted(stepwise(partial(_trained_by_transformers, WORKS[work], batch_size)), notes, name, lambda: 0.0)
+    return _noted(stepwise(partial(_trained_by_transformers, WORKS[work], batch_size)), notes, name)
 
 
 def _trained_by_transformers(work: Work, batch_size: int, tick: Callable[[], None]) -> None:
@@ -118,15 +122,17 @@ def _trained_by_transformers(work: Work, batch_size: int, tick: Callable[[], Non
         Trainer(model=Model(), args=arguments, train_dataset=samples).train()
 
 
-def _noted(window: Window, notes: str, name: str, waited: Callable[[], float]) -> Window:
+def _noted(window: Window, notes: str, name: str, waited: Callable[[], float] | None = None) -> Window:
+    """waited: seconds until now; None where the loop is a library's, and nobody could ask."""
     window(FIRST_STEPS)
 
     def noted(steps: int) -> None:
-        before = waited()
+        before = waited() if waited is not None else 0.0
         window(steps)
         _settled()
         peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-        line = {"arm": name, "steps": steps, "peak_bytes": peak, "waited_seconds": waited() - before}
+        waiting = waited() - before if waited is not None else None
+        line = {"arm": name, "steps": steps, "peak_bytes": peak, "waited_seconds": waiting}
         with Path(notes).open("a", encoding="utf-8") as file:
             print(json.dumps(line), file=file)
 

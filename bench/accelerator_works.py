@@ -1,7 +1,8 @@
 """What bench/accelerator.py trains: four models of the kinds that people rent accelerators for.
 
-The data is random numbers that lie on the device, a few batches of them: no time depends on what they are. Every arm of
-a work takes the same batches through the same model, loss and optimizer.
+The data is random numbers that lie on the device, a few batches of them: no time depends on what they are. The trainer
+of transformers has them sample by sample on the CPU, as its users do. Every arm of a work takes batches of one size
+through the same model, loss and optimizer.
 """
 
 from __future__ import annotations

@@ -45,28 +45,34 @@ class Environment:
 
 def built(peer: str, work: Path) -> Environment:
     """The peer's own environment below work, built where there is none yet."""
-    folder = work / peer
+    folder, torch = work / peer, metadata.version("torch").partition("+")[0]
     python, told = folder / "bin" / "python", folder / "environment.json"
-    if not told.exists():
+    if not told.exists() or versions_in(python)["torch"].partition("+")[0] != torch:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         # The jobs that are trained are hasten's examples, so hasten is there as well.
-        subprocess.run([*install, f"torch=={metadata.version('torch').partition('+')[0]}"], check=True)
+        subprocess.run([*install, f"torch=={torch}"], check=True)
         subprocess.run([*install, "-e", f"{ROOT}[examples]"], check=True)
-        before, began = installed(python), time.monotonic()
+        before, began = versions_in(python), time.monotonic()
         subprocess.run([*install, peer, *(["accelerate"] if peer == "transformers" else [])], check=True)
-        after = installed(python)
-        version = next(each["version"] for each in after if each["name"].lower() == peer)
-        kept = {"version": version, "seconds": time.monotonic() - began, "packages": len(after) - len(before)}
-        told.write_text(json.dumps(kept), encoding="utf-8")
-    there = {each["name"].lower(): each["version"] for each in installed(python)}
-    versions = {name: there[name] for name in BESIDE}
-    return Environment(peer=peer, python=python, versions=versions, **json.loads(told.read_text(encoding="utf-8")))
+        seconds, packages = time.monotonic() - began, len(versions_in(python)) - len(before)
+        told.write_text(json.dumps({"seconds": seconds, "packages": packages}), encoding="utf-8")
+    there, kept = versions_in(python), json.loads(told.read_text(encoding="utf-8"))
+    return Environment(
+        peer=peer,
+        version=there[peer],
+        seconds=kept["seconds"],
+        packages=kept["packages"],
+        versions={name: there[name] for name in BESIDE},
+        python=python,
+    )
 
 
-def installed(python: Path) -> list[dict[str, str]]:
+def versions_in(python: Path) -> dict[str, str]:
+    """Of all that is installed there, by its name in small letters."""
     command = [str(python), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return {each["name"].lower(): each["version"] for each in told}
 
 
 def lines_of(path: Path, name: str, *, called: bool = True) -> int:

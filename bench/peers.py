@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.arms import LEAST_STEPS, Arm, Protocol, run_arms
+from bench.arms import Arm, Protocol, run_arms
 from bench.child import load
 from bench.judging import conclude, controlled, mean_ratio, speed_targets
 from bench.options import parser_of
@@ -51,7 +51,9 @@ LEAST = {HAND: 0.95} | dict.fromkeys(PEERS, 1.0)
 
 LINES = (
     "Lines of code are those of the training alone, without model and data: a trainer's function in "
-    "bench/peer_trainers.py with what it calls there, which serves all three jobs, and the function of hasten's job. "
+    "bench/peer_trainers.py with what it calls there, and the function of hasten's job, without the plan that a search "
+    "wrote. A trainer's function serves all three jobs in both ways, as it comes and tuned, and counts steps for the "
+    "benchmark: for one job its user writes fewer lines than these. "
     "Tuned trainers are given data as a careful hand keeps it (bench/peer_work.py), whose lines are not counted. "
     "Memory is that of the process that trains, without its loader workers. Seconds are without imports on either "
     "side; those of hasten are from loading the job's file, those of the others begin when the script's data is there"
@@ -61,11 +63,10 @@ LINES = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
     search_seconds: int = 240
-    seconds: float | None = WINDOW_SECONDS
     seeds: int = 3
 
 
-FULL, QUICK = Scale(), Scale(search_seconds=30, seconds=None, seeds=1)
+FULL, QUICK = Scale(), Scale(search_seconds=30, seeds=1)
 
 
 def main() -> None:
@@ -84,7 +85,7 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
     scale = QUICK if options.quick else FULL
     found_plan, seconds = tuned(job.job, plan, scale.search_seconds)
     choices = choices_of(found_plan)
-    protocol = Protocol(rounds=12, steps=LEAST_STEPS, warmup_steps=job.warmup_steps, seconds=scale.seconds)
+    protocol = Protocol(rounds=12, warmup_steps=job.warmup_steps, seconds=WINDOW_SECONDS)
     hasten = Arm(name=HASTEN, entry=f"{OURS}:example", arguments={"job": job.job, "plan": str(plan)})
     arms = in_order(job.name, environments, hasten)
     with empty_cache(plan.parent):
@@ -100,7 +101,7 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
     record = Record(
         what=f"peers-{job.name}",
         claim=f"{job.name}: the same training by a plain loop, by its peers and by hasten",
-        command=f"python -m bench.peers --only {job.name}",
+        command=f"python -m bench.peers --only {job.name}{_besides(environments)}",
         protocol=protocol,
         control=itself,
         comparisons=found,
@@ -124,6 +125,10 @@ def _compare(job: Pipeline, environments: Mapping[str, Environment], plan: Path,
         ],
     )
     conclude(record, None if options.quick else options.records)
+
+
+def _besides(environments: Mapping[str, Environment]) -> str:
+    return "" if set(environments) == set(PEERS) else f" --peers {' '.join(environments)}"
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
     python -m bench.pipeline                 # two hours, in which nothing else may run; writes a record for each job
     python -m bench.pipeline --only images   # one of them
-    python -m bench.pipeline --quick         # minutes; shows that it works, and judges nothing
+    python -m bench.pipeline --quick         # half an hour; shows that it works, and judges nothing
 
 Three jobs, each written twice: as a script as many are written (examples/naive.py, pipeline_naive.py), and as a job for
-hasten (pipeline_jobs.py). The job is tuned as a person would, by `hasten tune`. Then the script, the job without a plan
+hasten (pipeline_jobs.py). The job is tuned by `hasten tune --seconds 240`. Then the script, the job without a plan
 and the job with the first, the first two … of the plan's choices take turns in windows of optimizer steps. At last come
 whole runs from five seeds: the script, the plan, and the plan with early stopping, each with an empty cache.
 """

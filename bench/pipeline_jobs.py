@@ -22,6 +22,7 @@ from hasten.training.locate import load_job
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PHOTO_EPOCHS = 20
+PATIENCE = 3  # evaluations without a better one, until a stopped job ends
 CONTEXT, TEXT_BATCH, TEXT_CLIP, TEXT_STEPS = 128, 16, 1.0, 300
 ROWS, HELD_OUT, COLUMNS, CLASSES, ROWS_BATCH, ROWS_EPOCHS = 200_000, 20_000, 20, 4, 256, 10
 MISLABELLED = 0.05  # of all rows
@@ -35,7 +36,7 @@ def images() -> hasten.Job:
 
 
 def images_stopped() -> hasten.Job:
-    return replace(images(), stop=hasten.EarlyStopping("accuracy", patience=3))
+    return replace(images(), stop=hasten.EarlyStopping("accuracy", patience=PATIENCE))
 
 
 def text() -> hasten.Job:
@@ -62,7 +63,7 @@ def rows() -> hasten.Job:
 
 
 def rows_stopped() -> hasten.Job:
-    return replace(rows(), stop=hasten.EarlyStopping("accuracy", patience=3))
+    return replace(rows(), stop=hasten.EarlyStopping("accuracy", patience=PATIENCE))
 
 
 def perceptron() -> nn.Module:

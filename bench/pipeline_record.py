@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import ceil, nan
+from math import ceil
 from pathlib import Path
 from statistics import mean, median
 
 from bench.arms import Measured, Protocol
 from bench.judging import mean_interval, mean_ratio, middle_seconds
+from bench.pipeline_jobs import PATIENCE
 from bench.record import Record, Target, write_record
 from matplotlib.figure import Figure
 
@@ -20,10 +21,12 @@ from hasten.measure.paired import Comparison, compare
 NAIVE, PLAIN = "naive script", "job without a plan"
 PLANNED, STOPPED = "plan", "plan and early stopping"
 
-# Fixed before the first run. How many times faster whole runs are is asked of the script that the goal is about.
+# Fixed before the first run, but for what is lost in the later half of evaluations: that is asked since a first run
+# whose last evaluation fell. How many times faster whole runs are is asked of the script that the goal is about.
 LEAST_TIMES, OF = {PLANNED: 5.0, STOPPED: 10.0}, "images"
 MOST_APART = 0.10  # of what the search says and what whole runs take
 MOST_LOST = {"accuracy": 0.01, "loss": 0.02}  # of the final result, in its own unit
+FEW = 3  # evaluations, of which half tell no more than the last one
 REACHED = {"images": 0.95, "text": 2.6, "rows": 0.88}  # the fixed result that the time to is told of
 
 DATA = {
@@ -40,6 +43,10 @@ FLOORS = (
 )
 
 
+OF_STEPS = (
+    "arms that cache what they read find it kept by the control: what that takes is in the whole runs, and neither in "
+    "what is built nor in the break-even step"
+)
 OF_WHOLE_RUNS = (
     "of whole runs, seconds are medians over the seeds, times faster geometric means of the ratios from the same seed "
     "with Student's 95 % interval, and results means between the least and the most"
@@ -61,6 +68,15 @@ class Whole:
         """The mean over the later half of its evaluations: at a constant rate, one of them says little."""
         later = [value for _, value in self.curve[(len(self.curve) + 1) // 2 :]]
         return mean(later) if later else self.value
+
+    def stopped(self, *, higher: bool) -> Whole:
+        """As it would have been, had the rule of the stopped jobs ended it: with its best evaluation until then."""
+        best, since = self.curve[0][1], 0
+        for count, (seconds, value) in enumerate(self.curve[1:], start=2):
+            best, since = (value, 0) if (value > best if higher else value < best) else (best, since + 1)
+            if since == PATIENCE:
+                return Whole(seconds=seconds, value=best, curve=self.curve[:count])
+        return Whole(seconds=self.seconds, value=best, curve=self.curve)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +123,7 @@ def _record(found: Found) -> Record:
             "wholes": {name: [asdict(run) for run in runs] for name, runs in found.wholes.items()},
         },
         tables=[*steps_table(found), "", "![a step, by what was added](waterfall.svg)", "", *wholes_table(found)],
-        remarks=[_of_the_search(found), OF_WHOLE_RUNS, DATA[found.name], *FLOORS],
+        remarks=[_of_the_search(found), *of_stopping(found), OF_WHOLE_RUNS, OF_STEPS, DATA[found.name], *FLOORS],
     )
 
 
@@ -117,11 +133,7 @@ def targets(found: Found) -> list[Target]:
         for way, least in LEAST_TIMES.items()
         if found.name == OF
     ]
-    for way, other in [(PLANNED, NAIVE), (STOPPED, NAIVE), (PLANNED, PLAIN)]:
-        if way in found.wholes:
-            of_which = "best" if way == STOPPED else "later half of"
-            name = f"{way}: {found.metric} lost to the {other}, {of_which} evaluations, whole runs"
-            judged.append(_target(name, MOST_LOST[found.metric], True, _lost(found, way, other)))
+    judged += [_target(name, MOST_LOST[found.metric], True, lost) for name, lost in _losses(found).items()]
     if found.plan.total is not None:
         taken = [run.seconds for run in found.wholes[PLANNED]]
         apart = [found.plan.total.planned_seconds / seconds for seconds in taken]
@@ -137,12 +149,26 @@ def times_faster(found: Found, way: str) -> tuple[float, float, float]:
     return mean_ratio(naive, ours)
 
 
-def _lost(found: Found, way: str, other: str) -> tuple[float, float, float]:
-    """A run that is stopped early keeps its best evaluation's weights, and is held against the other's best one."""
-    (sign, best), stops = (-1, max) if found.metric == "accuracy" else (1, min), way == STOPPED
-    ours = [run.value if stops else run.settled for run in found.wholes[way]]
-    theirs = [best(value for _, value in run.curve) if stops else run.settled for run in found.wholes[other]]
-    return mean_interval([sign * (each - before) for before, each in zip(theirs, ours, strict=True)])
+def _losses(found: Found) -> dict[str, tuple[float, float, float]]:
+    """Of results, from the same seeds. A run that is stopped early keeps its best evaluation's weights, and is held
+    against the other's best one."""
+    sign, best = (-1, max) if found.metric == "accuracy" else (1, min)
+    pairs = {PLANNED: (NAIVE, PLAIN), STOPPED: (NAIVE,)}
+    results: dict[str, dict[str, Callable[[Whole], float]]] = {
+        PLANNED: {"last evaluation": lambda run: run.value},
+        STOPPED: {"best evaluation": lambda run: best([run.value, *(value for _, value in run.curve)])},
+    }
+    if all(len(run.curve) > FEW for run in found.wholes[PLANNED]):
+        results[PLANNED]["later half of evaluations"] = lambda run: run.settled
+    return {
+        f"{way}: {found.metric} lost to the {other}, {which}, whole runs": mean_interval(
+            [sign * (result(ours) - result(theirs)) for ours, theirs in _beside(found, way, other)]
+        )
+        for way in pairs
+        if way in found.wholes
+        for other in pairs[way]
+        for which, result in results[way].items()
+    }
 
 
 def _target(name: str, bound: float, at_most: bool, measured: tuple[float, float, float]) -> Target:
@@ -165,13 +191,18 @@ def wholes_table(found: Found) -> list[str]:
     head = ["whole runs", "seconds", "times faster", f"final {found.metric}", "later half of evaluations"]
     lines = [f"| {' | '.join([*head, f'seconds to {found.metric} {unit} {reached:g}'])} |", "|---" * 6 + "|"]
     for way, runs in found.wholes.items():
-        low, middle, high = times_faster(found, way)
-        ratio = "1" if way == NAIVE else f"{middle:.3g} ({low:.3g}–{high:.3g})"
+        ratio = "1" if way == NAIVE else _ratio(times_faster(found, way))
         values = [run.value for run in runs]
         value = f"{mean(values):.4f} ({min(values):.4f} to {max(values):.4f})"
-        settled, seconds = mean(run.settled for run in runs), median(run.seconds for run in runs)
-        lines.append(f"| {way} | {seconds:.1f} | {ratio} | {value} | {settled:.4f} | {_reached(found, runs)} |")
+        settled = "–" if way == STOPPED else f"{mean(run.settled for run in runs):.4f}"
+        seconds = median(run.seconds for run in runs)
+        lines.append(f"| {way} | {seconds:.1f} | {ratio} | {value} | {settled} | {_reached(found, runs)} |")
     return lines
+
+
+def _ratio(found: tuple[float, float, float]) -> str:
+    low, middle, high = found
+    return f"{middle:.3g} ({low:.3g}–{high:.3g})"
 
 
 def _reached(found: Found, runs: Sequence[Whole]) -> str:
@@ -187,18 +218,51 @@ def seconds_to(run: Whole, value: float, higher: bool) -> float:
     return next(good, float("inf"))
 
 
+def of_stopping(found: Found) -> list[str]:
+    """Of what stopping alone does: the script's own runs, cut where the rule would have cut them."""
+    if STOPPED not in found.wholes:
+        return []
+    stopped = [run.stopped(higher=found.metric == "accuracy") for run in found.wholes[NAIVE]]
+    script, ours = [run.seconds for run in stopped], [run.seconds for run in found.wholes[STOPPED]]
+    early = sum(len(run.curve) < len(whole.curve) for run, whole in _beside(found, STOPPED, PLANNED))
+    return [
+        f"early stopping ended {early} of the plan's {len(ours)} runs before their end. The same rule would have ended "
+        f"the script's own runs after {median(script):.1f} s, at a best {found.metric} of "
+        f"{mean(run.value for run in stopped):.4f}: {_ratio(mean_ratio(script, ours))} times the seconds of the plan "
+        "with early stopping"
+    ]
+
+
 def _of_the_search(found: Found) -> str:
     plain, ours = (median(run.seconds for run in found.wholes[way]) for way in (PLAIN, PLANNED))
-    saved = plain - ours
-    pays = f"paid back after {ceil(found.tuning_seconds / saved)} runs" if saved > 0 else "never paid back"
     total = found.plan.total
-    said = (nan, nan) if total is None else (total.baseline_seconds, total.planned_seconds)
-    return (
-        f"the search took {found.tuning_seconds:.0f} s, {pays}. It said that the job takes {said[0]:.1f} s, and with "
-        f"the plan {said[1]:.1f} s; whole runs took {plain:.1f} s and {ours:.1f} s. Seconds of hasten are all, from "
-        f"loading the job's file, with an empty cache; those of the script begin when its data and its model are "
-        f"there. From the same seed the job sees the same samples with and without the plan; the script draws its own"
+    said = (
+        ""
+        if total is None
+        else (
+            f"It said that the job takes {total.baseline_seconds:.1f} s, and with the plan "
+            f"{total.planned_seconds:.1f} s; whole runs took {plain:.1f} s and {ours:.1f} s. "
+        )
     )
+    return (
+        f"the search took {found.tuning_seconds:.0f} s, {payback(found)}. {said}Seconds of hasten are all, from "
+        "loading the job's file, with an empty cache; those of the script begin when its data and its model are there. "
+        "From the same seed the job sees the same samples with and without the plan; the script draws its own"
+    )
+
+
+def payback(found: Found) -> str:
+    """By what a run by the plan saves of the one from the same seed without it."""
+    low, saved, high = mean_interval([plain.seconds - ours.seconds for plain, ours in _beside(found, PLAIN, PLANNED)])
+    if low <= 0:
+        return "and whether a run saves anything of it is undecided"
+    runs, least, most = (ceil(found.tuning_seconds / seconds) for seconds in (saved, high, low))
+    return f"paid back after {runs} runs ({least} to {most})"
+
+
+def _beside(found: Found, way: str, other: str) -> Iterable[tuple[Whole, Whole]]:
+    """From the same seed."""
+    return zip(found.wholes[way], found.wholes[other], strict=True)
 
 
 def waterfall(names: Sequence[str], seconds: Sequence[float], title: str) -> Figure:

@@ -236,7 +236,8 @@ def _bound(protocol: Protocol) -> str:
 
 def _windows(record: Record) -> str:
     protocol = record.protocol
-    others = {each.arm: each.steps for each in record.measured.windows if each.steps != protocol.steps}
+    counts = {each.arm: each.steps for each in record.measured.windows}
+    others = {arm: steps for arm, steps in counts.items() if protocol.seconds is not None or steps != protocol.steps}
     but = f" ({', '.join(f'{arm}: {steps}' for arm, steps in others.items())})" if others else ""
     long = f"{protocol.steps} steps" if protocol.seconds is None else f"steps for about {protocol.seconds:g} s"
     each = f"{long} each{but}, {protocol.rounds} a side, after {protocol.warmup_steps} steps of warm-up"

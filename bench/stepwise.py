@@ -3,7 +3,7 @@
 A trainer such as Lightning's takes the whole run into its hands. To time a stretch in its middle, without its start and
 its end, the step itself says when it begins: whatever every step passes through once calls `gate.tick()`. The trainer
 runs in a thread of its own, and a tick blocks it there between two windows. A tick inside a window costs one addition
-and one comparison, and every arm of a benchmark pays it alike.
+and one comparison, which hasten's own arms do without, for its loop can be asked for single steps (windows.py).
 
 Let the trainer's thread alone compute: data, model and all. Where another thread has computed before, there are two
 pools of compute threads, more than cores, and the threads of either no longer wait awake between two small operations:

@@ -18,8 +18,8 @@ GENERATED = ("commands.md", "records.md")
 LINK = re.compile(r"\((?:\.\./)?(records/\d{4}[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NO_FIGURE = re.compile(r"\]\([^)]*\)|(?:Python|torch|version|arXiv:|§) ?[\d.]+\d|\d+\.\d+\.\d+")
-FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*\.\d+(?![\w.]*\d)")
-SIGNED = re.compile(r"(?<![\w.])-?\d[\d,]*\.\d+(?![\w.]*\d)")
+FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+(?![\w.]*\d)|(?= (?:s|ms|MiB|GiB|\w+ a second)\b))")
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
 
 
 def blocks(text: str) -> Iterator[str]:
@@ -29,6 +29,7 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def figures(block: str) -> list[str]:
+    """With a fraction, or whole ones of seconds and of memory; other whole numbers say what was set."""
     return FIGURE.findall(NO_FIGURE.sub("", block))
 
 
@@ -42,10 +43,11 @@ def numbers(value: Any) -> Iterator[float]:
         yield float(value)
 
 
-def on_page(page: str) -> Iterator[float]:
-    """What it says, in the units that it says it in, but for versions."""
-    for figure in SIGNED.findall(NO_FIGURE.sub("", page)):
-        yield abs(float(figure.replace(",", "")))
+def on_page(page: str, *, whole: bool) -> Iterator[float]:
+    """What it says, in the units that it says it in, but for versions. whole: whole numbers as well."""
+    for figure in NUMBER.findall(NO_FIGURE.sub("", page)):
+        if whole or "." in figure:
+            yield abs(float(figure.replace(",", "")))
 
 
 def in_result(result: dict[str, Any]) -> Iterator[float]:
@@ -68,12 +70,12 @@ def stands_in(figure: str, recorded: list[float]) -> bool:
     return any(abs(each - wanted) <= 0.5000001 * 10**-places for each in recorded)
 
 
-def recorded_for(block: str, homes: list[Path]) -> list[float]:
-    """homes: the folders of the records that the block leads to."""
+def recorded_for(block: str, homes: list[Path], *, whole: bool = False) -> list[float]:
+    """homes: the folders of the records that the block leads to. whole: for a figure without a fraction."""
     found: list[float] = []
     for home in homes:
         result = json.loads((home / "result.json").read_text(encoding="utf-8"))
-        found += on_page((home / "README.md").read_text(encoding="utf-8"))
+        found += on_page((home / "README.md").read_text(encoding="utf-8"), whole=whole)
         found += in_result(result)
         if "times those of" in block:
             found += as_times_slower(result)
@@ -91,8 +93,9 @@ CASES = [
 
 @pytest.mark.parametrize("block", CASES)
 def test_a_quoted_figure_stands_in_its_record(block):
-    recorded = recorded_for(block, [REPOSITORY / place for place in LINK.findall(block)])
-    assert [figure for figure in figures(block) if not stands_in(figure, recorded)] == []
+    homes = [REPOSITORY / place for place in LINK.findall(block)]
+    recorded = {whole: recorded_for(block, homes, whole=whole) for whole in (False, True)}
+    assert [figure for figure in figures(block) if not stands_in(figure, recorded["." not in figure])] == []
 
 
 def test_no_figure_of_the_readme_is_without_a_record():
@@ -101,12 +104,12 @@ def test_no_figure_of_the_readme_is_without_a_record():
 
 
 def test_a_figure_that_stands_in_no_record_is_found():
-    assert figures("| [2.58 (2.35–2.72)](records/2026-11-21_x) | torch 2.13, 0.9961 |") == [
-        "2.58",
-        "2.35",
-        "2.72",
-        "0.9961",
-    ]
+    told = (
+        "| [2.58 (2.35–2.72)](records/2026-11-21_x) | torch 2.13, 0.9961 | 244 s, 12 pairs, 391,806 tokens a second |"
+    )
+    assert figures(told) == ["2.58", "2.35", "2.72", "0.9961", "244", "391,806"]
+    assert stands_in("244", [243.6])
+    assert not stands_in("244", [244.6])
     assert stands_in("2.58", [2.5812])
     assert not stands_in("2.58", [2.57, 0.2])
 

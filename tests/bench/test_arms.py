@@ -71,6 +71,17 @@ def test_a_window_is_of_as_many_steps_as_last_for_the_seconds_of_the_protocol():
     assert {(window.arm, window.steps) for window in measured.windows} == {("a", 10), ("b", 20)}
 
 
+def test_a_window_that_is_too_short_since_the_machine_has_become_faster_goes_on_until_it_is_long_enough():
+    protocol = Protocol(rounds=2, warmup_steps=5, limit_seconds=60, seconds=3.0)
+    measured = run_arms([arm("quickens", "a", seconds=0.25)], protocol)
+    assert {(window.steps, window.seconds) for window in measured.windows} == {(8, 2.0)}
+
+
+def test_windows_of_so_many_seconds_need_a_warm_up_to_begin_with():
+    with pytest.raises(InvalidMeasurement, match="begin with steps that warm up"):
+        run_arms([arm("claims", "a", seconds=0.25)], Protocol(rounds=2, warmup_steps=0, seconds=2.5))
+
+
 def test_arms_started_several_times_begin_in_turns_and_are_told_apart():
     protocol = Protocol(starts=3, rounds=2, steps=50, warmup_steps=5, limit_seconds=60)
     measured = run_arms([arm("additions", name) for name in "ab"], protocol)

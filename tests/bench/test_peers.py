@@ -283,10 +283,10 @@ def environment() -> Environment:
 def test_an_environment_that_is_there_is_asked_what_it_computes_with(monkeypatch, tmp_path):
     folder = tmp_path / "lightning"
     folder.mkdir()
-    (folder / "environment.json").write_text('{"version": "2.6", "seconds": 6.2, "packages": 13}', encoding="utf-8")
-    listed = {"Torch": "2.13.0", "numpy": "2.4.6", "Pillow": "13.0.0", "pip": "26"}
-    there = [{"name": name, "version": version} for name, version in listed.items()]
-    monkeypatch.setattr(peer_environments, "installed", lambda python: there)
+    (folder / "environment.json").write_text('{"seconds": 6.2, "packages": 13}', encoding="utf-8")
+    there = {"torch": "2.13.0", "numpy": "2.4.6", "pillow": "13.0.0", "lightning": "2.6"}
+    monkeypatch.setattr(peer_environments, "versions_in", lambda python: there)
+    monkeypatch.setattr(peer_environments.metadata, "version", lambda name: "2.13.0+cpu")
     found = built("lightning", tmp_path)
     assert found.as_table() == environment().as_table()
     assert found.sentence.endswith("it runs with torch 2.13.0, numpy 2.4.6, pillow 13.0.0")

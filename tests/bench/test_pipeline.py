@@ -17,6 +17,8 @@ from bench.pipeline_record import (
     STOPPED,
     Found,
     Whole,
+    of_stopping,
+    payback,
     seconds_to,
     steps_table,
     targets,
@@ -77,9 +79,19 @@ def test_what_a_plan_loses_is_asked_of_the_same_job_without_it_as_well():
     judged = targets(replace(whole, wholes={**whole.wholes, PLAIN: worse}))
     lost = {target.name: target.value for target in judged if "lost" in target.name and target.name.startswith("plan:")}
     assert lost == {
-        f"plan: accuracy lost to the {NAIVE}, later half of evaluations, whole runs": pytest.approx(0.0),
-        f"plan: accuracy lost to the {PLAIN}, later half of evaluations, whole runs": pytest.approx(-0.03),
+        f"plan: accuracy lost to the {NAIVE}, last evaluation, whole runs": pytest.approx(0.0),
+        f"plan: accuracy lost to the {PLAIN}, last evaluation, whole runs": pytest.approx(-0.03),
     }
+
+
+def test_the_later_half_of_evaluations_is_asked_for_where_it_is_more_than_the_last_one():
+    def lost(evaluations: int) -> list[str]:
+        runs = [Whole(seconds=9, value=0.5, curve=[(1, 0.9)] * (evaluations - 1) + [(9, 0.5)])] * 2
+        judged = targets(replace(found("rows"), wholes=dict.fromkeys((NAIVE, PLAIN, PLANNED), runs)))
+        return [target.name for target in judged if "later half" in target.name]
+
+    assert lost(3) == []
+    assert len(lost(4)) == 2
 
 
 def test_a_stopped_run_is_held_against_the_best_evaluation_of_the_script():
@@ -90,10 +102,38 @@ def test_a_stopped_run_is_held_against_the_best_evaluation_of_the_script():
         {target.name: target.value for target in targets(each)}
         for each in (whole, replace(whole, wholes={**whole.wholes, NAIVE: early}))
     )
-    stopped = f"{STOPPED}: accuracy lost to the {NAIVE}, best evaluations, whole runs"
+    stopped = f"{STOPPED}: accuracy lost to the {NAIVE}, best evaluation, whole runs"
     assert after[stopped] == pytest.approx(before[stopped] + 0.02)
-    planned = f"{PLANNED}: accuracy lost to the {NAIVE}, later half of evaluations, whole runs"
+    planned = f"{PLANNED}: accuracy lost to the {NAIVE}, last evaluation, whole runs"
     assert after[planned] == before[planned]
+
+
+@pytest.mark.parametrize(
+    ("results", "seconds", "kept"),
+    [
+        ([0.5, 0.9, 0.8, 0.9, 0.7, 0.95], 5, 0.9),  # as good as the best one is none better
+        ([0.5, 0.9, 0.8, 0.85, 0.95, 0.7], 6, 0.95),
+        ([0.9], 1, 0.9),
+    ],
+)
+def test_a_script_is_cut_where_the_rule_of_the_stopped_jobs_would_have_ended_it(results, seconds, kept):
+    run = Whole(seconds=len(results), value=results[-1], curve=[*enumerate(results, start=1)])
+    assert (run.stopped(higher=True).seconds, run.stopped(higher=True).value) == (seconds, kept)
+    turned = replace(run, curve=[(at, -each) for at, each in run.curve])
+    assert (turned.stopped(higher=False).seconds, turned.stopped(higher=False).value) == (seconds, -kept)
+
+
+def test_a_record_says_what_stopping_alone_does_and_how_often_it_did():
+    (said,) = of_stopping(found())
+    assert "ended 0 of the plan's 3 runs" in said
+    assert "after 100.0 s, at a best accuracy of 0.9900: 12 (" in said
+
+
+def test_a_search_is_paid_back_by_what_runs_from_the_same_seed_save_and_only_where_they_surely_do():
+    assert payback(found()) == "paid back after 8 runs (8 to 9)"
+    noisy = [Whole(seconds=each, value=0.99, curve=[]) for each in (70, 21, 19)]
+    noisy = replace(found(), wholes={**found().wholes, PLANNED: noisy})
+    assert payback(noisy) == "and whether a run saves anything of it is undecided"
 
 
 def test_a_training_with_few_evaluations_is_not_stopped_early(monkeypatch):
