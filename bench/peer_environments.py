@@ -47,7 +47,7 @@ def built(peer: str, work: Path) -> Environment:
     """The peer's own environment below work, built where there is none yet."""
     folder, torch = work / peer, metadata.version("torch").partition("+")[0]
     python, told = folder / "bin" / "python", folder / "environment.json"
-    if not told.exists() or versions_in(python)["torch"].partition("+")[0] != torch:
+    if not told.exists() or versions_in(python).get("torch", "").partition("+")[0] != torch:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         # The jobs that are trained are hasten's examples, so hasten is there as well.
