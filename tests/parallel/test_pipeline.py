@@ -44,7 +44,8 @@ def check_alike(found, wanted):
 def check_weights(found, wanted):
     assert found.keys() == wanted.keys()
     for name, weight in wanted.items():
-        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-12)
+        # Of a gradient that is rounding alone, as of a bias before two norms, Adam makes steps of about 1e-12.
+        torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-10)
 
 
 @pytest.fixture(scope="module")
