@@ -24,6 +24,7 @@ from hasten.parallel.join import failing_as_one, from_the_leader, joined
 from hasten.parallel.replicate import present_ranks
 from hasten.training.asked import Asked
 from hasten.training.failures import cause_of
+from hasten.training.first_calls import make_first_calls
 from hasten.training.given_weights import GivenWeights, begun_with
 from hasten.training.kept_run import KeptRun, finished
 from hasten.training.led_run import LedRun
@@ -207,6 +208,7 @@ def prepare(job: Job, plan: Plan | str | Path | None = None, *, name: str = "", 
 
     watcher: is told while samples are read to be kept; None leaves it to the run's notices.
     """
+    make_first_calls()
     if isinstance(plan, str | Path):
         plan = read_plan(Path(plan))
     return Run(job, plan, name=name, watcher=watcher)

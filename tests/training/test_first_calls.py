@@ -1,0 +1,89 @@
+"""oneMKL's vector mathematics is called first by one thread, before anything of the user's is computed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hasten.entry import prepare
+from hasten.training.first_calls import FUNCTIONS
+from hasten.training.locate import load_job
+from support import small_job
+
+COMPUTING = """
+import torch
+from support import small_job
+
+torch.zeros(1).frac()  # no other function is called that
+
+def job():
+    return small_job()
+"""
+# What the library's first call may do wrong is done wrong in one process of ten.
+MADE_TWICE = """
+import torch
+
+drawn = torch.Generator().manual_seed(0)
+numbers = torch.randn(200_000, 20, generator=drawn) @ torch.randn(20, 16, generator=drawn)
+made = [function(numbers / 2) for function in (torch.exp, torch.tanh, torch.sqrt, torch.sin, torch.erf)]
+again = [function(numbers / 2) for function in (torch.exp, torch.tanh, torch.sqrt, torch.sin, torch.erf)]
+
+def alike():
+    return all(map(torch.equal, map(torch.nan_to_num, made), map(torch.nan_to_num, again)))
+"""
+LOADING = "from hasten.training.locate import load_returned; assert load_returned('made_twice.py:alike')"
+EVERY_FUNCTION = {(name, dtype) for name in FUNCTIONS for dtype in (torch.float32, torch.float64)}
+
+
+class Called(TorchDispatchMode):
+    """The names and dtypes of what is called on one number, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = list[tuple[str, torch.dtype]]()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if args and isinstance(args[0], torch.Tensor) and args[0].numel() == 1:
+            self.calls.append((function.overloadpacket.__name__, args[0].dtype))
+        return function(*args, **(kwargs or {}))
+
+    def before(self, name: str) -> set[tuple[str, torch.dtype]]:
+        return {*self.calls[: [called for called, _ in self.calls].index(name)]}
+
+
+@pytest.fixture
+def called() -> Iterator[Called]:
+    with Called() as calls:
+        yield calls
+
+
+def test_before_the_file_of_a_job_is_loaded(called, tmp_path):
+    Path(tmp_path, "computing.py").write_text(COMPUTING, encoding="utf-8")
+    load_job(f"{tmp_path}/computing.py:job")
+    assert called.before("frac") >= EVERY_FUNCTION
+
+
+def test_before_a_model_is_made(called):
+    def model():
+        torch.zeros(1).frac()
+        return torch.nn.Linear(4, 3)
+
+    with prepare(small_job(model=model)):
+        assert called.before("frac") >= EVERY_FUNCTION
+
+
+@pytest.mark.parametrize("processes", [3, pytest.param(30, marks=pytest.mark.proof)])
+def test_what_a_job_computes_first_it_computes_again(processes, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    Path(tmp_path, "made_twice.py").write_text(MADE_TWICE, encoding="utf-8")
+    for _ in range(processes):
+        found = subprocess.run(
+            [sys.executable, "-c", LOADING], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert found.returncode == 0, found.stderr
