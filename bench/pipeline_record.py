@@ -234,20 +234,25 @@ def of_stopping(found: Found) -> list[str]:
 
 
 def _of_the_search(found: Found) -> str:
-    plain, ours = (median(run.seconds for run in found.wholes[way]) for way in (PLAIN, PLANNED))
-    total = found.plan.total
-    said = (
-        ""
-        if total is None
-        else (
-            f"It said that the job takes {total.baseline_seconds:.1f} s, and with the plan "
-            f"{total.planned_seconds:.1f} s; whole runs took {plain:.1f} s and {ours:.1f} s. "
-        )
-    )
     return (
-        f"the search took {found.tuning_seconds:.0f} s, {payback(found)}. {said}Seconds of hasten are all, from "
-        "loading the job's file, with an empty cache; those of the script begin when its data and its model are there. "
+        f"the search took {found.tuning_seconds:.0f} s, {payback(found)}. {foretold(found)}Seconds of hasten are "
+        "all, from loading the job's file, with an empty cache; those of the script begin when its data and its model "
+        "are there. "
         "From the same seed the job sees the same samples with and without the plan; the script draws its own"
+    )
+
+
+def foretold(found: Found) -> str:
+    """Beside the seconds, which are also those of a machine that is slower at one time than at another, the ratio."""
+    total = found.plan.total
+    if total is None:
+        return ""
+    said, promised = total.baseline_seconds, total.planned_seconds
+    plain, ours = ([run.seconds for run in found.wholes[way]] for way in (PLAIN, PLANNED))
+    ratio = _ratio(mean_ratio(plain, ours))
+    return (
+        f"It said that the job takes {said:.1f} s, and with the plan {promised:.1f} s, {said / promised:.3g} times as "
+        f"fast; whole runs took {median(plain):.1f} s and {median(ours):.1f} s, {ratio} times as fast. "
     )
 
 

@@ -17,6 +17,7 @@ from bench.pipeline_record import (
     STOPPED,
     Found,
     Whole,
+    foretold,
     of_stopping,
     payback,
     seconds_to,
@@ -207,3 +208,9 @@ def test_the_picture_has_a_bar_for_each_arm_and_its_ratio():
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == list(STEPS)
     assert [text.get_text().strip() for text in axes.texts] == ["1×", "2×", "5×"]
+
+
+def test_what_the_search_said_is_held_against_the_runs_in_seconds_and_as_a_ratio():
+    said = foretold(found())
+    assert "takes 50.0 s, and with the plan 20.0 s, 2.5 times as fast" in said
+    assert "took 50.0 s and 20.0 s, 2.5 (" in said
