@@ -21,7 +21,6 @@ from typing import Any
 from hasten.errors import HastenError, Misconfigured, UserCodeFailed
 from hasten.facts.job import Job, describe
 from hasten.facts.names import did_you_mean
-from hasten.training.first_calls import make_first_calls
 from hasten.training.user_code import user_code_failed
 
 
@@ -40,6 +39,8 @@ def load_job(name: str) -> Job:
 def load_returned(name: str) -> object:
     """Import the user's module and call the function: whatever it returns. Raises as load_job does."""
     place, function_name = split_name(name)
+    from hasten.training.first_calls import make_first_calls  # it loads torch: see split_name
+
     make_first_calls()  # before the job's own file computes anything
     load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
     module = _guarded(load, name)
