@@ -78,7 +78,7 @@ def test_before_a_model_is_made(called):
         assert called.before("frac") >= EVERY_FUNCTION
 
 
-@pytest.mark.parametrize("processes", [3, pytest.param(30, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("processes", [1, pytest.param(30, marks=pytest.mark.proof)])
 def test_what_a_job_computes_first_it_computes_again(processes, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     Path(tmp_path, "made_twice.py").write_text(MADE_TWICE, encoding="utf-8")
