@@ -25,7 +25,7 @@ torch.zeros(1).frac()  # no other function is called that
 def job():
     return small_job()
 """
-# What the library's first call may do wrong is done wrong in one process of ten.
+# By chance: one process may show nothing, and thirty mostly show it.
 MADE_TWICE = """
 import torch
 

@@ -3,8 +3,8 @@
 On an x86 processor torch computes sqrt, exp, tanh and their like by that library, which chooses a function's kernel
 when it is first called. Where several compute threads call it first at once, one of them may compute its whole part
 by a kernel of low accuracy, some thousand units in the last place from the right numbers, and only that once. So the
-same job, begun twice, would train two ways: by data that were made otherwise, or by another first step. Torch up to
-2.13 has such a library: https://github.com/pytorch/pytorch/issues/188792
+same job, begun twice, would train two ways: by data that were made otherwise, or by another first step. Seen with
+torch 2.13 here, and told of 2.10 in https://github.com/pytorch/pytorch/issues/188792
 """
 
 from __future__ import annotations
