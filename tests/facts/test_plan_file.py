@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
+from hasten.facts.plan import Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total, make_plan
 from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml, read_plan
 
 WHOLE = '''\
@@ -76,6 +76,14 @@ def test_every_part_of_a_plan_is_read():
         ),
         rejected=(Rejected(technique="clipping", value=[1, 2], reason="no\ndifference"),),
     )
+
+
+def test_the_spread_of_seconds_is_read_and_written_on_one_line_each():
+    line = "baseline_between = {low = 380.0, high = 455.5}\n"
+    plan = plan_from_toml(WHOLE.replace("break_even_step = 0\n", f"break_even_step = 0\n{line}"))
+    assert plan.total is not None
+    assert plan.total.baseline_between == Between(low=380.0, high=455.5)
+    assert line in plan_to_toml(plan)
 
 
 def test_the_shortest_plan_leaves_open_what_its_choices_preserve():
@@ -239,6 +247,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path):
 # ---- writing
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+BETWEEN = st.builds(Between, low=NUMBERS, high=NUMBERS)
 WHOLE_NUMBERS = st.integers(-(2**63), 2**63 - 1)
 SCALARS = st.one_of(st.booleans(), WHOLE_NUMBERS, NUMBERS, st.text())
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
@@ -291,6 +300,8 @@ PLANS = st.builds(
             planned_seconds=NUMBERS,
             one_off_seconds=NUMBERS,
             break_even_step=optional(WHOLE_NUMBERS),
+            baseline_between=optional(BETWEEN),
+            planned_between=optional(BETWEEN),
         )
     ),
     choices=st.lists(PLANNED, max_size=3, unique_by=lambda item: item.choice.technique).map(tuple),

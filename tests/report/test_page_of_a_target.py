@@ -6,10 +6,11 @@ import io
 from dataclasses import replace
 
 from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.plan import Plan, PlannedChoice
+from hasten.facts.plan import Between, Plan, PlannedChoice
 from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried, line_of, records_of
 from hasten.report.page.evidence import Evidence, gathered
 from hasten.report.page.tuned import page_of_plan, sentence_of
+from hasten.report.page.words import finish_sentence
 from hasten.report.tuning import Tuning, sentence
 from report_samples import CLIPPED, KEPT, RATE, faster, sample_plan, sample_reached, sample_records
 
@@ -97,7 +98,23 @@ def test_the_last_sentence_says_which_seconds_are_compared_and_that_training_cha
         "training instead of 2 min 10 s, and end there"
     )
     alone = sentence(None, 412.3, reached)
-    assert alone.startswith("this job takes about 6 min 52 s, and nothing is proven to make its planned run shorter; ")
+    assert alone.startswith(
+        "this job takes about 6 min 52 s; nothing that was tried is proven to make its planned run shorter; whole runs "
+    )
+
+
+def test_seconds_are_told_with_their_spread_where_it_is_known():
+    confirmed = next(record for record in sample_records(steps=12) if isinstance(record, Confirmed))
+    spread = replace(confirmed, plain=replace(confirmed.plain, between=Between(low=380, high=628)))
+    told = (
+        "his job would take 6 min 52 s, by most windows 6 min 20 s to 10 min 28 s; with this plan 2 min 11 s, "
+        "1 min 55 s to 3 min 34 s (3.14×, 95 % "
+    )
+    assert f"t{told}" in sentence(spread, 412.3)
+    assert f"T{told}" in finish_sentence(spread)
+    absurd = replace(confirmed, plain=replace(confirmed.plain, between=Between(low=380, high=1e300)))
+    assert finish_sentence(absurd) == finish_sentence(confirmed)
+    assert "about 6.0 s, by most windows 5.0 s to 7.0 s; nothing" in sentence(None, 6, between=Between(low=5, high=7))
 
 
 def test_the_table_on_the_terminal_has_the_trial_with_its_reason_and_the_time_that_is_left():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window
 from hasten.tune.objective import (
@@ -20,6 +23,7 @@ from hasten.tune.objective import (
     paired_totals,
     shows_now,
     speedup,
+    spread_over,
     totals,
 )
 
@@ -39,6 +43,28 @@ def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what
         7 + 100 * 0.5 + 4 * 0.5 + 4 * 4.0,
     ]
     assert costs(arm, RUN).total == pytest.approx(7 + 50 + 2 + 12)
+
+
+def test_the_spread_is_where_eight_of_ten_windows_lie_and_one_that_was_disturbed_does_not_move_it():
+    steady = [Window(arm="plain", steps=1, seconds=1 + number / 100) for number in range(11)]
+    disturbed = [*steady[:-1], Window(arm="plain", steps=1, seconds=60)]
+    for windows in (steady, disturbed):
+        found = costs(Seen(windows=tuple(windows), one_off=5.0), Length(steps=100, epochs=1, evaluations=0)).between
+        assert found is not None
+        assert (found.low, found.high) == pytest.approx((106, 114))
+    few = seen(1, windows=4)
+    assert costs(few, RUN).between is None
+
+
+def test_of_an_arm_that_was_seen_twice_the_spread_has_both_times_and_all_else_is_the_later_one():
+    then, now = (costs(seen(each), RUN) for each in (2.0, 1.0))
+    both = spread_over(now, then)
+    assert both.between == Between(low=now.total, high=then.total)
+    assert replace(both, between=now.between) == now
+    assert spread_over(now, None) == now
+    unknown = costs(seen(3.0, windows=2), RUN)
+    assert spread_over(now, unknown) == now
+    assert spread_over(unknown, now) == replace(unknown, between=now.between)
 
 
 def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():

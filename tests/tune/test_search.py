@@ -92,6 +92,13 @@ def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: S
     assert kept.speedup.low > 1.5
     assert plan.total is not None
     assert plan.total.baseline_seconds == pytest.approx(2 * plan.total.planned_seconds, rel=0.05)
+    assert plan.total.baseline_between is not None
+    assert plan.total.planned_between is not None
+    for seconds, between in (
+        (plan.total.baseline_seconds, plan.total.baseline_between),
+        (plan.total.planned_seconds, plan.total.planned_between),
+    ):
+        assert between.low <= seconds <= between.high
     reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
     assert reasons["threads", 1].startswith("slower: 0.67× (0.6")
     assert all(reasons.values())

@@ -175,8 +175,9 @@ def _sentence(found: Found) -> str:
     from hasten.report.tuning import sentence
 
     gained = found.gained.reached if found.gained else ()
-    stops_early = found.look.surveyed.stops_early
-    return sentence(found.proven, found.look.run_seconds, gained, stops_early=stops_early)
+    plain, stops_early = found.look.costs, found.look.surveyed.stops_early
+    seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
+    return sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
 
 
 def _next(found: Found, job: str, output: Path, allow: str, seconds: float) -> str:

@@ -30,17 +30,29 @@ class ProvenOn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Between:
+    """Seconds of the planned run by a fast and by a slow window: of ten windows eight lie between. It is the spread of
+    the machine while it was measured, and no interval of a mean."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
     """Seconds of the planned run without and with the plan; one-off: compiling, autotuning, building caches.
 
     break_even_step: from which on shorter steps have paid back what the plan costs once; 0 where it costs nothing more
         than the job as it is, None where its steps alone never pay it back.
+    baseline_between, planned_between: their spread; None in a plan of a version that did not tell it.
     """
 
     baseline_seconds: float
     planned_seconds: float
     one_off_seconds: float
     break_even_step: int | None = None
+    baseline_between: Between | None = None
+    planned_between: Between | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,8 +25,8 @@ from tomlkit.items import InlineTable
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.names import did_you_mean
-from hasten.facts.plan import SCHEMA, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
-from hasten.facts.plan_tables import ChoiceTable, Place, PlanTable, checked_tables
+from hasten.facts.plan import SCHEMA, Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
+from hasten.facts.plan_tables import BetweenTable, ChoiceTable, Place, PlanTable, TotalTable, checked_tables
 from hasten.facts.toml_lines import line_of, lines_of_tables
 
 LARGEST_BYTES = 1 << 20
@@ -156,10 +156,22 @@ def _checked(document: dict[str, Any], known_techniques: Collection[str] | None,
         schema=tables.schema_,
         job=Fingerprint(**tables.job.model_dump()) if tables.job else None,
         machine=ProvenOn(**tables.machine.model_dump()) if tables.machine else None,
-        total=Total(**tables.total.model_dump()) if tables.total else None,
+        total=_total(tables.total) if tables.total else None,
         choices=tuple(_planned_choice(table) for table in tables.choice),
         rejected=tuple(Rejected(**table.model_dump()) for table in tables.rejected),
     )
+
+
+def _total(table: TotalTable) -> Total:
+    return Total(
+        **table.model_dump(exclude={"baseline_between", "planned_between"}),
+        baseline_between=_between(table.baseline_between),
+        planned_between=_between(table.planned_between),
+    )
+
+
+def _between(table: BetweenTable | None) -> Between | None:
+    return Between(low=table.low, high=table.high) if table else None
 
 
 def _planned_choice(table: ChoiceTable) -> PlannedChoice:
@@ -241,9 +253,14 @@ def _written(tables: dict[str, Any]) -> str:
         document.add(tomlkit.comment(line))
     document.add(tomlkit.nl())
     for key, value in tables.items():
-        is_array = isinstance(value, list)
-        document.add(key, tomlkit.item([_as_block(row) for row in cast("list[Any]", value)] if is_array else value))
+        document.add(key, tomlkit.item(_as_blocks(value)))
     return tomlkit.dumps(document)
+
+
+def _as_blocks(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_block(row) for row in cast("list[Any]", value)]
+    return _as_block(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
 
 
 def _as_block(row: dict[str, Any]) -> dict[str, Any]:

@@ -76,11 +76,18 @@ class MachineTable(_Table):
     torch: str
 
 
+class BetweenTable(_Table):
+    low: float
+    high: float
+
+
 class TotalTable(_Table):
     baseline_seconds: float
     planned_seconds: float
     one_off_seconds: float
     break_even_step: int | None = None
+    baseline_between: BetweenTable | None = None
+    planned_between: BetweenTable | None = None
 
 
 class SpeedupTable(_Table):
@@ -134,6 +141,8 @@ _TABLES: dict[str, type[_Table]] = {
     "job": JobTable,
     "machine": MachineTable,
     "total": TotalTable,
+    "baseline_between": BetweenTable,
+    "planned_between": BetweenTable,
     "choice": ChoiceTable,
     "speedup": SpeedupTable,
     "proof": ProofTable,

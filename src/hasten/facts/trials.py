@@ -17,7 +17,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Preserves, Speedup, Value
-from hasten.facts.plan import Fingerprint, ProvenOn
+from hasten.facts.plan import Between, Fingerprint, ProvenOn
 
 Numbers = tuple[float, ...]
 
@@ -63,7 +63,11 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Costs:
-    """What the planned run takes under one plan, in seconds, and the most memory in bytes."""
+    """What the planned run takes under one plan, in seconds, and the most memory in bytes.
+
+    between: the spread of the total by its windows; of the plain job that a plan was confirmed beside, by all windows
+    that it had in the search. None of fewer windows than have one.
+    """
 
     one_off: float  # building the job, the first batch, compiling, caches: all before the second step, once
     step: float
@@ -71,6 +75,7 @@ class Costs:
     evaluation: float
     total: float  # of the whole planned run, by this arm's own median window
     peak_bytes: int
+    between: Between | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,6 +152,14 @@ class Confirmed:
         """Of the planned run: the plain job's over the ratio, which compares windows next to each other. The median of
         the plan's own windows is another estimate, and would contradict the ratio that stands beside it."""
         return self.plain.total / self.speedup.ratio if self.speedup.ratio else math.inf
+
+    @property
+    def planned_between(self) -> Between | None:
+        """As the plain job's windows and the ends of the ratio's interval have it."""
+        plain, ratio = self.plain.between, self.speedup
+        if plain is None or not ratio.low > 0:
+            return None
+        return Between(low=plain.low / ratio.high, high=plain.high / ratio.low)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

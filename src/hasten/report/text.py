@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hasten.facts.plan import Between
 from hasten.facts.sizes import three_digits
 from hasten.facts.texts import printable as printable
 
 UNKNOWN = "–"
+BY_WINDOWS = "by most windows "  # what a spread is of
 
 
 def duration(seconds: float) -> str:
@@ -29,6 +31,11 @@ def duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02} h"
+
+
+def spread(between: Between | None, by: str = "") -> str:
+    """What follows on the seconds that it is of; nothing where it is not known. by: BY_WINDOWS for the first one."""
+    return "" if between is None else f", {by}{duration(between.low)} to {duration(between.high)}"
 
 
 def time_left(seconds: float) -> str:

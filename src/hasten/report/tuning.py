@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.confirmed import is_proven, verdict_of
+from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, Doing, Earned, Noise, Proven, Reached, Record, Surveyed, Tried
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
-from hasten.report.text import duration, printable, time_left
+from hasten.report.text import BY_WINDOWS, duration, printable, spread, time_left
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,29 +84,37 @@ class Tuning:
 
 
 def sentence(
-    proven: Confirmed | None, plain_seconds: float, gained: Sequence[Reached] = (), *, stops_early: bool = False
+    proven: Confirmed | None,
+    plain_seconds: float,
+    gained: Sequence[Reached] = (),
+    *,
+    between: Between | None = None,
+    stops_early: bool = False,
 ) -> str:
     """What a person wants to know of a search, in one sentence.
 
+    plain_seconds, between: of the job as it is, where no plan is proven, and their spread, if it is known.
     gained: of every choice that changes training and joined the plan, in that order; stops_early: whether early
     stopping can end the planned run before.
     """
     if stops_early:
-        return f"{sentence(proven, plain_seconds, gained)}; all of it where early stopping does not end the run before"
-    if not gained:
-        return _of_the_planned_run(proven, plain_seconds)
+        told = sentence(proven, plain_seconds, gained, between=between)
+        return f"{told}; all of it where early stopping does not end the run before"
     if proven is None:
-        told = f"this job takes about {duration(plain_seconds)}, and nothing is proven to make its planned run shorter"
-        return f"{told}; {_of_the_target(gained)}"
-    return f"{_of_the_planned_run(proven, plain_seconds)}; {_of_the_target(gained)}"
+        takes = f"this job takes about {duration(plain_seconds)}{spread(between, BY_WINDOWS)}"
+        told = (
+            f"{takes}; nothing that was tried is proven to make {'its planned run shorter' if gained else 'it faster'}"
+        )
+    else:
+        told = _of_the_planned_run(proven)
+    return f"{told}; {_of_the_target(gained)}" if gained else told
 
 
-def _of_the_planned_run(proven: Confirmed | None, plain_seconds: float) -> str:
-    if proven is None:
-        return f"this job takes about {duration(plain_seconds)}; nothing that was tried is proven to make it faster"
-    ratio = proven.speedup
+def _of_the_planned_run(proven: Confirmed) -> str:
+    ratio, plain, planned = proven.speedup, proven.plain.between, proven.planned_between
     return (
-        f"this job would take {duration(proven.plain.total)}; with this plan {duration(proven.planned_seconds)} "
+        f"this job would take {duration(proven.plain.total)}{spread(plain, BY_WINDOWS)}; "
+        f"with this plan {duration(proven.planned_seconds)}{spread(planned)} "
         f"({ratio.ratio:.2f}×, 95 % {ratio.low:.2f}–{ratio.high:.2f}, {ratio.pairs} pairs)"
     )
 

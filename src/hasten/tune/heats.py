@@ -27,7 +27,7 @@ from hasten.tune.heat import CLEAR, Outcome, Pace, is_known, run_heat
 from hasten.tune.ledger import Ledger
 from hasten.tune.look import Look
 from hasten.tune.needed import end_seconds, heat_seconds
-from hasten.tune.objective import WORTH_SEEING, costs, is_gain, speedup
+from hasten.tune.objective import WORTH_SEEING, costs, is_gain, speedup, spread_over
 from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.sameness import same_losses
 from hasten.tune.shortest import warning_of
@@ -152,7 +152,8 @@ class Heats:
             self.ledger.keep(Noise(speedup=_speedup_of(AGAIN, outcome, look), window_steps=pace.steps))
         if not base and not evaluates:
             step = median(window.seconds_per_step for window in outcome.base.windows)
-            self.plain = replace(self.plain, step_seconds=step)
+            found = spread_over(costs(outcome.base, look.length), self.plain.costs)
+            self.plain = replace(self.plain, step_seconds=step, costs=found)
         results = [_tried(choice, base, outcome, look) for choice in heat]
         self._note(results, outcome)
         return results

@@ -12,7 +12,7 @@ from hasten.errors import JobError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.texts import printable
-from hasten.facts.trials import Budget, Surveyed
+from hasten.facts.trials import Budget, Costs, Surveyed
 from hasten.measure.budget import PlannedRun
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.bounds import Around, Bound, bounds_of
@@ -44,6 +44,7 @@ class Look:
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
+    costs: Costs | None = None  # by its last heat, with the spread of all; None before there was one
 
     @property
     def evaluation_seconds(self) -> float:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, quantiles
 
 from hasten.facts.choice import Speedup
 from hasten.facts.confirmed import LEAST_GAIN
+from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
 from hasten.measure.paired import Window, compare
 
@@ -27,6 +28,7 @@ WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
 LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
+FEWEST_WITH_SPREAD = 5  # windows
 # By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
 # most of both.
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
@@ -68,14 +70,25 @@ def totals(seen: Seen, length: Length) -> list[Window]:
 
 
 def costs(seen: Seen, length: Length) -> Costs:
+    found = [window.seconds for window in totals(seen, length)]
     return Costs(
         one_off=seen.one_off,
         step=_median([window.seconds_per_step for window in seen.windows]),
         turn=_median(seen.turns),
         evaluation=_median(seen.evaluations or (length.evaluation_seconds,)),
-        total=_median([window.seconds for window in totals(seen, length)]),
+        total=_median(found),
         peak_bytes=seen.peak_bytes,
+        between=_between(found),
     )
+
+
+def spread_over(later: Costs, earlier: Costs | None) -> Costs:
+    """The later costs of the same arm, with the spread that it had both times: a machine may be another one by then."""
+    known = [each.between for each in (later, earlier) if each is not None and each.between is not None]
+    if not known:
+        return later
+    low, high = min(each.low for each in known), max(each.high for each in known)
+    return replace(later, between=Between(low=low, high=high))
 
 
 def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
@@ -143,6 +156,13 @@ def one_off(build_seconds: float, first_turn: float | None, warm_up: Window, ste
     their own time (compiling, autotuning, the optimizer's state)."""
     beyond = warm_up.seconds - warm_up.steps * step_seconds
     return build_seconds + (first_turn or 0.0) + max(beyond, 0.0)
+
+
+def _between(found: Sequence[float]) -> Between | None:
+    if len(found) < FEWEST_WITH_SPREAD:
+        return None
+    tenths = quantiles(found, n=10, method="inclusive")
+    return Between(low=tenths[0], high=tenths[-1])
 
 
 def _median(values: Sequence[float]) -> float:

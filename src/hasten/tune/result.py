@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hasten.facts.choice import Choice
-from hasten.facts.plan import Plan, PlannedChoice, Proof, Rejected, Total
+from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Total
 from hasten.facts.texts import shortened
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
 from hasten.tune.candidates import UNPROVEN, same
@@ -45,7 +45,13 @@ def _total(proven: Confirmed) -> Total:
         planned_seconds=round(proven.planned_seconds, 3),
         one_off_seconds=round(proven.planned.one_off, 3),
         break_even_step=break_even_step(proven.plain, proven.planned),
+        baseline_between=_rounded(proven.plain.between),
+        planned_between=_rounded(proven.planned_between),
     )
+
+
+def _rounded(between: Between | None) -> Between | None:
+    return None if between is None else Between(low=round(between.low, 3), high=round(between.high, 3))
 
 
 def _planned(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hasten.errors import InvalidMeasurement
@@ -32,7 +32,7 @@ from hasten.tune.last_pace import last_pace, last_seconds
 from hasten.tune.ledger import SHARE_OF_CURVES, Ledger, Options
 from hasten.tune.look import Look, look_at
 from hasten.tune.needed import REPORT_SECONDS, SLACK
-from hasten.tune.objective import speedup
+from hasten.tune.objective import speedup, spread_over
 from hasten.tune.proofs import prove
 from hasten.tune.runner import WINDOW_SECONDS, Entry
 from hasten.tune.target import Gained, judge_training
@@ -135,11 +135,12 @@ class Search:
         if not base:
             return
 
-        def proven(confirmed: Confirmed) -> None:
-            self._ledger.keep(confirmed)
-            found.proven = confirmed
-
         look = found.look
+
+        def proven(confirmed: Confirmed) -> None:
+            found.proven = replace(confirmed, plain=spread_over(confirmed.plain, look.costs))
+            self._ledger.keep(found.proven)
+
         pace = self._last_pace(look, base, doubtful)
 
         def again(left: Sequence[Choice]) -> Pace | None:
@@ -166,7 +167,8 @@ class Search:
                 self._ledger.note_failure(base, failure, who)
             return
         if found.proven is None:
-            self._ledger.keep(final.confirmed)
+            plain = spread_over(final.confirmed.plain, look.costs)
+            self._ledger.keep(replace(final.confirmed, plain=plain))
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
 

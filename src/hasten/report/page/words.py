@@ -8,9 +8,10 @@ from typing import cast
 
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.confirmed import Verdict, verdict_of
+from hasten.facts.plan import Between
 from hasten.facts.sizes import byte_size, three_digits
 from hasten.facts.trials import Confirmed
-from hasten.report.text import UNKNOWN, duration, per_second, percent
+from hasten.report.text import BY_WINDOWS, UNKNOWN, duration, per_second, percent, spread
 
 _MOST = 1e15  # of anything that is counted or timed: beyond it a number is a mistake, and breaks the layout
 
@@ -92,13 +93,15 @@ def named(choice: Choice) -> str:
 
 def finish_sentence(confirmed: Confirmed) -> str:
     """What a confirmed plan makes of the job, as the search itself has ended with."""
-    plain, found = seconds(confirmed.plain.total), confirmed.speedup
+    found, planned = confirmed.speedup, seconds(confirmed.planned_seconds)
+    plain = f"{seconds(confirmed.plain.total)}{_spread(confirmed.plain.between, BY_WINDOWS)}"
+    planned += _spread(confirmed.planned_between)
     told = f"{ratio(found)}, 95 % {interval(found)}, {pairs(found)}"
     match verdict_of(confirmed):
         case Verdict.FASTER:
-            return f"This job would take {plain}; with this plan {seconds(confirmed.planned_seconds)} ({told})"
+            return f"This job would take {plain}; with this plan {planned} ({told})"
         case Verdict.SLOWER:
-            return f"This job takes {plain}, and longer with this plan: {seconds(confirmed.planned_seconds)} ({told})"
+            return f"This job takes {plain}, and longer with this plan: {planned} ({told})"
         case Verdict.WITHIN_NOISE:
             told = f"{told}; the job beside itself {interval(confirmed.noise)}"
             return f"This job takes {plain}, and this plan is no farther off than the job is from itself ({told})"
@@ -106,6 +109,11 @@ def finish_sentence(confirmed: Confirmed) -> str:
             return f"This job takes {plain}, and this plan gains less than 1 % ({told})"
         case Verdict.NO_DIFFERENCE:
             return f"This job takes {plain}, and this plan makes no difference that can be told from noise ({told})"
+
+
+def _spread(between: Between | None, by: str = "") -> str:
+    shown = between is not None and known(between.low) is not None and known(between.high) is not None
+    return spread(between, by) if shown else ""
 
 
 def unbroken(sentence: str) -> str:
