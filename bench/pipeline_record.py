@@ -15,7 +15,7 @@ from bench.pipeline_jobs import PATIENCE
 from bench.record import Record, Target, write_record
 from matplotlib.figure import Figure
 
-from hasten.facts.plan import Plan
+from hasten.facts.plan import Between, Plan
 from hasten.measure.paired import Comparison, compare
 
 NAIVE, PLAIN = "naive script", "job without a plan"
@@ -26,6 +26,7 @@ PLANNED, STOPPED = "plan", "plan and early stopping"
 LEAST_TIMES, OF = {PLANNED: 5.0, STOPPED: 10.0}, "images"
 MOST_APART = 0.10  # of what the search says and what whole runs take
 MOST_LOST = {"accuracy": 0.01, "loss": 0.02}  # of the final result, in its own unit
+SEEDS = 5  # of whole runs, where nobody asks for another number
 FEW = 3  # evaluations, of which half tell no more than the last one
 REACHED = {"images": 0.95, "text": 2.6, "rows": 0.88}  # the fixed result that the time to is told of
 
@@ -95,7 +96,8 @@ class Found:
 
     @property
     def command(self) -> str:
-        return f"python -m bench.pipeline --only {self.name}"
+        seeds = len(self.wholes[NAIVE])
+        return f"python -m bench.pipeline --only {self.name}{'' if seeds == SEEDS else f' --seeds {seeds}'}"
 
 
 def write(found: Found, records: Path) -> Path:
@@ -251,9 +253,14 @@ def foretold(found: Found) -> str:
     plain, ours = ([run.seconds for run in found.wholes[way]] for way in (PLAIN, PLANNED))
     ratio = _ratio(mean_ratio(plain, ours))
     return (
-        f"It said that the job takes {said:.1f} s, and with the plan {promised:.1f} s, {said / promised:.3g} times as "
-        f"fast; whole runs took {median(plain):.1f} s and {median(ours):.1f} s, {ratio} times as fast. "
+        f"It said that the job takes {said:.1f} s{_most(total.baseline_between)}, and with the plan {promised:.1f} s"
+        f"{_most(total.planned_between)}, {said / promised:.3g} times as fast; "
+        f"whole runs took {median(plain):.1f} s and {median(ours):.1f} s, {ratio} times as fast. "
     )
+
+
+def _most(between: Between | None) -> str:
+    return "" if between is None else f" ({between.low:.1f}–{between.high:.1f} by most windows)"
 
 
 def payback(found: Found) -> str:

@@ -30,7 +30,7 @@ from bench.pipeline_record import (
 from bench.tuner_planned import evaluations_of
 
 from bench import pipeline
-from hasten.facts.plan import Plan, Total
+from hasten.facts.plan import Between, Plan, Total
 from hasten.measure.paired import Window, compare
 
 STEPS = {NAIVE: 0.2, PLAIN: 0.1, "+ cache": 0.04}
@@ -63,6 +63,15 @@ def test_whole_runs_are_compared_seed_by_seed():
     low, middle, high = times_faster(found(), PLANNED)
     assert low < 5 < high
     assert middle == pytest.approx(5, rel=0.01)
+
+
+def test_a_record_names_the_command_with_its_seeds_and_what_the_search_said_with_its_spread():
+    assert found().command == "python -m bench.pipeline --only images --seeds 3"
+    measured = found()
+    assert measured.plan.total is not None
+    total = replace(measured.plan.total, baseline_between=Between(low=45, high=61.25))
+    told = foretold(replace(measured, plan=replace(measured.plan, total=total)))
+    assert "the job takes 50.0 s (45.0–61.2 by most windows), and with the plan 20.0 s, 2.5 times as fast" in told
 
 
 def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
