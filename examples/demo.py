@@ -1,7 +1,7 @@
 """`make demo`: what slows a naive script; the same training as a job, tuned, and trained by the plan that came of it.
 
 Each command is shown as a person would type it. The table at the end sets what was predicted beside what three single
-runs took, one after the other, all from the first step on: a prediction has an interval, a single run has none.
+runs took, one after the other, all from the first step on: a prediction has a spread, a single run has none.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, read_trials, trials_beside
 from hasten.report.terminal import show
-from hasten.report.text import duration, table
+from hasten.report.text import BY_WINDOWS, duration, spread, table
 
 EXAMPLES = Path(__file__).resolve().parent
 NAIVE = "examples/naive.py"  # the same network and data, as many write it
@@ -68,10 +69,14 @@ def trained(folder: Path) -> Trained:
     return Trained(seconds=lines[-1]["seconds"], accuracy=lines[-1]["results"]["accuracy"])
 
 
-def row(name: str, run: Trained, before: Trained, predicted: float | None = None) -> list[str]:
-    apart = "–" if predicted is None else f"{run.seconds / predicted - 1:+.0%}".replace("%", " %")
-    said = "–" if predicted is None else duration(predicted)
-    return [name, said, duration(run.seconds), apart, f"{before.seconds / run.seconds:.3g}", f"{run.accuracy:.4f}"]
+def row(name: str, run: Trained, predicted: str = "–") -> list[str]:
+    return [name, predicted, duration(run.seconds), f"{run.accuracy:.4f}"]
+
+
+def prediction(total: float, between: Between | None, start: float) -> str:
+    """From the first step on, as a run's log counts: without the seconds before it."""
+    later = between and Between(low=between.low - start, high=between.high - start)
+    return f"{duration(total - start)}{spread(later, BY_WINDOWS)}"
 
 
 def main() -> None:
@@ -88,12 +93,13 @@ def main() -> None:
     lines = [("plan", str(plan)), ("report", str(report)), ("next", "hasten explain precision")]
     confirmed = [record for record in read_trials(trials_beside(plan)) if isinstance(record, Confirmed)]
     if confirmed:
-        plain, planned = confirmed[-1].plain, confirmed[-1].planned
-        header = ["photos", "predicted", "took", "apart", "times less", "accuracy"]
+        last, header = confirmed[-1], ["photos", "predicted", "took", "accuracy"]
+        plain = prediction(last.plain.total, last.plain.between, last.plain.one_off)
+        planned = prediction(last.planned_seconds, last.planned_between, last.planned.one_off)
         rows = [
-            row("the script", naive, naive),
-            row("as a job", trained(folder / "plain"), naive, plain.total - plain.one_off),
-            row("by the plan", trained(folder / "planned"), naive, planned.total - planned.one_off),
+            row("the script", naive),
+            row("as a job", trained(folder / "plain"), plain),
+            row("by the plan", trained(folder / "planned"), planned),
         ]
         print("\n" + "\n".join(f"  {line}" for line in table(header, rows)))
     show("", lines)

@@ -154,7 +154,7 @@ def test_a_class_that_there_is_not_is_refused(here: Path):
 
 SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
-LOOK = cast("Look", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3))
+LOOK = cast("Look", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3, costs=CONFIRMED.plain))
 
 
 @pytest.fixture

@@ -84,6 +84,9 @@ def test_the_spread_of_seconds_is_read_and_written_on_one_line_each():
     assert plan.total is not None
     assert plan.total.baseline_between == Between(low=380.0, high=455.5)
     assert line in plan_to_toml(plan)
+    turned = WHOLE.replace("break_even_step = 0\n", "break_even_step = 0\nplanned_between = { low = 2, high = 1 }\n")
+    with pytest.raises(PlanError, match=r'19: "planned_between" has its ends the wrong way round'):
+        plan_from_toml(turned)
 
 
 def test_the_shortest_plan_leaves_open_what_its_choices_preserve():
@@ -247,7 +250,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path):
 # ---- writing
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-BETWEEN = st.builds(Between, low=NUMBERS, high=NUMBERS)
+BETWEEN = st.tuples(NUMBERS, NUMBERS).map(lambda ends: Between(low=min(ends), high=max(ends)))
 WHOLE_NUMBERS = st.integers(-(2**63), 2**63 - 1)
 SCALARS = st.one_of(st.booleans(), WHOLE_NUMBERS, NUMBERS, st.text())
 VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 
 from hasten.errors import PlanError
-from hasten.facts.plan import Plan
-from hasten.facts.trials import Curves, Memory, Rates, Record, Surveyed, records_of
+from hasten.facts.plan import Between, Plan
+from hasten.facts.trials import Confirmed, Curves, Memory, Rates, Record, Surveyed, records_of
 from hasten.report.page.evidence import gathered
 from hasten.report.page.ran import page_of_run
 from hasten.report.page.run_log import RunLog, event_of
@@ -203,3 +204,28 @@ def test_the_job_of_a_record_may_have_no_length():
     page = plan_page([replace(surveyed, total_steps=None, total_epochs=None), *sample_records(steps=2)[1:]])
     check(page)
     assert "The planned run has" not in page
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "between"),
+    [
+        (2.0, 0.0, Between(low=1.0, high=2.0)),
+        (0.0, 0.0, Between(low=1.0, high=2.0)),
+        (2.0, 4.0, Between(low=600.0, high=300.0)),
+        (2.0, 4.0, Between(low=-2.0, high=-1.0)),
+        (2.0, 4.0, Between(low=1.0, high=1e300)),
+        (2.0, 4.0, Between(low=math.nan, high=1.0)),
+    ],
+)
+def test_a_spread_that_cannot_be_is_not_shown(low: float, high: float, between: Between):
+    def impossible(record: Record) -> Record:
+        if not isinstance(record, Confirmed):
+            return record
+        found = replace(record.speedup, low=low, high=high)
+        return replace(record, speedup=found, plain=replace(record.plain, between=between))
+
+    shown = plan_page([impossible(record) for record in sample_records(steps=5, seeds=2)])
+    assert faults(shown) == []
+    told = Page(shown).text.replace("\xa0", " ")
+    assert re.search(r"with this plan:? 2 min 11 s \(", told)
+    assert ("by most windows" in told) == (between == Between(low=1.0, high=2.0))

@@ -18,7 +18,18 @@ from hasten.report.page.evidence import gathered, read_evidence
 from hasten.report.page.tried import rows_of
 from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
 from hasten.report.tuning import sentence
-from report_samples import BF16, FUSED, KEPT, LAYOUT, THREADS, faster, sample_plan, sample_records, write_plan
+from report_samples import (
+    BF16,
+    FUSED,
+    KEPT,
+    LAYOUT,
+    PLAIN_TAKES,
+    THREADS,
+    faster,
+    sample_plan,
+    sample_records,
+    write_plan,
+)
 
 from .parsed import Page, faults
 
@@ -221,7 +232,7 @@ def test_a_search_that_found_nothing_says_so():
     nothing = with_one(Confirmed, lambda record: replace(record, choices=(), earned=(), speedup=record.noise))
     shown = page(nothing, plan=Plan())
     told = sentence_of(evidence(nothing, plan=Plan()))
-    assert told == "This job takes 6 min 52 s; nothing that was tried makes it faster beyond doubt"
+    assert told == f"This job takes {PLAIN_TAKES}; nothing that was tried makes it faster beyond doubt"
     assert "The plan has no technique" in shown.text
     assert "The plan was changed" not in shown.text
     assert next_command(evidence(nothing, plan=Plan())) == "hasten tune examples/digits.py:job"

@@ -12,7 +12,7 @@ from hasten.facts.confirmed import Verdict, verdict_of
 from hasten.facts.trials import Confirmed, Doing, Tried
 from hasten.report.page.words import finish_sentence
 from hasten.report.tuning import Tuning
-from report_samples import BF16, FUSED, sample_records
+from report_samples import BF16, FUSED, PLAIN_TAKES, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
 EQUAL = Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)
@@ -72,7 +72,7 @@ def test_the_screen_tells_what_a_proven_plan_keeps():
 
 def test_a_plan_that_lies_no_farther_off_is_told_beside_what_equal_arms_gave():
     assert finish_sentence(confirmed(between(1.05, 1.15), APART)) == (
-        "This job takes 6 min 52 s, and this plan is no farther off than the job is from itself "
+        f"This job takes {PLAIN_TAKES}, and this plan is no farther off than the job is from itself "
         "(1.10×, 95 % 1.05–1.15, 12 pairs; the job beside itself 0.92–0.95)"
     )
     assert "gains less than 1 % (1.00×" in finish_sentence(confirmed(between(1.001, 1.009)))

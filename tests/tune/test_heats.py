@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.trials import Doing, Noise, Record, Tried
+from hasten.facts.plan import Between
+from hasten.facts.trials import Costs, Doing, Noise, Plain, Record, Tried
 from hasten.tune.arms import Arms
 from hasten.tune.heats import Heats
 from hasten.tune.ledger import Ledger, Options
@@ -65,6 +66,14 @@ def test_the_most_promising_choice_of_the_first_heat_is_asked_to_its_end_whateve
     told = {str(each.choice): each for each in tried(look, FLUSH, ALLOCATOR) if isinstance(each, Tried)}
     assert not told[str(FLUSH)].cut_short
     assert told[str(ALLOCATOR)].cut_short
+
+
+def test_what_the_plain_job_takes_is_kept_with_the_spread_of_all_its_heats(look: Look):
+    before = Costs(one_off=0, step=1, turn=0, evaluation=0, total=1, peak_bytes=0, between=Between(low=0, high=9e9))
+    [now] = [each.costs for each in tried(replace(look, costs=before), FLUSH) if isinstance(each, Plain)]
+    assert now.between == before.between
+    assert now.total not in (0, before.total)
+    assert not [each for each in tried(look, FLUSH, on=(SLOWER,)) if isinstance(each, Plain)]
 
 
 def test_the_noise_floor_is_of_the_plain_job_and_of_no_plan_that_others_are_tried_on(look: Look):

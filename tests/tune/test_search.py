@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from hasten.facts.choice import Preserves
-from hasten.facts.plan import Plan
-from hasten.facts.trials import Confirmed, Doing, Ended, Record, Surveyed, Tried, line_of, records_of
+from hasten.facts.plan import Between, Plan
+from hasten.facts.trials import Confirmed, Doing, Ended, Plain, Record, Surveyed, Tried, line_of, records_of
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.final import AGAIN, WHOLE
@@ -234,11 +234,20 @@ def test_when_the_job_itself_fails_there_is_nothing_to_search():
 
 def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(planted: Searched):
     first = planted
-    read = records_of([line_of(record) + "\n" for record in first.records])
+    wide = Between(low=0.0, high=9e9)  # that the machine was one day slow and one day fast
+    [plain] = [record for record in first.records if isinstance(record, Plain)]
+    read = records_of([line_of(record) + "\n" for record in (*first.records, spread_to(plain, wide))])
     again = searched("microbatch", "threads", earlier=read)
     assert again.choices() == first.choices()
     assert not [doing for doing in again.doing if doing.what.startswith("trying")]
     assert [doing for doing in first.doing if doing.what.startswith("trying")]
+    assert again.found.proven is not None
+    assert again.found.proven.plain.between == wide
+    assert again.found.look.costs == again.found.proven.plain
+
+
+def spread_to(plain: Plain, between: Between) -> Plain:
+    return replace(plain, costs=replace(plain.costs, between=between))
 
 
 def test_another_job_is_told_nothing_of_an_earlier_search():

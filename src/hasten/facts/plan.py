@@ -31,8 +31,8 @@ class ProvenOn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Between:
-    """Seconds of the planned run by a fast and by a slow window: of ten windows eight lie between. It is the spread of
-    the machine while it was measured, and no interval of a mean."""
+    """Seconds of the planned run by a fast and by a slow window: of ten windows eight at least lie between. It is the
+    spread of the machine while it was measured, and no interval of a mean."""
 
     low: float
     high: float
@@ -44,7 +44,8 @@ class Total:
 
     break_even_step: from which on shorter steps have paid back what the plan costs once; 0 where it costs nothing more
         than the job as it is, None where its steps alone never pay it back.
-    baseline_between, planned_between: their spread; None in a plan of a version that did not tell it.
+    baseline_between, planned_between: their spread, the second by the first and the ends of the ratio's interval; None
+        in a plan of a version that did not tell it.
     """
 
     baseline_seconds: float

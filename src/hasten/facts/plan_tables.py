@@ -80,6 +80,14 @@ class BetweenTable(_Table):
     low: float
     high: float
 
+    @model_validator(mode="after")
+    def _in_order(self) -> BetweenTable:
+        if self.low > self.high:
+            raise PydanticCustomError(
+                "between", "has its ends the wrong way round", {"fix": "write the lower one as low"}
+            )
+        return self
+
 
 class TotalTable(_Table):
     baseline_seconds: float

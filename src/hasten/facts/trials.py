@@ -65,8 +65,8 @@ class Budget:
 class Costs:
     """What the planned run takes under one plan, in seconds, and the most memory in bytes.
 
-    between: the spread of the total by its windows; of the plain job that a plan was confirmed beside, by all windows
-    that it had in the search. None of fewer windows than have one.
+    between: the spread of the total by the windows of its heat; of the plain job, by those of the heats that it was the
+    base of and of the confirmation. None of a single window.
     """
 
     one_off: float  # building the job, the first batch, compiling, caches: all before the second step, once
@@ -84,6 +84,13 @@ class Noise:
 
     speedup: Speedup
     window_steps: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plain:
+    """The job as it is, by the last heat that it was the base of. The last one counts."""
+
+    costs: Costs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +164,7 @@ class Confirmed:
     def planned_between(self) -> Between | None:
         """As the plain job's windows and the ends of the ratio's interval have it."""
         plain, ratio = self.plain.between, self.speedup
-        if plain is None or not ratio.low > 0:
+        if plain is None or not plain.low <= plain.high or not 0 < ratio.low <= ratio.high:
             return None
         return Between(low=plain.low / ratio.high, high=plain.high / ratio.low)
 
@@ -232,7 +239,9 @@ class Ended:
     seconds: float
 
 
-Record = Surveyed | Budget | Noise | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached | Ended
+Record = (
+    Surveyed | Budget | Noise | Plain | Tried | Proven | Confirmed | Step | Curves | Rates | Memory | Reached | Ended
+)
 RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Record)}
 LONGEST_LINE = 1 << 26
 MOST_CHARACTERS = 1 << 30

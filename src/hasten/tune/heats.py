@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from hasten.facts.choice import Choice, Preserves, Speedup
-from hasten.facts.trials import Doing, Noise, Tried
+from hasten.facts.trials import Doing, Noise, Plain, Tried
 from hasten.measure.paired import LEAST_PAIRS, early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.bounds import is_counted
@@ -154,6 +154,7 @@ class Heats:
             step = median(window.seconds_per_step for window in outcome.base.windows)
             found = spread_over(costs(outcome.base, look.length), self.plain.costs)
             self.plain = replace(self.plain, step_seconds=step, costs=found)
+            self.ledger.keep(Plain(costs=found))
         results = [_tried(choice, base, outcome, look) for choice in heat]
         self._note(results, outcome)
         return results

@@ -44,7 +44,7 @@ class Look:
     budget: Budget
     around: Around
     room: int  # arms that fit into memory beside each other, 1 at least
-    costs: Costs | None = None  # by its last heat, with the spread of all; None before there was one
+    costs: Costs | None = None  # by the last heat or confirmation, with the spread of all; None before
 
     @property
     def evaluation_seconds(self) -> float:

@@ -28,7 +28,6 @@ WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
 LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
-FEWEST_WITH_SPREAD = 5  # windows
 # By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
 # most of both.
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
@@ -85,10 +84,9 @@ def costs(seen: Seen, length: Length) -> Costs:
 def spread_over(later: Costs, earlier: Costs | None) -> Costs:
     """The later costs of the same arm, with the spread that it had both times: a machine may be another one by then."""
     known = [each.between for each in (later, earlier) if each is not None and each.between is not None]
-    if not known:
-        return later
-    low, high = min(each.low for each in known), max(each.high for each in known)
-    return replace(later, between=Between(low=low, high=high))
+    low = min([later.total, *(each.low for each in known)])
+    high = max([later.total, *(each.high for each in known)])
+    return replace(later, between=Between(low=low, high=high) if known else None)
 
 
 def speedup(plain: Seen, planned: Seen, length: Length) -> Speedup:
@@ -159,10 +157,11 @@ def one_off(build_seconds: float, first_turn: float | None, warm_up: Window, ste
 
 
 def _between(found: Sequence[float]) -> Between | None:
-    if len(found) < FEWEST_WITH_SPREAD:
+    """Eight of ten at least lie within; all, where there are fewer than nine. None of a single one."""
+    if len(found) < 2:
         return None
-    tenths = quantiles(found, n=10, method="inclusive")
-    return Between(low=tenths[0], high=tenths[-1])
+    tenths = quantiles(found, n=10)
+    return Between(low=max(tenths[0], min(found)), high=min(tenths[-1], max(found)))
 
 
 def _median(values: Sequence[float]) -> float:

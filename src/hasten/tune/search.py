@@ -19,7 +19,7 @@ from functools import partial
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Doing, Ended, Memory, Rates, Record, Step, Surveyed
+from hasten.facts.trials import Confirmed, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
@@ -88,6 +88,8 @@ class Search:
         ledger.known = self._earlier(look.surveyed)
         ledger.keep(look.surveyed)
         ledger.keep(look.budget)
+        known = [record.costs for record in ledger.known if isinstance(record, Plain)]
+        look = replace(look, costs=known[-1] if known else None)
         found = Found(look=look, ledger=ledger)
         try:
             heats = Heats(arms=self._arms, ledger=ledger, plain=look)
@@ -137,9 +139,14 @@ class Search:
 
         look = found.look
 
+        def kept(confirmed: Confirmed) -> Confirmed:
+            plain = spread_over(confirmed.plain, look.costs)
+            confirmed, found.look = replace(confirmed, plain=plain), replace(look, costs=plain)
+            self._ledger.keep(confirmed)
+            return confirmed
+
         def proven(confirmed: Confirmed) -> None:
-            found.proven = replace(confirmed, plain=spread_over(confirmed.plain, look.costs))
-            self._ledger.keep(found.proven)
+            found.proven = kept(confirmed)
 
         pace = self._last_pace(look, base, doubtful)
 
@@ -167,8 +174,7 @@ class Search:
                 self._ledger.note_failure(base, failure, who)
             return
         if found.proven is None:
-            plain = spread_over(final.confirmed.plain, look.costs)
-            self._ledger.keep(replace(final.confirmed, plain=plain))
+            kept(final.confirmed)
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
 

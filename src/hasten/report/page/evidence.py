@@ -24,6 +24,7 @@ from hasten.facts.trials import (
     Ended,
     Memory,
     Noise,
+    Plain,
     Proven,
     Rates,
     Reached,
@@ -46,6 +47,7 @@ class Evidence:
     path: str  # of the plan, as it was named
     surveyed: Surveyed | None = None
     noise: Noise | None = None
+    plain: Plain | None = None
     confirmed: Confirmed | None = None
     curves: Curves | None = None
     rates: Rates | None = None
@@ -128,6 +130,7 @@ def gathered(plan: Plan, path: str, records: Sequence[Record]) -> Evidence:
         path=path,
         surveyed=_last(ours, Surveyed),
         noise=_last(ours, Noise),
+        plain=_last(ours, Plain),
         confirmed=_confirmed(plan, ours),
         reached=tuple({(identity(r.choice), tuple(map(identity, r.on))): r for r in _all(ours, Reached)}.values()),
         curves=_last(ours, Curves),

@@ -60,7 +60,10 @@ def way_to_the_plan(evidence: Evidence) -> Markup | None:
     rows.append(["the plan", drawn, _with_ends(last), None])
     return section(
         "From the job as it is to the plan",
-        lead("Seconds of the planned run as one technique after the other is added, with their 95 % intervals."),
+        lead(
+            "Seconds of the planned run as one technique after the other is added, by the ratios to the job as it is "
+            "and their 95 % intervals."
+        ),
         table(
             "Technique by technique",
             [("with", "name"), ("", "drawn wide"), ("the run takes", "number"), ("change", "number")],
@@ -76,7 +79,7 @@ def _stage(step: Step, before: float, axis: Axis) -> list[Part]:
         return [
             "the job as it is",
             span("plain", 0.0, step.total, (step.low, step.high), axis, f"the job as it is: {told}"),
-            _with_ends(step),
+            told,
             None,
         ]
     saved = step.total <= before

@@ -19,6 +19,7 @@ from hasten.report.page.reached import target_sentence, time_to_the_target
 from hasten.report.page.shell import document, lead, notes, pairs_of, section, table, two_lines
 from hasten.report.page.times import ARMS, bars, seconds_of_the_run, time_of_a_step, time_of_the_run, way_to_the_plan
 from hasten.report.page.tried import what_was_tried
+from hasten.report.text import BY_WINDOWS
 
 USUAL_PLAN = "plan.toml"  # that a search writes where it is told no other
 PLAIN_ARMS = ("plain", "plain again")
@@ -55,7 +56,8 @@ def sentence_of(evidence: Evidence) -> str:
         return _of_no_plan(evidence)
     if evidence.plan.total is not None:
         total = evidence.plan.total
-        plain, planned = words.seconds(total.baseline_seconds), words.seconds(total.planned_seconds)
+        plain = words.with_spread(total.baseline_seconds, total.baseline_between, BY_WINDOWS)
+        planned = words.with_spread(total.planned_seconds, total.planned_between)
         return f"A plan that states {planned} instead of {plain}"
     if evidence.tried and not evidence.choices:
         return f"{words.many(len(evidence.tried), 'trial').capitalize()}, and no plan confirmed yet"
@@ -67,14 +69,15 @@ def sentence_of(evidence: Evidence) -> str:
 def _of_no_plan(evidence: Evidence) -> str:
     confirmed = evidence.confirmed
     if confirmed is not None:
-        plain = words.seconds(confirmed.plain.total)
+        plain = words.with_spread(confirmed.plain.total, confirmed.plain.between, BY_WINDOWS)
         if is_proven(confirmed) and not evidence.came_to_nothing:
             return f"This job takes {plain}; a plan was proven to make it faster, and is not in this file"
         return f"This job takes {plain}; nothing that was tried makes it faster beyond doubt"
-    seconds = seconds_of_the_run(evidence)
-    if seconds is None:
+    costs, seconds = evidence.plain and evidence.plain.costs, seconds_of_the_run(evidence)
+    if costs is None and seconds is None:
         return "Nothing that was tried is proven to make this job faster"
-    told = f"This job takes about {words.seconds(seconds)}; nothing that was tried is proven to make it faster"
+    about = words.with_spread(costs.total, costs.between, BY_WINDOWS) if costs else words.seconds(seconds)
+    told = f"This job takes about {about}; nothing that was tried is proven to make it faster"
     stops_early = evidence.surveyed is not None and evidence.surveyed.stops_early
     return f"{told}; all of it where early stopping does not end the run before" if stops_early else told
 

@@ -28,6 +28,12 @@ def seconds(number: float | None) -> str:
     return UNKNOWN if found is None else duration(found)
 
 
+def with_spread(number: float | None, between: Between | None, by: str = "") -> str:
+    """Seconds, with what they lie between where that is known, and possible. by: as report.text.spread has it."""
+    shown = between is not None and 0 <= between.low <= between.high and known(between.high) is not None
+    return seconds(number) + (spread(between, by) if shown else "")
+
+
 def size(bytes_: float | None) -> str:
     found = known(bytes_)
     return UNKNOWN if found is None or found < 0 else byte_size(int(found))
@@ -93,9 +99,9 @@ def named(choice: Choice) -> str:
 
 def finish_sentence(confirmed: Confirmed) -> str:
     """What a confirmed plan makes of the job, as the search itself has ended with."""
-    found, planned = confirmed.speedup, seconds(confirmed.planned_seconds)
-    plain = f"{seconds(confirmed.plain.total)}{_spread(confirmed.plain.between, BY_WINDOWS)}"
-    planned += _spread(confirmed.planned_between)
+    found = confirmed.speedup
+    plain = with_spread(confirmed.plain.total, confirmed.plain.between, BY_WINDOWS)
+    planned = with_spread(confirmed.planned_seconds, confirmed.planned_between)
     told = f"{ratio(found)}, 95 % {interval(found)}, {pairs(found)}"
     match verdict_of(confirmed):
         case Verdict.FASTER:
@@ -109,11 +115,6 @@ def finish_sentence(confirmed: Confirmed) -> str:
             return f"This job takes {plain}, and this plan gains less than 1 % ({told})"
         case Verdict.NO_DIFFERENCE:
             return f"This job takes {plain}, and this plan makes no difference that can be told from noise ({told})"
-
-
-def _spread(between: Between | None, by: str = "") -> str:
-    shown = between is not None and known(between.low) is not None and known(between.high) is not None
-    return spread(between, by) if shown else ""
 
 
 def unbroken(sentence: str) -> str:
