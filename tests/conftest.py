@@ -2,6 +2,7 @@
 
 import gc
 import multiprocessing
+import os
 import signal
 import sys
 
@@ -22,6 +23,12 @@ def pytest_configure():
     """A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start to press it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: some tests wait for processes that do."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def pytest_collection_modifyitems(items):

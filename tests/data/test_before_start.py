@@ -70,7 +70,11 @@ def test_workers_that_start_anew_read_the_same_batches(other_start):
 
 @pytest.mark.parametrize(
     ("harm", "kind", "told"),
-    [("kill", DataFailed, "SIGKILL"), ("circle", Hang, "in circle"), ("stop", Hang, "is stopped")],
+    [
+        ("kill", DataFailed, "SIGKILL"),
+        ("circle", Hang, "in circle"),
+        pytest.param("stop", Hang, "is stopped", marks=pytest.mark.proof),
+    ],
 )
 def test_harm_to_workers_that_start_anew_is_told_alike(other_start, harm, kind, told):
     patience = Patience(seconds=120 if kind is DataFailed else 0.4, batches=1)

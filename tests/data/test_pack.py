@@ -275,7 +275,7 @@ def killed_at(operation: int, folder: Path, half: bool) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [pytest.param(False, marks=pytest.mark.proof), True])
 def test_killed_at_any_instant_the_folder_is_whole_or_says_that_it_is_not(tmp_path: Path, half: bool):
     expected = contents(packed_folder(tmp_path / "expected", 6, shard_bytes=5000))
     whole = missing = operation = 0

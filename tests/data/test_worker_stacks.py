@@ -29,7 +29,7 @@ WINDOWS_LACKS = ["SIGUSR1", "SIGUSR2", "SIGRTMIN", "SIGRTMAX", "SIGCHLD", "SIGBU
 @pytest.mark.parametrize(
     ("missing", "modules", "asked_by"),
     [
-        ([], [], signal.SIGRTMAX - 1),
+        pytest.param([], [], signal.SIGRTMAX - 1, marks=pytest.mark.proof),
         pytest.param(["SIGRTMIN", "SIGRTMAX"], [], int(signal.SIGUSR2), marks=pytest.mark.proof),
         (WINDOWS_LACKS, ["fcntl", "resource", "pwd", "grp"], None),
     ],

@@ -278,7 +278,7 @@ print("clean")
 
 @needs_compiled
 @pytest.mark.skipif(sys.platform != "linux", reason="the sanitiser is loaded the way that Linux does it")
-@pytest.mark.parametrize("flags", ["", "-mno-avx2"], ids=["vectors", "plain C"])
+@pytest.mark.parametrize("flags", ["", pytest.param("-mno-avx2", marks=pytest.mark.proof)], ids=["vectors", "plain C"])
 def test_no_byte_beside_the_picture_or_the_batch_is_touched(flags, tmp_path):
     runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     if not Path(runtime.stdout.strip()).is_absolute():

@@ -35,7 +35,7 @@ def in_a_folder(path, name):
     [
         (TOGETHER, ALONE),
         (PARTS, TOGETHER),
-        (STAGES, ALONE),
+        pytest.param(STAGES, ALONE, marks=pytest.mark.proof),
         *(
             pytest.param(*each, marks=pytest.mark.proof)
             for each in [

@@ -56,24 +56,15 @@ def test_a_rank_that_is_asked_to_end_while_it_says_why_says_so_first(tmp_path):
 
 
 @pytest.mark.fault("user exception")
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("function", "code", "told"),
     [
-        pytest.param("raises_in_the_first_stage", 10, "ValueError: this stage cannot go on", marks=pytest.mark.proof),
+        ("raises_in_the_first_stage", 10, "ValueError: this stage cannot go on"),
         ("raises_in_the_last_stage", 10, "ValueError: this stage cannot go on"),
-        pytest.param("freezes_in_a_stage", 2, "ceases to train 0.0.weight, 0.0.bias in a run", marks=pytest.mark.proof),
-        pytest.param(
-            "writes_in_a_stage",
-            2,
-            "writes to a tensor that the gradients of this or an earlier microbatch need",
-            marks=pytest.mark.proof,
-        ),
-        pytest.param(
-            "recomputes_in_a_stage",
-            2,
-            "let activation_checkpointing in the plan recompute",
-            marks=pytest.mark.proof,
-        ),
+        ("freezes_in_a_stage", 2, "ceases to train 0.0.weight, 0.0.bias in a run"),
+        ("writes_in_a_stage", 2, "writes to a tensor that the gradients of this or an earlier microbatch need"),
+        ("recomputes_in_a_stage", 2, "let activation_checkpointing in the plan recompute"),
     ],
 )
 def test_what_a_stage_of_a_pipeline_raises_ends_all_and_is_told(tmp_path, function, code, told):

@@ -333,7 +333,7 @@ def test_ctrl_c_that_is_pressed_a_third_time_does_not_disturb_the_closing():
     assert "all" in closed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
 def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):
     process = begun(tmp_path, "working")
     until_it_says(process, "it works")

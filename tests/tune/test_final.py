@@ -84,7 +84,7 @@ def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
     assert told[-1] == final.confirmed
 
 
-@pytest.mark.parametrize("doubtful", [True, False])
+@pytest.mark.parametrize("doubtful", [True, pytest.param(False, marks=pytest.mark.proof)])
 def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
     told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
     choices = (HALF, Choice(technique="precision", value="bf16"))
