@@ -90,6 +90,7 @@ class Scale:
 
 
 FULL, QUICK = Scale(), Scale(search_seconds=30, seeds=1)
+FEWEST_SEEDS = 2
 ROUNDS = 12
 WINDOW_SECONDS = 3.2  # two where the machine is half as fast again as at the start
 
@@ -219,7 +220,10 @@ def _options() -> argparse.Namespace:
     names: Sequence[str] = list(PIPELINES)
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="all by default")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of whole runs; {SEEDS} by default")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.seeds < FEWEST_SEEDS:
+        parser.error(f"--seeds: fewer than {FEWEST_SEEDS} have no spread, and an hour's run would end without a record")
+    return options
 
 
 if __name__ == "__main__":

@@ -74,6 +74,14 @@ def test_a_record_names_the_command_with_its_seeds_and_what_the_search_said_with
     assert "the job takes 50.0 s (45.0–61.2 by most windows), and with the plan 20.0 s, 2.5 times as fast" in told
 
 
+def test_seeds_too_few_to_have_a_spread_are_refused_before_anything_runs(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["pipeline", "--only", "rows", "--seeds", "1"])
+    monkeypatch.setattr(pipeline, "_measured", lambda *asked: pytest.fail("it has begun"))
+    with pytest.raises(SystemExit):
+        pipeline.main()
+    assert "--seeds: fewer than 2 have no spread" in capsys.readouterr().err
+
+
 def test_the_goals_speeds_are_asked_of_pictures_alone_and_the_rest_of_all():
     asked = {name: [target.name for target in targets(found(name))] for name in ("images", "rows")}
     assert [name for name in asked["images"] if "times faster" in name] != []
