@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,12 @@ def test_of_an_arm_that_was_seen_twice_the_spread_has_both_times_and_all_else_is
     assert both.between == Between(low=now.total, high=then.total)
     assert replace(both, between=now.between) == now
     assert spread_over(now, None) == now
+
+
+@pytest.mark.parametrize("ends", [(0, math.inf), (-1, 2), (5, 3), (0, 1e300), (math.nan, 2)])
+def test_a_spread_that_a_file_states_and_that_cannot_be_is_left_out(ends: tuple[float, float]):
+    now = costs(seen(1.0), RUN)
+    assert spread_over(now, replace(now, between=Between(low=ends[0], high=ends[1]))) == now
 
 
 def test_the_seconds_never_lie_outside_of_their_spread():

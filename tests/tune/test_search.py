@@ -11,7 +11,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.plan import Between, Plan
-from hasten.facts.trials import Confirmed, Doing, Ended, Plain, Record, Surveyed, Tried, line_of, records_of
+from hasten.facts.trials import Confirmed, Doing, Ended, Record, Surveyed, Tried, line_of, records_of
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.final import AGAIN, WHOLE
@@ -235,8 +235,7 @@ def test_when_the_job_itself_fails_there_is_nothing_to_search():
 def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(planted: Searched):
     first = planted
     wide = Between(low=0.0, high=9e9)  # that the machine was one day slow and one day fast
-    [plain] = [record for record in first.records if isinstance(record, Plain)]
-    read = records_of([line_of(record) + "\n" for record in (*first.records, spread_to(plain, wide))])
+    read = records_of([line_of(spread_to(record, wide)) + "\n" for record in first.records])
     again = searched("microbatch", "threads", earlier=read)
     assert again.choices() == first.choices()
     assert not [doing for doing in again.doing if doing.what.startswith("trying")]
@@ -246,8 +245,11 @@ def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(plan
     assert again.found.look.costs == again.found.proven.plain
 
 
-def spread_to(plain: Plain, between: Between) -> Plain:
-    return replace(plain, costs=replace(plain.costs, between=between))
+def spread_to(record: Record, between: Between) -> Record:
+    """The record; a confirmation with another spread of the plain job."""
+    if not isinstance(record, Confirmed):
+        return record
+    return replace(record, plain=replace(record.plain, between=between))
 
 
 def test_another_job_is_told_nothing_of_an_earlier_search():

@@ -28,6 +28,7 @@ WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of what is spread normally
 LOOKS_FASTER = 1.02  # what looks to be worth so much, and is not sure, is worth asking once more
 MUCH_SHORTER = 2 / 3  # of the planned run: what made no difference to it before can make one now
+LONGEST_SECONDS = 1e12  # of any run; what is longer is a mistake
 # By which the start of the same arm is taken to differ from one time to the next: seconds, share of itself, and the
 # most of both.
 ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
@@ -82,8 +83,11 @@ def costs(seen: Seen, length: Length) -> Costs:
 
 
 def spread_over(later: Costs, earlier: Costs | None) -> Costs:
-    """The later costs of the same arm, with the spread that it had both times: a machine may be another one by then."""
-    known = [each.between for each in (later, earlier) if each is not None and each.between is not None]
+    """The later costs of the same arm, with the spread that it had both times: a machine may be another one by then.
+
+    Of an earlier one that a file states, what no spread can be is left out."""
+    given = [each.between for each in (later, earlier) if each is not None and each.between is not None]
+    known = [each for each in given if 0 <= each.low <= each.high < LONGEST_SECONDS]
     low = min([later.total, *(each.low for each in known)])
     high = max([later.total, *(each.high for each in known)])
     return replace(later, between=Between(low=low, high=high) if known else None)

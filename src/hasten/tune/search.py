@@ -19,7 +19,7 @@ from functools import partial
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.trials import Confirmed, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
+from hasten.facts.trials import Confirmed, Costs, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
@@ -88,8 +88,7 @@ class Search:
         ledger.known = self._earlier(look.surveyed)
         ledger.keep(look.surveyed)
         ledger.keep(look.budget)
-        known = [record.costs for record in ledger.known if isinstance(record, Plain)]
-        look = replace(look, costs=known[-1] if known else None)
+        look = replace(look, costs=_last_costs(ledger.known))
         found = Found(look=look, ledger=ledger)
         try:
             heats = Heats(arms=self._arms, ledger=ledger, plain=look)
@@ -285,6 +284,16 @@ class Search:
         trials = [tried for tried in self._ledger.tried if not tried.on and same(tried.choice, choices[0])]
         found = [tried.speedup for tried in trials if tried.speedup is not None]
         return found[-1:] if len(choices) == 1 and found else None
+
+
+def _last_costs(known: Sequence[Record]) -> Costs | None:
+    """Of the plain job, in an earlier search."""
+    for record in reversed(known):
+        if isinstance(record, Plain):
+            return record.costs
+        if isinstance(record, Confirmed):
+            return record.plain
+    return None
 
 
 def _others(choices: Sequence[Choice], some: Sequence[Choice]) -> list[Choice]:
