@@ -109,7 +109,7 @@ def test_commands_and_options_change_only_on_purpose():
         ],
         "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
         "report": ["source", "--output", "-o"],
-        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--json"],
+        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--busy", "--json"],
         "prove": [],
     }
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,9 +16,10 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from hasten.checkpoint.plans import held_place
+from hasten.checkpoint.plans import held_place, write_found_plan
 from hasten.cli import app, tuning
 from hasten.facts.choice import Choice
+from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
 from hasten.tune.candidates import OUT_OF_TIME, Left
@@ -27,9 +33,9 @@ CLOCKED = Path(__file__).parent / "tune" / "clocked_jobs.py"
 TRIALS = Path(__file__).parent / "tune" / "trial_jobs.py"
 
 
-def ran(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error."""
-    result = CliRunner().invoke(app, ["tune", *arguments])
+def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error. busy: other tests run meanwhile, and may."""
+    result = CliRunner().invoke(app, ["tune", *arguments, *(["--busy"] if busy else [])])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
@@ -173,7 +179,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tuning, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
-        return ran("job.py:job", *arguments)[:2]
+        return ran("job.py:job", *arguments, busy=False)[:2]
 
     return ended
 
@@ -230,3 +236,32 @@ def test_an_interrupted_search_keeps_the_plan_that_was_proven_by_then(ending, he
     assert code == 130
     assert out.strip().splitlines()[-1].split(None, 1) == ["next", "hasten train job.py:job --plan plan.toml"]
     assert len(read_plan(here / "plan.toml").choices) == len(CONFIRMED.choices)
+
+
+BURNING = "while True: pass"
+
+
+@pytest.fixture
+def two_other_programs() -> Iterator[None]:
+    """That never stop, and are not the search's own."""
+    begin = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-S', '-c', {BURNING!r}], stdout=2).pid)"
+    pids = [int(subprocess.check_output([sys.executable, "-S", "-c", begin])) for _ in range(2)]  # orphans by now
+    yield
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("two_other_programs")
+def test_beside_other_programs_a_search_says_how_busy_the_machine_is_and_keeps_the_plan_that_is_there(
+    here: Path, tmp_path: Path
+):
+    job, plan = f"{TRIALS}:job", here / "plan.toml"
+    write_found_plan(make_plan(threads=1), plan)
+    before = plan.read_bytes()
+    code, out, err = ran(job, "--seconds", "3", busy=False)
+    assert code == 75
+    assert out == ""
+    assert re.search(r"error +not measurable now: other programs take \d+ % of the processor \(\d\.\d of \d", err)
+    assert re.search(r"waiting: other programs take \d+ % of the processor .* about \d s left", err)
+    assert "run the same command when the machine is quiet" in err
+    assert plan.read_bytes() == before

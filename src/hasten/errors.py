@@ -2,6 +2,7 @@
 
 HastenError                1   the base; never raised itself
 ├── InvalidMeasurement     1   a timing or count that cannot be believed
+│   └── NotMeasurable     75   other programs use the machine: try again later, as EX_TEMPFAIL of sysexits.h means
 ├── Misconfigured          2   what was asked for cannot be done
 │   ├── JobError           2   a field of the job is wrong
 │   ├── PlanError          2   a plan is wrong, or asks for what does not go together
@@ -69,6 +70,10 @@ def _restored(kind: type[HastenError], what: str, where: str, fix: str) -> Haste
 
 class InvalidMeasurement(HastenError):
     pass
+
+
+class NotMeasurable(InvalidMeasurement):
+    exit_code = 75
 
 
 class Misconfigured(HastenError):

@@ -43,6 +43,7 @@ def rows(record: Confirmed) -> list[str]:
         (between(1.05, 1.15), APART, Verdict.WITHIN_NOISE),
         (between(1.05, 1.15), between(1.06, 1.08), Verdict.WITHIN_NOISE),
         (between(1.12, 1.15), APART, Verdict.FASTER),  # farther off than 1 / 0.92
+        (between(1.01, 1.03), between(0.95, 1.04), Verdict.WITHIN_NOISE),  # less than equal arms spread
         (between(1.001, 1.009), EQUAL, Verdict.TOO_LITTLE),
         (between(0.99, 1.2), EQUAL, Verdict.NO_DIFFERENCE),
         (between(1.0, 1.2), APART, Verdict.NO_DIFFERENCE),

@@ -7,6 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
     from hasten.facts.plan import Plan
     from hasten.facts.trials import Record, Surveyed
+    from hasten.tune.other_programs import OtherPrograms
     from hasten.tune.search import Found
 
 ALLOW = (
     "What a choice may change at most: bits, rounding, statistics, training. "
     "What changes training is judged by whole runs, which come on top of --seconds."
 )
+BUSY = (
+    "Measure although other programs use the processor: the result then holds for a machine that is as busy. "
+    "By itself, what they disturb is measured again, for up to --seconds more."
+)
 ALLOWED = ("bits", "rounding", "statistics", "training")
+MUCH_ELSE = 0.05  # of the processor, that others took
 SECONDS = 60.0  # where nothing else is said
 INTERRUPTED_EARLY = "interrupted before a plan was proven; the same command goes on where it was"
 
@@ -43,6 +50,7 @@ def tune(
     seconds: Annotated[
         float, typer.Option(metavar="S", min=1, help="About how long to look. Trials of compiling come on top.")
     ] = SECONDS,
+    busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
     """Try every technique, and write what is proven as a plan. Interrupted, it goes on where it was.
@@ -64,13 +72,15 @@ def tune(
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning
     from hasten.training.locate import split_name
+    from hasten.tune.other_programs import OtherPrograms
 
     split_name(job)
     with held_place(output):
         trials = Trials(output)
         screen = Tuning(seconds)
         try:
-            found = _searched(job, seconds, allow, trials, screen, began)
+            others = OtherPrograms(None if busy else seconds, screen.doing)
+            found = _searched(job, seconds, allow, others, trials, screen, began)
         finally:
             screen.close()
             trials.close()
@@ -78,13 +88,13 @@ def tune(
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)
-    told = _sentence(found) if written else INTERRUPTED_EARLY
+    told = _sentence(found, others.share) if written else INTERRUPTED_EARLY
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, told)))
     else:
         where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
-        where += _not_reached(found, job, output, allow, seconds)
-        show("", [("", told), *where, ("next", _next(found, job, output, allow, seconds))])
+        asked = _Asked(job=job, output=output, allow=allow, seconds=seconds, busy=busy)
+        show("", [("", told), *where, *_not_reached(found, asked), ("next", _next(found, asked))])
     if found.interrupt is not None:
         raise typer.Exit(exit_code_of(found.interrupt))
 
@@ -136,7 +146,9 @@ class Trials:
             self._file.close()
 
 
-def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any, began: float) -> Found:
+def _searched(
+    job: str, seconds: float, allow: str, others: OtherPrograms, trials: Trials, screen: Any, began: float
+) -> Found:
     from hasten.checkpoint.temporary import process_folder
     from hasten.facts.choice import Preserves
     from hasten.tune.arms import Arms
@@ -151,7 +163,7 @@ def _searched(job: str, seconds: float, allow: str, trials: Trials, screen: Any,
         screen.record(record)
 
     search = Search(
-        Arms(job, place=process_folder()),
+        Arms(job, place=process_folder(), other_programs=others),
         job,
         options,
         keep=keep,
@@ -171,34 +183,50 @@ def _plan(found: Found) -> Plan:
     return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
 
 
-def _sentence(found: Found) -> str:
+def _sentence(found: Found, others: float) -> str:
+    """others: share of the processor that other programs took."""
     from hasten.report.tuning import sentence
 
     gained = found.gained.reached if found.gained else ()
     plain, stops_early = found.look.costs, found.look.surveyed.stops_early
     seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
-    return sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    told = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    took = f"; meanwhile other programs took {100 * others:.0f} % of the processor"
+    return f"{told}{took if others > MUCH_ELSE else ''}"
 
 
-def _next(found: Found, job: str, output: Path, allow: str, seconds: float) -> str:
-    """To train, by the plan if there is one; after an interruption without a plan, to go on."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The command as it was given."""
+
+    job: str
+    output: Path
+    allow: str
+    seconds: float
+    busy: bool
+
+    def again(self, seconds: float) -> str:
+        """The command that continues the search, for so long."""
+        longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
+        busy = ["--busy"] if self.busy else []
+        return shlex.join(
+            ["hasten", "tune", self.job, "--output", str(self.output), "--allow", self.allow, *longer, *busy]
+        )
+
+
+def _next(found: Found, asked: _Asked) -> str:
+    """To train, by the plan if there is one; after an interruption without a plan, to continue."""
     if found.has_plan or not found.interrupted:
-        return command("train", job, output if found.has_plan else None)
-    return _again(job, output, allow, seconds)
+        return command("train", asked.job, asked.output if found.has_plan else None)
+    return asked.again(asked.seconds)
 
 
-def _again(job: str, output: Path, allow: str, seconds: float) -> str:
-    """The same search, which goes on where it was."""
-    longer = [] if seconds == SECONDS else ["--seconds", str(seconds).removesuffix(".0")]
-    return shlex.join(["hasten", "tune", job, "--output", str(output), "--allow", allow, *longer])
-
-
-def _not_reached(found: Found, job: str, output: Path, allow: str, seconds: float) -> list[tuple[str, str]]:
-    """Lines that tell which techniques there was no time for, and how to go on to them."""
+def _not_reached(found: Found, asked: _Asked) -> list[tuple[str, str]]:
+    """Lines that name the techniques there was no time for, and the command that tries them."""
     names = [] if found.interrupted else found.ledger.not_reached
     if not names:
         return []
-    return [("not tried", f"for want of time: {', '.join(names)}"), ("go on", _again(job, output, allow, 4 * seconds))]
+    return [("not tried", f"for want of time: {', '.join(names)}"), ("go on", asked.again(4 * asked.seconds))]
 
 
 def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[str, Any]:

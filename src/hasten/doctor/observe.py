@@ -39,7 +39,7 @@ from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.run_look import CheckpointCost, DeviceUse, KeptMemory, Line, Refused, RunLook
-from hasten.measure.busy import busy_cores
+from hasten.measure.busy import LoadClock
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import Fault, fault_cost
 from hasten.measure.stacks import Stacks
@@ -133,8 +133,10 @@ class _Observer:
         self._resident = resident_bytes()  # not the peak, which a look at the model has raised
 
     def look(self) -> RunLook:
-        with self._listening() as notes, busy_cores(self._stretches.cpu_seconds) as busy:
+        with self._listening() as notes:
+            clock = LoadClock(self._stretches.cpu_seconds)
             steps, kept = self._rounds()
+            load = clock.load()
         free_bytes = self._free_bytes()
         self._tell("what is inside a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
@@ -183,7 +185,7 @@ class _Observer:
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=free_bytes,
             overhead=ratio_of(found.watched, found.quiet),
-            others=busy.others,
+            others=load.others,
             graph_breaks=compiled(notes.breaks) if notes is not None else (),
             recompiled=compiled(notes.again) if notes is not None else (),
             device_use=use,

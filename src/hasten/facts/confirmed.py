@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from hasten.facts.choice import Speedup
 from hasten.facts.trials import Confirmed
 
 LEAST_GAIN = 1.01  # a speed-up below this is no gain, however sure it is
@@ -26,9 +27,16 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
     if not found.low > 1:
         return Verdict.NO_DIFFERENCE
     farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms lie apart
-    if (noise.low > 1 or noise.high < 1) and not found.low > farthest:
+    if differs_from_itself(noise) and found.low <= farthest:
         return Verdict.WITHIN_NOISE
-    return Verdict.FASTER if found.ratio >= LEAST_GAIN else Verdict.TOO_LITTLE
+    if found.ratio < LEAST_GAIN:
+        return Verdict.TOO_LITTLE
+    return Verdict.FASTER if found.ratio > farthest else Verdict.WITHIN_NOISE
+
+
+def differs_from_itself(noise: Speedup) -> bool:
+    """Whether the job was surely faster or slower in a second process. Then something else changed its speed."""
+    return noise.low > 1 or noise.high < 1
 
 
 def is_proven(confirmed: Confirmed) -> bool:

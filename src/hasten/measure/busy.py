@@ -1,32 +1,91 @@
-"""Whether this machine has other work: what it adds to every figure, nobody can take out again."""
+"""What other programs take of the processor while something is measured here.
+
+The kernel counts how long each core was busy, and how long this process and its own were running. The difference is
+other programs; on a virtual machine also its host, which takes cores away ("steal"). They disturb a measurement where
+they take more than a few per cent and no core is free for them: a program on a core that nothing here needs harms
+nobody.
+
+Source: https://man7.org/linux/man-pages/man5/proc_stat.5.html
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import psutil
 
-
-@dataclass(slots=True)
-class Busy:
-    """others: cores that processes kept busy which are not this one's, on average."""
-
-    others: float = 0.0
+LEAST_CORES, LEAST_SHARE = 0.05, 0.01  # of all cores; what other programs take below both together is no load
+COUNTING_SECONDS = 0.04  # by which the kernel's counts of a short time are off: they are in ticks of 10 ms
+FREE_SHARE = 0.2  # of all cores; where as many are idle, other programs take none from here
 
 
-@contextmanager
-def busy_cores(own_seconds: Callable[[], float]) -> Iterator[Busy]:
-    """Of what is inside, once it is over. own_seconds: processor time of this process and of its own so far."""
-    found, begin, own, all_of_them = Busy(), time.monotonic(), own_seconds(), _busy_seconds()
-    yield found
-    passed = time.monotonic() - begin
-    found.others = max(0.0, (_busy_seconds() - all_of_them - (own_seconds() - own)) / passed) if passed else 0.0
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """Of a stretch of `seconds`: of the `cores` that this process may use, how many other programs kept busy, and how
+    many were idle, on average."""
+
+    seconds: float
+    cores: int
+    others: float
+    idle: float
+
+    @property
+    def share(self) -> float:
+        """Of the processor, that other programs took."""
+        return min(self.others / self.cores, 1.0)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether other programs took no more than a few per cent."""
+        allowed = (LEAST_CORES + LEAST_SHARE * self.cores) * self.seconds + COUNTING_SECONDS
+        return self.others * self.seconds <= allowed
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether other programs took time that something here would have used."""
+        return not self.is_quiet and self.idle < FREE_SHARE * self.cores
 
 
-def _busy_seconds() -> float:
-    """Of all cores together, since the machine began."""
-    times = psutil.cpu_times()
-    return times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "steal", 0.0)
+class LoadClock:
+    """Counts from when it is made. own_seconds: processor time of this process and of its own so far."""
+
+    def __init__(self, own_seconds: Callable[[], float]) -> None:
+        self._own_seconds = own_seconds
+        self._cores = _usable_cores()
+        self._began, self._own_before = time.monotonic(), own_seconds()
+        self._busy_before, self._idle_before = _busy_and_idle_seconds(self._cores)
+
+    def load(self) -> Load:
+        """Since it was made. In a time too short to count, nobody did anything."""
+        seconds = time.monotonic() - self._began
+        busy, idle = _busy_and_idle_seconds(self._cores)
+        if seconds <= 0:
+            return Load(seconds=0.0, cores=len(self._cores), others=0.0, idle=float(len(self._cores)))
+        others = busy - self._busy_before - (self._own_seconds() - self._own_before)
+        return Load(
+            seconds=seconds,
+            cores=len(self._cores),
+            others=max(0.0, others / seconds),
+            idle=max(0.0, (idle - self._idle_before) / seconds),
+        )
+
+
+def _usable_cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _busy_and_idle_seconds(cores: list[int]) -> tuple[float, float]:
+    """Of these cores together, since the machine began."""
+    of_all = psutil.cpu_times(percpu=True)
+    busy = idle = 0.0
+    for core in cores:
+        if core < len(of_all):  # a core that was switched off has no line
+            times = of_all[core]
+            busy += times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "steal", 0.0)
+            idle += times.idle + getattr(times, "iowait", 0.0)
+    return busy, idle

@@ -32,6 +32,7 @@ from hasten.tune.limits import Limits as Limits
 from hasten.tune.limits import Watch, room_for
 from hasten.tune.line import Closed, Garbled
 from hasten.tune.nursery import Nursery, how_it_ended, nursery
+from hasten.tune.other_programs import OtherPrograms
 
 LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
 SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
@@ -175,8 +176,15 @@ class Arms:
     The process that they are copied from ends with this object, or with the block of `with Arms(…) as arms:`.
     """
 
-    def __init__(self, job: str, limits: Limits | None = None, place: Path | None = None) -> None:
+    def __init__(
+        self,
+        job: str,
+        limits: Limits | None = None,
+        place: Path | None = None,
+        other_programs: OtherPrograms | None = None,
+    ) -> None:
         self._job, self._given, self.place = job, limits or Limits(), place
+        self.other_programs = other_programs or OtherPrograms(None)
         self._limits = self._given
         self._libraries: Sequence[str] = libraries_of(job)
         self._nursery: Nursery | None = None

@@ -96,7 +96,7 @@ class _Heat:
     def __init__(
         self, arms: Arms, base: Entry, entries: Sequence[Entry], pace: Pace, length: Length, alive: ExitStack
     ) -> None:
-        self.pace, self.length, self.over = pace, length, False
+        self._arms, self.pace, self.length, self.over = arms, pace, length, False
         self.failed, self.early = dict[str, ArmFailed](), dict[str, tuple[float, ...]]()
         self.first, *others = (
             Runner(entry=entry, arms=arms, steps=pace.steps, resident=pace.resident) for entry in (base, *entries)
@@ -105,19 +105,23 @@ class _Heat:
         for runner in (self.first, *others):
             alive.callback(runner.end)
             if pace.resident:
-                self._try(runner, Runner.warm_up)
+                self._undisturbed([runner], partial(self._try, runner, Runner.warm_up))
 
     def round(self, turn: int) -> None:
         """One window for each."""
         order = [self.first, *self.running.values()]
         if turn and self.pace.resident and turn % math.ceil(self.pace.rounds / self.pace.starts) == 0:
             for runner in order:
-                self._try(runner, Runner.begin_anew)
+                self._undisturbed([runner], partial(self._try, runner, Runner.warm_up))
             order = [self.first, *self.running.values()]
         always = any(runner.entry.same_steps for runner in order)
-        for runner in order if turn % 2 == 0 else reversed(order):
-            asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
-            self._try(runner, partial(Runner.measure, evaluates=asked))
+
+        def windows() -> None:
+            for runner in order if turn % 2 == 0 else reversed(order):
+                asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
+                self._try(runner, partial(Runner.measure, evaluates=asked))
+
+        self._undisturbed(order, windows)
 
     def look(self) -> None:
         """Let those go whose result is known; all, when nobody but controls would be left."""
@@ -159,7 +163,17 @@ class _Heat:
     def _measure_turns(self, runners: Sequence[Runner]) -> None:
         if self.length.epochs > 1:
             for runner in runners:
-                self._try(runner, Runner.measure_turn)
+                self._undisturbed([runner], partial(self._try, runner, Runner.measure_turn))
+
+    def _undisturbed(self, runners: Sequence[Runner], do: Callable[[], object]) -> None:
+        """Raises NotMeasurable where other programs never leave the processor to them."""
+        marks = [runner.marked() for runner in runners]
+
+        def undo() -> None:
+            for runner, mark in zip(runners, marks, strict=True):
+                runner.back_to(mark)
+
+        self._arms.other_programs.undisturbed(do, undo)
 
     def _ratios_of(self, runner: Runner) -> tuple[float, ...]:
         pairs = zip(*paired_totals(self.first.seen(), runner.seen(self.first), self.length), strict=True)
@@ -167,6 +181,8 @@ class _Heat:
 
     def _try(self, runner: Runner, do: Callable[[Runner], object]) -> None:
         """A runner that fails leaves; the base's failure is passed on."""
+        if runner.entry.name in self.failed:
+            return
         try:
             do(runner)
         except ArmFailed as failure:

@@ -28,11 +28,13 @@ class Options:
 @dataclass(kw_only=True, slots=True)
 class Ledger:
     """keep: takes every record as soon as it is known; tell: what the search is at; known: records of an earlier search
-    on the same job and machine, whose trials need not be repeated."""
+    on the same job and machine, whose trials need not be repeated; lost_seconds: that other programs cost so far, which
+    are not the search's."""
 
     options: Options
     keep: Callable[[Record], None]
     tell: Callable[[Doing], None]
+    lost_seconds: Callable[[], float] = lambda: 0.0
     known: Sequence[Record] = ()
     tried: list[Tried] = field(default_factory=list[Tried])
     proofs: list[Proven] = field(default_factory=list[Proven])
@@ -51,16 +53,16 @@ class Ledger:
 
     @property
     def seconds_left(self) -> float:
-        return self.options.seconds + self._on_top - self.seconds
+        return self.options.seconds + self._on_top + self.lost_seconds() - self.seconds
 
     @contextmanager
     def on_top(self) -> Iterator[None]:
         """What is done within this block takes none of the search's time."""
-        before = self.seconds
+        before, lost_before = self.seconds, self.lost_seconds()
         try:
             yield
         finally:
-            self._on_top += self.seconds - before
+            self._on_top += self.seconds - before - (self.lost_seconds() - lost_before)
 
     def note(self, record: Tried | Proven) -> None:
         if isinstance(record, Tried):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean, median
 from typing import Any
 
@@ -96,7 +97,12 @@ class Look:
 
 
 def look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice] = ()) -> Look:
-    """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end."""
+    """Raises ArmFailed when the job fails under this plan, JobError when its run has no planned end, NotMeasurable
+    where other programs never leave the processor to it."""
+    return arms.other_programs.undisturbed(partial(_look_at, arms, job, ceiling, base))
+
+
+def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -> Look:
     with arms.start("look", plan_of(base)) as arm:
         told = arm.ask("survey")
         first = arm.window(1).seconds

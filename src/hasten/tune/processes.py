@@ -28,6 +28,7 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 _STANDING = (b"T", b"t", b"Z", b"X")  # stopped, stopped by a debugger, ended
 _PAUSE_SECONDS = 0.002
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
 def adopt_orphans() -> None:
@@ -175,6 +176,20 @@ def resident_bytes(pid: int) -> int:
     with suppress(psutil.Error):
         return psutil.Process(pid).memory_info().rss
     return 0
+
+
+def processor_seconds(pid: int) -> float:
+    """Of a process and all below it, those included that have ended and were waited for."""
+    return sum(map(_own_processor_seconds, (pid, *descendants(pid))))
+
+
+def _own_processor_seconds(pid: int) -> float:
+    with suppress(OSError, IndexError, ValueError):
+        user_to_children = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[11:15]
+        return sum(map(int, user_to_children)) * _TICK_SECONDS
+    with suppress(psutil.Error):
+        return sum(psutil.Process(pid).cpu_times()[:4])
+    return 0.0
 
 
 def proportional_bytes(pid: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hasten.facts.plan import Plan
 from hasten.measure.paired import Window
@@ -62,13 +62,23 @@ class Runner:
     _alive: ExitStack = field(default_factory=ExitStack)
 
     def warm_up(self) -> None:
-        """Begin, and take the steps that are slower than all later ones. Raises ArmFailed, as all that follows does."""
+        """Begin in a process of its own, and take the steps that are slower than all later ones. Raises ArmFailed, as
+        all that follows does."""
+        self.end()
         self._with_arm(lambda arm: None)
 
-    def begin_anew(self) -> None:
-        """In another process."""
-        self.end()
-        self.warm_up()
+    def marked(self) -> tuple[int, ...]:
+        """How many of everything were measured so far; for back_to."""
+        return tuple(map(len, self._measured))
+
+    def back_to(self, mark: tuple[int, ...]) -> None:
+        """Drop what was measured since. The arm stays where it is in its run."""
+        for values, count in zip(self._measured, mark, strict=True):
+            del values[count:]
+
+    @property
+    def _measured(self) -> tuple[list[Any], ...]:
+        return self.windows, self.evaluations, self.turns, self.memory, self._starts, self._cold
 
     def measure(self, *, evaluates: bool) -> None:
         """One window, and one evaluation after it."""

@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hasten.errors import InvalidMeasurement
+from hasten.errors import InvalidMeasurement, NotMeasurable
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.confirmed import differs_from_itself
 from hasten.facts.trials import Confirmed, Costs, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
 from hasten.measure.paired import LEAST_PAIRS
 from hasten.tune.arms import Arms
@@ -76,12 +77,14 @@ class Search:
     ) -> None:
         self._arms, self._earlier = arms, earlier
         began = time.monotonic() if began is None else began
-        self._ledger = Ledger(options=options, keep=keep, tell=tell, began=began)
+        lost_seconds = partial(getattr, arms.other_programs, "lost_seconds")
+        self._ledger = Ledger(options=options, keep=keep, tell=tell, lost_seconds=lost_seconds, began=began)
         self._looked = dict[tuple[str, ...], Look]()
         self._look_anew = partial(look_at, arms, job, options.ceiling)
 
     def __call__(self) -> Found:
-        """Raises ArmFailed when the plain job itself fails. A KeyboardInterrupt ends the search, not what it found."""
+        """Raises ArmFailed when the plain job itself fails, and NotMeasurable where other programs never left the
+        processor to it before a plan was proven. A KeyboardInterrupt ends the search, not what it found."""
         ledger = self._ledger
         ledger.tell(Doing(what="looking at the job as it is"))
         look = self._look_at(())
@@ -99,6 +102,10 @@ class Search:
             self._show(found)
             self._change_training(found)
             self._end(found)
+        except NotMeasurable as error:
+            if not found.has_plan:
+                raise
+            ledger.tell(Doing(what=f"{error.what}; what was proven before stays", stays=True))
         except KeyboardInterrupt as interrupt:
             found.interrupt = interrupt
         return found
@@ -145,7 +152,8 @@ class Search:
             return confirmed
 
         def proven(confirmed: Confirmed) -> None:
-            found.proven = kept(confirmed)
+            if not self._is_spoiled(confirmed):
+                found.proven = kept(confirmed)
 
         pace = self._last_pace(look, base, doubtful)
 
@@ -154,28 +162,43 @@ class Search:
             return self._last_pace(look, left, still) if self._has_time_for_last(look, left, still) else None
 
         self._ledger.tell(Doing(what="confirming"))
+        run = partial(
+            confirm,
+            self._arms,
+            base,
+            pace,
+            look.length,
+            watching(self._ledger, "confirming"),
+            proven,
+            room=look.room,
+            doubtful=doubtful,
+            again=again,
+        )
         try:
-            watch = watching(self._ledger, "confirming")
-            final = confirm(
-                self._arms,
-                base,
-                pace,
-                look.length,
-                watch,
-                proven,
-                room=look.room,
-                doubtful=doubtful,
-                again=again,
-            )
+            final = run()
+            if self._is_spoiled(final.confirmed):
+                with self._ledger.on_top():
+                    final = run()
         except ArmFailed as failure:
             if found.proven is None:
                 who = "the plan with it" if failure.arm == WHOLE else "the job itself, beside the plan with it,"
                 self._ledger.note_failure(base, failure, who)
             return
+        if self._is_spoiled(final.confirmed):
+            noise = final.confirmed.noise
+            raise NotMeasurable(
+                f"not measurable now: the job beside itself is {noise} times as fast in a second process",
+                fix="run the same command when the machine is quiet: it continues where it was",
+            )
         if found.proven is None:
             kept(final.confirmed)
         for name, sizes in final.outcome.memory.items():
             self._ledger.keep(Memory(arm=name, bytes=sizes))
+
+    def _is_spoiled(self, confirmed: Confirmed) -> bool:
+        """Whether something but other programs' use of the processor changed the speed meanwhile: then the job differs
+        from itself in a second process."""
+        return self._arms.other_programs.are_avoided and differs_from_itself(confirmed.noise)
 
     def _change_training(self, found: Found) -> None:
         """These runs come on top of the time that the search was given."""

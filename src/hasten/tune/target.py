@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.trials import Doing, Rates, Reached, Tried
@@ -257,8 +258,9 @@ class Contest:
             left = (self._to_go - steps / max(self.steps, 1)) * self.run_seconds
             self.ledger.tell(Doing(what=told, done=steps, whole=self.steps, seconds_left=max(left, 0.0)))
 
+        run = partial(trained, self.arms, plan, self.aim, seed, self.targets.get(seed), tell, called=name)
         try:
-            return trained(self.arms, plan, self.aim, seed, self.targets.get(seed), tell, called=name)
+            return self.arms.other_programs.undisturbed(run)
         finally:
             self._to_go -= 1
 
