@@ -76,7 +76,10 @@ class EarlyStopping:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialAverage:
-    """Evaluate and keep an exponential moving average of the weights, moved once an applied update.
+    """Evaluate and keep an exponential moving average of the weights, updated once for each applied update.
+
+    Averaged are parameters that require a gradient, and floating-point buffers named running_mean or running_var (batch
+    norm's statistics). Frozen and whole-number parameters and all other buffers are copied from the model.
 
     Source: Polyak and Juditsky 1992; as torch.optim.swa_utils.get_ema_multi_avg_fn computes it.
     """
@@ -91,6 +94,8 @@ class ExponentialAverage:
 @dataclass(frozen=True, slots=True)
 class EqualAverage:
     """Evaluate and keep the plain mean of the weights after each applied update from `start` of the planned run on.
+
+    What is averaged and what is copied is the same as for ExponentialAverage.
 
     Source: stochastic weight averaging, Izmailov et al. 2018, arXiv:1803.05407.
     """
