@@ -52,7 +52,7 @@ class WeightAverage:
             if name in module._buffers
         }
         self._means = dict[str, Tensor]()
-        self._averaged = self._update_averaged()
+        self._update_averaged()
         self._moved = 0
         self._updates = 0
         if isinstance(kind, ExponentialAverage):
