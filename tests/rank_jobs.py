@@ -24,6 +24,7 @@ from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
 from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from schedule_free import ScheduleFreeSGD
 from support import small_job
 
 IGNORED = -100
@@ -247,3 +248,11 @@ def averaged_and_resumed(folder: str, average: Any) -> dict[str, torch.Tensor]:
         store.remove(next(each for each in store.found() if each.step == 10))
     torch.distributed.barrier()
     return dict(hasten.resume(job, run_dir=resumed, receivers=[]).weights)
+
+
+def trained_schedule_free(choices: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The weights that are kept of a run that is evaluated after each epoch, and the loss of the last evaluation."""
+    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))  # noqa: E731
+    job = small_job(model=model, optimizer=ScheduleFreeSGD, valid=small_job().train, shuffle=False)
+    result = hasten.train(job, make_plan(**choices), receivers=[])
+    return {**result.weights, "loss": torch.tensor(result.results["loss"])}

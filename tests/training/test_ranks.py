@@ -18,6 +18,7 @@ from rank_jobs import (
     skipping_on_one_rank,
     statistics_around_an_evaluation,
     trained,
+    trained_schedule_free,
     trained_through_an_object,
     trained_with_a_part_unused,
     trained_with_balance,
@@ -83,6 +84,14 @@ def test_a_resumed_run_with_batch_norm_evaluates_over_ranks_as_an_undisturbed_on
     kept = [safetensors.torch.load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed")]
     for name, each in weights.items():
         assert all(torch.equal(each, other[name]) for other in (others, *kept)), name
+
+
+@pytest.mark.parametrize("choices", [{}, {"shard": "zero3"}], ids=str)
+def test_ranks_evaluate_and_keep_the_weights_of_an_optimizers_evaluation_mode(choices, tmp_path):
+    wanted = trained_schedule_free({})
+    for found in on_ranks(2, tmp_path, trained_schedule_free, choices):
+        for name, each in wanted.items():
+            torch.testing.assert_close(found[name], each, rtol=1e-5, atol=1e-6)
 
 
 def evaluations(run: Path) -> dict[int, Any]:

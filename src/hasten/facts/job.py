@@ -114,7 +114,9 @@ class Job:
     model: () -> torch.nn.Module, newly initialised. Called under the job's seed.
     loss: (model, batch) -> Loss(total, count), or a scalar tensor that is a mean over the batch's first dimension.
         `hasten.supervised` makes one from a torch loss.
-    optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once.
+    optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once. Those with
+        train() and eval() (schedule-free ones) are in evaluation mode while weights are evaluated or kept, else in
+        training mode.
     train, valid: a map-style or iterable data set, a tuple of tensors or arrays of one length, a DataLoader (its
         data set, collate, sampler and batch size are taken over), or a function that returns one of these.
     batch_size: samples in one optimizer step, over all microbatches and devices. None only with a DataLoader.
