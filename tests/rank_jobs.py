@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
+from hasten.checkpoint.store import Store
 from hasten.entry import prepare
 from hasten.errors import DataFailed
 from hasten.facts.events import Noticed
@@ -21,6 +24,7 @@ from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
 from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from schedule_free import ScheduleFreeSGD
 from support import small_job
 
 IGNORED = -100
@@ -228,3 +232,27 @@ def replaced_on_ranks(bad: tuple[int, ...], fails_at: int | None = None) -> dict
 
 def ranks_on_this_machine() -> int:
     return ranks_here()
+
+
+def averaged_and_resumed(folder: str, average: Any) -> dict[str, torch.Tensor]:
+    """The weights that this rank keeps of `resumed`, a copy of the run `whole` as if that had been killed after step 5.
+    Both are evaluated after each step."""
+    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))  # noqa: E731
+    job = small_job(model=model, average=average, valid=small_job().train, evaluate_every=1)
+    whole, resumed = Path(folder) / "whole", Path(folder) / "resumed"
+    hasten.train(job, run_dir=whole, saving=hasten.Saving(every_steps=5, keep_every=5), receivers=[])
+    if torch.distributed.get_rank() == 0:
+        shutil.copytree(whole, resumed)
+        (resumed / "model.safetensors").unlink()
+        store = Store(resumed / "checkpoints")
+        store.remove(next(each for each in store.found() if each.step == 10))
+    torch.distributed.barrier()
+    return dict(hasten.resume(job, run_dir=resumed, receivers=[]).weights)
+
+
+def trained_schedule_free(choices: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The weights that are kept of a run that is evaluated after each epoch, and the loss of the last evaluation."""
+    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))  # noqa: E731
+    job = small_job(model=model, optimizer=ScheduleFreeSGD, valid=small_job().train, shuffle=False)
+    result = hasten.train(job, make_plan(**choices), receivers=[])
+    return {**result.weights, "loss": torch.tensor(result.results["loss"])}

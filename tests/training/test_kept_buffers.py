@@ -118,7 +118,7 @@ REPLACED = {
 
 @pytest.mark.trap(36)
 @pytest.mark.parametrize("form", REPLACED)
-def test_the_average_of_a_buffer_that_is_replaced_goes_on_exactly(form):
+def test_an_average_over_a_buffer_that_is_replaced_goes_on_exactly(form):
     def job() -> hasten.Job:
         return small_job(model=REPLACED[form], average=hasten.ExponentialAverage(0.9))
 
@@ -134,7 +134,6 @@ def test_the_average_of_a_buffer_that_is_replaced_goes_on_exactly(form):
         now, then = averages(run), averages(resumed)
         assert now.keys() == then.keys()
         assert all(torch.equal(now[name], then[name]) and now[name].dtype == then[name].dtype for name in now)
-        assert (form != "anew") or not torch.equal(now["held"], run.model.get_buffer("held"))
 
 
 class Centre(nn.Module):

@@ -1,14 +1,24 @@
 """Two gloo ranks train, skip and evaluate as one process does."""
 
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
+import safetensors.torch
 import torch
 
+import hasten
 from rank_jobs import (
+    averaged_and_resumed,
     ranks_on_this_machine,
     replaced_on_ranks,
     skipping_on_one_rank,
     statistics_around_an_evaluation,
     trained,
+    trained_schedule_free,
     trained_through_an_object,
     trained_with_a_part_unused,
     trained_with_balance,
@@ -61,6 +71,35 @@ def test_ranks_evaluate_with_the_running_statistics_that_are_saved(tmp_path):
     for mine, others, saved in zip(after, others_after, before, strict=True):
         assert torch.equal(mine, saved)
         assert torch.equal(others, saved)
+
+
+@pytest.mark.trap(32)
+@pytest.mark.trap(36)
+@pytest.mark.parametrize("average", [None, hasten.ExponentialAverage(0.8), hasten.EqualAverage(0.3)], ids=str)
+def test_a_resumed_run_with_batch_norm_evaluates_over_ranks_as_an_undisturbed_one(average, tmp_path):
+    weights, others = on_ranks(2, tmp_path, averaged_and_resumed, str(tmp_path), average)
+    whole, resumed = evaluations(tmp_path / "whole"), evaluations(tmp_path / "resumed")
+    assert sorted(whole) == list(range(1, 11))
+    assert resumed == whole
+    kept = [safetensors.torch.load_file(tmp_path / name / "model.safetensors") for name in ("whole", "resumed")]
+    for name, each in weights.items():
+        assert all(torch.equal(each, other[name]) for other in (others, *kept)), name
+
+
+@pytest.mark.parametrize("choices", [{}, {"shard": "zero3"}], ids=str)
+def test_ranks_evaluate_and_keep_the_weights_of_an_optimizers_evaluation_mode(choices, tmp_path):
+    wanted = trained_schedule_free({})
+    for found in on_ranks(2, tmp_path, trained_schedule_free, choices):
+        for name, each in wanted.items():
+            torch.testing.assert_close(found[name], each, rtol=1e-5, atol=1e-6)
+
+
+def evaluations(run: Path) -> dict[int, Any]:
+    """The results of each step's evaluation, of which there is one."""
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = [(each["step"], each["results"]) for each in events if each["event"] == "evaluated"]
+    assert len(found) == len(dict(found))
+    return dict(found)
 
 
 @pytest.mark.trap(9)

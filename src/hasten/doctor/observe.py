@@ -43,6 +43,7 @@ from hasten.measure.busy import LoadClock
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import Fault, fault_cost
 from hasten.measure.stacks import Stacks
+from hasten.training import kept_weights
 from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
 from hasten.training.phases import phases_told
@@ -331,7 +332,7 @@ class _Observer:
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         try:
-            with run.averaged(), run.unmoved_loss():
+            with kept_weights.in_place(run), run.unmoved_loss():
                 timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
             return _refused(error)

@@ -76,7 +76,10 @@ class EarlyStopping:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialAverage:
-    """Evaluate and keep an exponential moving average of the weights, moved once an applied update.
+    """Evaluate and keep an exponential moving average of the weights, updated once for each applied update.
+
+    Averaged are parameters that require a gradient, and floating-point buffers named running_mean or running_var (batch
+    norm's statistics). Frozen and whole-number parameters and all other buffers are copied from the model.
 
     Source: Polyak and Juditsky 1992; as torch.optim.swa_utils.get_ema_multi_avg_fn computes it.
     """
@@ -91,6 +94,8 @@ class ExponentialAverage:
 @dataclass(frozen=True, slots=True)
 class EqualAverage:
     """Evaluate and keep the plain mean of the weights after each applied update from `start` of the planned run on.
+
+    What is averaged and what is copied is the same as for ExponentialAverage.
 
     Source: stochastic weight averaging, Izmailov et al. 2018, arXiv:1803.05407.
     """
@@ -109,7 +114,9 @@ class Job:
     model: () -> torch.nn.Module, newly initialised. Called under the job's seed.
     loss: (model, batch) -> Loss(total, count), or a scalar tensor that is a mean over the batch's first dimension.
         `hasten.supervised` makes one from a torch loss.
-    optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once.
+    optimizer: (params) -> torch.optim.Optimizer, or a list of them that together hold every parameter once. Those with
+        train() and eval() (schedule-free ones) are in evaluation mode while weights are evaluated or kept, else in
+        training mode.
     train, valid: a map-style or iterable data set, a tuple of tensors or arrays of one length, a DataLoader (its
         data set, collate, sampler and batch size are taken over), or a function that returns one of these.
     batch_size: samples in one optimizer step, over all microbatches and devices. None only with a DataLoader.

@@ -1,13 +1,21 @@
-"""An average of the weights along the way, which often generalises better than the last ones.
+"""An average of the weights over the updates of a run, which often generalises better than the last weights.
 
-It moves once for each applied update and for nothing else. Floating-point buffers (batch-norm statistics) are averaged
-alike, so that the average is evaluated with statistics of its own weights' neighbourhood. The formulas are torch's
+It changes once for each applied update and for nothing else. What is averaged, and what is copied:
+
+* Parameters that require a gradient are averaged. Frozen parameters, and with them all of whole numbers, are copied. A
+  parameter that has required a gradient once is averaged from then on.
+* Floating-point buffers named `running_mean` or `running_var` are averaged: torch's batch norm, synchronised batch norm
+  and instance norm keep their statistics under these names. So may a module of your own.
+* Every other buffer is copied, as torch's AveragedModel does by default: the unit vectors of spectral norm, counters,
+  masks and tables have no mean that a layer could use.
+
+What is copied has the value that the model has at the evaluation, or where weights are kept. The formulas are torch's
 (torch.optim.swa_utils); only where the tensors live is ours: the model is never copied, so what a plan did to it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,14 +24,16 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
-from hasten.training.averaged_buffers import AveragedBuffers
-from hasten.training.forms import place_in_memory
+from hasten.training.buffer_copies import Copies, Place
+from hasten.training.forms import have_same_form, is_expanded, place_in_memory
 from hasten.training.master_weights import MasterWeights
-from hasten.training.memories import Memories
+
+STATISTICS = ("running_mean", "running_var")
 
 
 class WeightAverage:
-    """The average of a model's parameters and floating-point buffers; of 16-bit parameters, of their float32 copies."""
+    """The average of a model's trained parameters and running statistics; of 16-bit parameters, of their float32
+    copies."""
 
     def __init__(
         self,
@@ -33,11 +43,16 @@ class WeightAverage:
         total_steps: int | None,
     ) -> None:
         """total_steps: of the planned run, in applied updates; None counts an equal average from the first update."""
-        self._parameters = list(model.parameters())
-        self._trained = list(masters.replace(self._parameters))
-        self._of_parameters = [parameter.detach().clone() for parameter in self._trained]
-        self._buffers = AveragedBuffers(model)
-        self._follow_buffers()
+        self._parameters = dict(model.named_parameters())
+        self._trained = dict(zip(self._parameters, masters.replace(self._parameters.values()), strict=True))
+        self._statistics = {
+            f"{path}.{name}".lstrip("."): Place(module._buffers, name)
+            for path, module in model.named_modules()
+            for name in STATISTICS
+            if name in module._buffers
+        }
+        self._means = dict[str, Tensor]()
+        self._update_averaged()
         self._moved = 0
         self._updates = 0
         if isinstance(kind, ExponentialAverage):
@@ -49,84 +64,112 @@ class WeightAverage:
     def after_update(self) -> None:
         """Take in the weights as an applied update left them."""
         self._updates += 1
-        self._follow_buffers()
+        averaged = self._update_averaged()
+        means, sources = _local(self._means.values()), _local(averaged.values())
+        if not means:
+            return
         if self._updates <= self._starts_after or self._moved == 0:
             # Until averaging begins the average follows the weights, so that it can be evaluated at any time.
-            _copy(self._source, self._average)
+            torch._foreach_copy_(means, sources)  # pyright: ignore[reportPrivateImportUsage]
             self._moved = int(self._updates > self._starts_after)
             return
-        self._move(_here(self._average), _here(self._source), torch.tensor(self._moved))
-        self._buffers.keep_infinities()
+        self._move(means, sources, torch.tensor(self._moved))
         self._moved += 1
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model holds the average inside the block, and its own weights, to the bit, after it. What a module has
-        filled inside, and remembers that, stays filled."""
-        self._follow_buffers()
+        """Inside the block the model holds the average; after it, its own parameters and statistics, to the bit. Other
+        buffers are never replaced: what the block writes into them stays."""
+        self._update_averaged()
+        live = self._live()
+        parameters = [each for name, each in live.items() if name in self._parameters]
         with torch.no_grad():
-            parameters = [parameter.detach().clone() for parameter in self._parameters]
-            buffers = self._buffers.copies()  # which an evaluation may replace
-            _copy(self._average, _uncounted(self._live))
-        memories = Memories(self._buffers.modules)
+            own, statistics = [each.detach().clone() for each in parameters], Copies()
+            statistics.take([], [*self._statistics.values()])  # an evaluation may put other tensors in their place
+            _write([*self._means.values()], [*live.values()])
         try:
             yield
         finally:
             with torch.no_grad():
-                _copy(parameters, _uncounted(self._parameters))
-                filled = self._buffers.filled(memories.filled())
-                buffers.put_back()
-                for each in filled:
-                    each.put_in()
+                _write(own, parameters)
+                statistics.put_back()
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
-        """The model's state_dict() with the average in place of its weights, where both lie."""
-        self._follow_buffers()
-        averages = {
-            where: mean.to(live.dtype)
-            for live, mean in zip(self._live, self._average, strict=True)
+        """The model's state_dict() with the means in the place of what is averaged; the rest refers to the model."""
+        self._update_averaged()
+        means = {
+            where: self._means[name].to(live.dtype)
+            for name, live in self._live().items()
             if live.numel() and (where := place_in_memory(live)) is not None
         }
         present: dict[str, Tensor] = model.state_dict()
         return {
-            key: averages.get(place_in_memory(each) or (), each) if isinstance(each, Tensor) else each
+            key: means.get(place_in_memory(each) or (), each) if isinstance(each, Tensor) else each
             for key, each in present.items()
         }
 
-    def state_dict(self, marked: Callable[[Sequence[Tensor]], Sequence[Any]] = list) -> dict[str, Any]:
-        """marked: gives what stands for the parameters' averages, in their order."""
-        average = [*marked(self._of_parameters), *self._buffers.by_place]
-        return {"average": average, "moved": self._moved, "updates": self._updates}
+    @property
+    def statistics(self) -> list[Tensor]:
+        """The means of running statistics, which ranks of a run may have of their own samples."""
+        self._update_averaged()
+        return [self._means[name] for name in self._statistics if name in self._means]
+
+    def state_dict(self, marked: Callable[[Mapping[str, Tensor]], Mapping[str, Any]] = dict) -> dict[str, Any]:
+        """marked: gives what a checkpoint holds of tensors by the names of the model's state."""
+        return {"means": dict(marked(self._means)), "moved": self._moved, "updates": self._updates}
 
     def load_state_dict(
-        self,
-        state: Mapping[str, Any],
-        own: Callable[[Sequence[Any], Sequence[Tensor]], Iterable[Tensor]] = lambda saved, like: saved,
+        self, state: Mapping[str, Any], own: Callable[[str, Any, Tensor], Tensor] = lambda name, saved, like: saved
     ) -> None:
-        """own: gives what this rank holds of the parameters' averages, in their order, as it holds those it has."""
-        mine = self._of_parameters
-        for each, saved in zip(mine, own(state["average"][: len(mine)], mine), strict=True):
-            each.copy_(saved)
-        self._buffers.load(state["average"][len(mine) :])
+        """own: gives what this rank holds of a tensor that was saved, as it holds the third argument. The model is as
+        it was when the state was taken.
+
+        Raises ValueError for a mean of what this model does not have.
+        """
+        live = dict[str, Tensor](self._trained) | self._present_statistics()
+        means = dict[str, Tensor]()
+        for name, saved in state["means"].items():
+            if name not in live:
+                raise ValueError(f"it has an average of {name[:200]!r}, which this model does not have")
+            means[name] = live[name].detach().clone()
+            means[name].copy_(own(name, saved, live[name]))
+        self._means = means
         self._moved, self._updates = state["moved"], state["updates"]
 
-    def _follow_buffers(self) -> None:
-        if self._buffers.follow():
-            self._live = [*self._parameters, *self._buffers.buffers]
-            self._source = [*self._trained, *self._buffers.buffers]
-            self._average = [*self._of_parameters, *self._buffers.averages]
+    def _update_averaged(self) -> dict[str, Tensor]:
+        """Have a mean for each tensor that is averaged now, and for no other. Those tensors, in the order of the means.
+
+        A statistic that was replaced by one of another form begins a new mean.
+        """
+        means = self._means
+        averaged = {name: each for name, each in self._trained.items() if each.requires_grad or name in means}
+        averaged = dict[str, Tensor](averaged) | self._present_statistics()
+        self._means = {
+            name: means[name] if name in means and have_same_form(means[name], each) else each.detach().clone()
+            for name, each in averaged.items()
+        }
+        return averaged
+
+    def _present_statistics(self) -> dict[str, Tensor]:
+        return {
+            name: each
+            for name, place in self._statistics.items()
+            if (each := place.tensor) is not None and each.is_floating_point() and not is_expanded(each)
+        }
+
+    def _live(self) -> dict[str, Tensor]:
+        """What the model computes with, by the names and in the order of the means."""
+        live = dict[str, Tensor](self._parameters) | self._present_statistics()
+        return {name: live[name] for name in self._means}
 
 
-def _uncounted(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same memory, but what is written into it does not look written to who asks torch for its count: it is put
-    back."""
-    return [each.data for each in tensors]
+def _write(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
+    """Through `.data`: it is put back, so it must not count as a write for who asks torch."""
+    places, values = _local(each.data for each in target), _local(source)
+    if places:
+        torch._foreach_copy_(places, values)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
-    torch._foreach_copy_(_here(target), _here(source))  # pyright: ignore[reportPrivateImportUsage]
-
-
-def _here(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """What this rank holds of each: torch moves no list of parts and of whole ones."""
+def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """What this rank holds of each: torch takes no list of parts and of whole ones."""
     return [getattr(each, "_local_tensor", each) for each in tensors]

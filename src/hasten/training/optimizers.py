@@ -20,13 +20,14 @@ from hasten.techniques.fused_optimizer import Implementation, refusals, with_imp
 from hasten.techniques.job_optimizers import make_optimizers, parameters_given
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.techniques.setup import OptimizerOptions
+from hasten.training.optimizer_modes import with_modes
 
 
 def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> list[Optimizer]:
     """New optimizers over the parameters of a model that is already on its device.
 
     They hold every trainable parameter that they were given exactly once, and no other tensor. What Job.parameters
-    does not give them is left alone: `left_out` names it.
+    does not give them is left alone: `left_out` names it. Those that have modes are in training mode.
 
     Raises JobError when that does not hold or a step needs a closure, UserCodeFailed when Job.optimizer raises, and
     PlanError when the optimizers cannot be as the plan wants them.
@@ -40,6 +41,8 @@ def build_optimizers(job: Job, model: nn.Module, options: OptimizerOptions) -> l
         set_learning_rate(optimizers, options.learning_rate)
     if options.implementation is not None:
         optimizers = _implemented(optimizers, options.implementation)
+    for optimizer in with_modes(optimizers):
+        optimizer.train()
     return optimizers
 
 

@@ -160,10 +160,16 @@ def parts_of(run: Run) -> Divided | Owners | None:
 
 def settle_buffers(run: Run) -> None:
     """Let all ranks have those that are evaluated and saved: the leader's. Of a pipeline's blocks their
-    stage's, and the last stage's around them."""
+    stage's, and the last stage's around them.
+
+    Each step begins with the leader's buffers, so its averages of running statistics are right after any number of
+    updates. Those of the other ranks are of their own samples, and are needed in evaluations alone: to send them here
+    costs nothing in a step.
+    """
     with torch.no_grad():
         if run.pipeline is None:
-            follow_the_leader(run.model.buffers(), run.ranks)
+            averages = run.average.statistics if run.average is not None else []
+            follow_the_leader([*run.model.buffers(), *averages], run.ranks)
         else:
             follow_the_leader(run.model.buffers(), run.grid.data)
             run.pipeline.owners.settle_buffers(run.model, run.device)

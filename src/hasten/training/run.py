@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,15 +29,15 @@ from hasten.parallel.divided import Share
 from hasten.parallel.grid import grid_of
 from hasten.parallel.owners import Owned
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import over_ranks, torch_refuses
+from hasten.training import kept_weights, over_ranks, torch_refuses
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
 from hasten.training.build import Built, build, seed_everything, seed_of_rank
 from hasten.training.evaluate import Evaluation
-from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
+from hasten.training.optimizer_modes import OptimizerModes
 from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.places import Places
 from hasten.training.planned_length import planned_length
@@ -102,6 +102,8 @@ class Run:
         self.pipeline = over_ranks.pipeline(self)
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
+        self.modes = OptimizerModes(self.model, masters, self.optimizers)
+        self.notices += kept_weights.notices_of(self)
         self._step = self._new_step(masters)
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
@@ -215,18 +217,19 @@ class Run:
         return loss
 
     def evaluate(self) -> Evaluation:
-        """Evaluate, and let schedule and early stopping take it in. With an average, its weights are evaluated."""
+        """Evaluate, and let schedule and early stopping take it in. With an average, its weights are evaluated; else
+        those of the optimizers' eval(), where they have one. After it all is in training mode again."""
         if self.evaluator is None:
             raise JobError("valid", "is not given", "give the data to evaluate on: valid=…")
         self._step.skips.settle()
         over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
-        with self.averaged():
+        with kept_weights.in_place(self):
             with self.unmoved_loss():
                 evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
-                self._best, self._kept_step = self._present_weights(), self.steps
+                self._best, self._kept_step = kept_weights.present(self), self.steps
         self.schedule.after_evaluation(evaluation.results)
         return replace(evaluation, left_moved=tuple(self.unmoved_loss.left_moved))
 
@@ -242,14 +245,6 @@ class Run:
         if self.pipeline is not None:
             over_ranks.settle_buffers(self)  # which it averages
         self.average.after_update()
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """The model with the weights that are evaluated."""
-        return nullcontext() if self.average is None else self.average.in_place()
-
-    def _present_weights(self) -> dict[str, Tensor]:
-        weights = over_ranks.whole_state(self, over_ranks.marked(self, self.model.state_dict()), on_all=True)
-        return kept_on_host(in_jobs_form(weights, self.setup))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -316,13 +311,13 @@ class Run:
 
     def weights(self) -> dict[str, Tensor]:
         """The weights to keep, on the host and in the form of the job's own model: those that ended it, the best by the
-        job's stopping rule, else the average, else the present ones."""
+        job's stopping rule, else the average, else the present ones, as the optimizers' eval() gives them."""
         if self._best is not None:
             return self._best
         self._step.skips.settle()
         self._kept_step = self.steps
-        with self.averaged():
-            return self._present_weights()
+        with kept_weights.in_place(self):
+            return kept_weights.present(self)
 
     @property
     def kept_step(self) -> int:
@@ -341,10 +336,7 @@ class Run:
 
     def job_weights(self) -> Mapping[str, Tensor | Share | Owned]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
-        found = self._best
-        if found is None:
-            weights = self.model.state_dict() if self.average is None else self.average.named(self.model)
-            found = over_ranks.marked(self, in_jobs_form(weights, self.setup))
+        found = self._best if self._best is not None else kept_weights.to_save(self)
         return {key: each for key, each in found.items() if isinstance(each, Tensor | Share | Owned)}
 
     def keep_window_starts(self) -> None:

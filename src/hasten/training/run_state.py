@@ -7,7 +7,7 @@ steps and refers to the run's own tensors: copy it, or write it, before the next
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def state_of(run: Run) -> dict[str, Any]:
         "optimizers": [_optimizer_state(run, optimizer) for optimizer in run.optimizers],
         "step": run._step.state_dict(),
         "schedule": run.schedule.state_dict(),
-        "average": run.average.state_dict(partial(_marked_in_order, run)) if run.average else None,
+        "average": run.average.state_dict(partial(marked, run)) if run.average else None,
         "stopping": run.stopping.state_dict() if run.stopping else None,
         "best": (run._best, run._kept_step),
         "ended": run.ending.reached,
@@ -120,7 +120,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
     run._step.load_state_dict(state["step"])
     run.schedule.load_state_dict(state["schedule"])
     if run.average is not None:
-        run.average.load_state_dict(state["average"], partial(_own_in_order, run))
+        run.average.load_state_dict(state["average"], partial(own_part, run))
     if run.stopping is not None:
         run.stopping.load_state_dict(state["stopping"])
     run._best, run._kept_step = state["best"]
@@ -167,20 +167,6 @@ def _with_mark(divided: Divided, optimizer: Optimizer, name: str, parameter: Ten
 
 def _names(run: Run) -> dict[int, str]:
     return {id(parameter): name for name, parameter in run.model.named_parameters()}
-
-
-def _marked_in_order(run: Run, tensors: Sequence[Tensor]) -> list[Any]:
-    """Of each of the model's parameters."""
-    names = [name for name, _ in run.model.named_parameters()]
-    parts = parts_of(run)
-    return [*tensors] if parts is None else list(map(parts.mark, names, tensors))
-
-
-def _own_in_order(run: Run, saved: Sequence[Any], like: Sequence[Tensor]) -> Iterator[Any]:
-    """Of each of the model's parameters; none is read before it is asked for."""
-    names = [name for name, _ in run.model.named_parameters()]
-    for name, each, own in zip(names, saved, like, strict=True):
-        yield own_part(run, name, each, own)
 
 
 def _load_optimizer(run: Run, optimizer: Optimizer, saved: dict[str, Any]) -> None:

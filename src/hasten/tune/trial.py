@@ -21,6 +21,7 @@ import torch
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
+from hasten.training import kept_weights
 from hasten.training.evaluate import Part
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.peak_memory import peak_memory
@@ -113,7 +114,7 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with run.averaged(), run.unmoved_loss():
+        with kept_weights.in_place(run), run.unmoved_loss():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:
