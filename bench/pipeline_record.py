@@ -138,7 +138,8 @@ def targets(found: Found) -> list[Target]:
     judged += [_target(name, MOST_LOST[found.metric], True, lost) for name, lost in _losses(found).items()]
     if found.plan.total is not None:
         taken = [run.seconds for run in found.wholes[PLANNED]]
-        apart = [found.plan.total.planned_seconds / seconds for seconds in taken]
+        of_training = found.plan.total.planned_seconds - found.plan.total.process_seconds
+        apart = [of_training / seconds for seconds in taken]
         name = "seconds that the search said of the plan, over seconds taken"
         judged += [_target(name, 1 + MOST_APART, True, mean_interval(apart))]
         judged += [_target(name, 1 - MOST_APART, False, mean_interval(apart))]

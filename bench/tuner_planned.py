@@ -2,9 +2,9 @@
 
     python -m bench.tuner_planned JOB [PLAN] [--seed SEED]
 
-The prediction counts everything from building the job to the end of the run, and nothing before: what a person also
-waits for is the interpreter, torch, hasten and the libraries that the job imports. So these are loaded first, as they
-are for the arms of a search, and the seconds begin with the job's own file. Threads, seeds, run folder and evaluations
+The seconds begin with the job's own file: the interpreter, torch, hasten and the libraries that the job imports are
+loaded first, as they are for the arms of a search, and the prediction's process_seconds, which are for these, are taken
+off it. What whole processes take is bench.whole_processes's question. Threads, seeds, run folder and evaluations
 are those of `hasten train`. Caches are the caller's business: the prediction is that of a first run.
 """
 

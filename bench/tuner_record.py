@@ -102,7 +102,7 @@ def errors(each: Table, side: str) -> list[float]:
     total = each["realised"]["predicted"]
     if total is None:
         return []
-    predicted = total["baseline_seconds" if side == "plain" else "planned_seconds"]
+    predicted = total["baseline_seconds" if side == "plain" else "planned_seconds"] - total["process_seconds"]
     return [predicted / run["seconds"] - 1 for run in each["realised"][side]]
 
 
@@ -172,7 +172,8 @@ def _run(each: Table, side: str) -> tuple[str, str, str]:
     if not apart:
         return "–", "–", "–"
     seconds = [run["seconds"] for run in each["realised"][side]]
-    predicted = each["realised"]["predicted"]["baseline_seconds" if side == "plain" else "planned_seconds"]
+    total = each["realised"]["predicted"]
+    predicted = total["baseline_seconds" if side == "plain" else "planned_seconds"] - total["process_seconds"]
     spread = f"{median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
     return f"{predicted:.1f}", spread, f"{median(apart):+.1%}"
 

@@ -189,7 +189,7 @@ def measured_workload(folder, ratio: float, seconds: float, predicted: float = 1
             **dict.fromkeys(("control", "tuned_over_oracle", "random_over_oracle"), interval),
         },
         "realised": {
-            "predicted": {"baseline_seconds": predicted, "planned_seconds": 10.0},
+            "predicted": {"baseline_seconds": predicted, "planned_seconds": 10.0, "process_seconds": 0.0},
             "plain": [run, {**run, "seconds": 8.0}],
             "planned": [run],
         },

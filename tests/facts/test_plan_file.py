@@ -305,6 +305,7 @@ PLANS = st.builds(
             break_even_step=optional(WHOLE_NUMBERS),
             baseline_between=optional(BETWEEN),
             planned_between=optional(BETWEEN),
+            process_seconds=NUMBERS,
         )
     ),
     choices=st.lists(PLANNED, max_size=3, unique_by=lambda item: item.choice.technique).map(tuple),

@@ -40,12 +40,14 @@ class Between:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """Seconds of the planned run without and with the plan; one-off: compiling, autotuning, building caches.
+    """Seconds of the planned run without and with the plan, from the start of `hasten train` to its end. one-off: all
+    that is paid once, such as imports, building the job, compiling, and the last checkpoint.
 
     break_even_step: from which on shorter steps have paid back what the plan costs once; 0 where it costs nothing more
         than the job as it is, None where its steps alone never pay it back.
     baseline_between, planned_between: their spread, the second by the first and the ends of the ratio's interval; None
         in a plan of a version that did not tell it.
+    process_seconds: of one_off, what the process takes around its training whatever the plan: imports, last checkpoint.
     """
 
     baseline_seconds: float
@@ -54,6 +56,7 @@ class Total:
     break_even_step: int | None = None
     baseline_between: Between | None = None
     planned_between: Between | None = None
+    process_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

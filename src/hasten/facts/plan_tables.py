@@ -96,6 +96,7 @@ class TotalTable(_Table):
     break_even_step: int | None = None
     baseline_between: BetweenTable | None = None
     planned_between: BetweenTable | None = None
+    process_seconds: float = 0.0
 
 
 class SpeedupTable(_Table):

@@ -40,6 +40,7 @@ class Surveyed:
     seed: int  # the job's
     ceiling: Preserves  # the loosest class that was allowed
     stops_early: bool = False  # early stopping can end the planned run before; all totals are of the whole
+    process_seconds: float = 0.0  # that the process takes around its training, whatever the plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +70,7 @@ class Costs:
     base of and of the confirmation. None of a single window.
     """
 
-    one_off: float  # building the job, the first batch, compiling, caches: all before the second step, once
+    one_off: float  # imports, building the job, the first batch, compiling, caches, the last checkpoint: all paid once
     step: float
     turn: float  # the wait for the first batch of every epoch after the first
     evaluation: float

@@ -33,6 +33,7 @@ from hasten.tune.limits import Watch, room_for
 from hasten.tune.line import Closed, Garbled
 from hasten.tune.nursery import Nursery, how_it_ended, nursery
 from hasten.tune.other_programs import OtherPrograms
+from hasten.tune.process_seconds import import_seconds
 
 LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
 SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
@@ -188,6 +189,7 @@ class Arms:
         self._limits = self._given
         self._libraries: Sequence[str] = libraries_of(job)
         self._nursery: Nursery | None = None
+        self._process_seconds: float | None = None
 
     def __enter__(self) -> Arms:
         return self
@@ -217,6 +219,13 @@ class Arms:
             except NotBegun as error:
                 reason = error
         raise ArmFailed(name, Fate.CRASHED, f"it was not begun: {reason}")
+
+    def process_seconds(self, arm: Arm) -> float:
+        """That a process of `hasten train` takes around its training, whatever the plan: imports, and the checkpoint of
+        its end as this arm saves it. Measured once. Raises ArmFailed."""
+        if self._process_seconds is None:
+            self._process_seconds = import_seconds(libraries_of(self._job)) + float(arm.ask("saving")["seconds"])
+        return self._process_seconds
 
     def expect(self, *, build_seconds: float, request_seconds: float) -> None:
         """The job as it is took so long: an arm that takes many times that, and longer than a job should, is hung.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import mean, median
 from typing import Any
@@ -118,7 +118,8 @@ def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             arms.expect(build_seconds=arm.build_seconds, request_seconds=longest)
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)
-    surveyed = _surveyed(job, told, ceiling)
+        process_seconds = arms.process_seconds(arm)
+    surveyed = replace(_surveyed(job, told, ceiling), process_seconds=process_seconds)
     if surveyed.total_steps is None:
         raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
     return Look(
@@ -130,6 +131,7 @@ def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
             epochs=surveyed.total_epochs or 1,
             evaluations=surveyed.evaluations,
             evaluation_seconds=budget.evaluation,
+            process_seconds=process_seconds,
         ),
         start_seconds=start,
         step_seconds=step,

@@ -1,6 +1,6 @@
 """What a plan is judged by: the seconds that the planned run takes to its end, all that is paid once included.
 
-    total = one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
+    total = process + one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
 
 A choice that makes steps faster and starts slowly is worth it from some step on, and not before: the break-even step.
 So a technique is never judged by its steps alone, and the same choice can win in a long run and lose in a short one.
@@ -38,12 +38,14 @@ ONE_OFF_NOISE_SECONDS, ONE_OFF_NOISE_SHARE, ONE_OFF_NOISE_MOST = 0.1, 0.25, 0.5
 class Length:
     """Of the planned run: optimizer steps, epochs (1 where the data has none), and evaluations.
 
-    evaluation_seconds: of one, for an arm whose own were not measured: it is then taken to be no faster there."""
+    evaluation_seconds: of one, for an arm whose own were not measured: it is then taken to be no faster there.
+    process_seconds: of the process around its training, whatever the plan."""
 
     steps: int
     epochs: int
     evaluations: int
     evaluation_seconds: float = 0.0
+    process_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +61,7 @@ class Seen:
 
 def totals(seen: Seen, length: Length) -> list[Window]:
     """The seconds of the whole planned run, by each window, as windows of one step that can be compared."""
-    fixed = seen.one_off + (length.epochs - 1) * _median(seen.turns)
+    fixed = length.process_seconds + seen.one_off + (length.epochs - 1) * _median(seen.turns)
     evaluations = seen.evaluations or (length.evaluation_seconds,)
     found: list[Window] = []
     for position, window in enumerate(seen.windows):
@@ -72,7 +74,7 @@ def totals(seen: Seen, length: Length) -> list[Window]:
 def costs(seen: Seen, length: Length) -> Costs:
     found = [window.seconds for window in totals(seen, length)]
     return Costs(
-        one_off=seen.one_off,
+        one_off=length.process_seconds + seen.one_off,
         step=_median([window.seconds_per_step for window in seen.windows]),
         turn=_median(seen.turns),
         evaluation=_median(seen.evaluations or (length.evaluation_seconds,)),

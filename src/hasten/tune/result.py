@@ -33,13 +33,13 @@ def plan_found(
     return Plan(
         job=surveyed.fingerprint,
         machine=surveyed.proven_on,
-        total=None if proven is None else _total(proven),
+        total=None if proven is None else _total(proven, surveyed.process_seconds),
         choices=tuple(_planned(choice, proven, proofs, gained) for choice in choices),
         rejected=tuple(_rejected(choices, surveyed.refused, tried, proofs)),
     )
 
 
-def _total(proven: Confirmed) -> Total:
+def _total(proven: Confirmed, process_seconds: float) -> Total:
     return Total(
         baseline_seconds=round(proven.plain.total, 3),
         planned_seconds=round(proven.planned_seconds, 3),
@@ -47,6 +47,7 @@ def _total(proven: Confirmed) -> Total:
         break_even_step=break_even_step(proven.plain, proven.planned),
         baseline_between=_rounded(proven.plain.between),
         planned_between=_rounded(proven.planned_between),
+        process_seconds=round(process_seconds, 3),
     )
 
 

@@ -224,7 +224,8 @@ class Search:
 
     def _once(self, base: Sequence[Choice], look: Look) -> float:
         """Seconds that a process of this plan pays once, such as for compiling, beyond those that the look says."""
-        return max(0.0, *(self._one_off(choice) - look.start_seconds for choice in base))
+        beyond = look.start_seconds + look.length.process_seconds
+        return max(0.0, *(self._one_off(choice) - beyond for choice in base))
 
     def _one_off(self, choice: Choice) -> float:
         """Seconds that an arm with this choice paid once, such as for compiling."""

@@ -23,6 +23,7 @@ from hasten.tune.curve import planned_run, train, train_on
 from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
 from hasten.tune.fate import LONGEST_MESSAGE, Fate, Told
 from hasten.tune.gradients import judge_gradients_of, keep_references
+from hasten.tune.process_seconds import saving_seconds
 from hasten.tune.rates import rates
 from hasten.tune.same_gradients import compare_gradients, keep_gradients
 from hasten.tune.spending import spending
@@ -49,6 +50,7 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
     "gradients": lambda trial, asked: judge_gradients_of(trial, asked["folder"], asked["kept"]),
     "keep gradients": lambda trial, asked: keep_gradients(trial, asked["folder"]),
     "compare gradients": lambda trial, asked: compare_gradients(trial, asked["folder"], asked["kept"]),
+    "saving": lambda trial, asked: {"seconds": saving_seconds(trial.run)},
     "budget": lambda trial, asked: spending(trial, asked["steps"]),
 }
 
