@@ -23,7 +23,8 @@ class Loss:
         without a graph. Zero is allowed: such a microbatch weighs nothing.
     auxiliary: scalar tensor or None; a term that is already a mean over the microbatch's samples (load balancing,
         regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
-    prediction, target: what the job's metrics are updated with; None where there are no metrics.
+    prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
+        metrics.
     """
 
     total: Tensor

@@ -24,7 +24,7 @@ from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.job_metrics import JobMetrics
-from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
+from hasten.training.losses import LossFunction, at_least_float32, calling, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION
 
@@ -175,7 +175,7 @@ class Evaluator:
             sums[1] += count_of(returned, samples)
             sums[3] += samples
             if isinstance(returned, Loss) and returned.auxiliary is not None:
-                sums[2] += returned.auxiliary * samples
+                sums[2] += at_least_float32(returned.auxiliary) * samples
             self._metrics.update(returned)
         self._meeting = self._ranks.many
         sums = sum_over_ranks(sums, self._ranks)

@@ -63,7 +63,9 @@ def total_of(returned: Loss | Tensor, samples: int) -> Tensor:
 
 
 def count_of(returned: Loss | Tensor, samples: int) -> Count:
-    return samples if isinstance(returned, Tensor) else returned.count
+    if isinstance(returned, Tensor):
+        return samples
+    return at_least_float32(returned.count) if isinstance(returned.count, Tensor) else returned.count
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
