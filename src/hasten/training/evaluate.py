@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import undisturbed
-from hasten.errors import DataFailed, OutOfMemory
+from hasten.errors import RAISED, DataFailed, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
@@ -164,7 +164,7 @@ class Evaluator:
         for batch, samples in batches(self.batch_size):
             try:
                 returned = self._returned(batch)
-            except Exception as error:
+            except RAISED as error:
                 share = "this rank's share of " if self._ranks.many else ""
                 error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
                 raise

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.errors import JobError
+from hasten.errors import RAISED, JobError
 from hasten.facts.job import describe
 from hasten.facts.loss import Loss
 from hasten.training.user_code import IN_THE_LOSS
@@ -25,7 +25,7 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor
     """What the job's loss returns. An exception passes through with a note of where it arose and on what batch."""
     try:
         return loss(model, batch)
-    except Exception as error:
+    except RAISED as error:
         error.add_note(IN_THE_LOSS + described(batch))
         raise
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from hasten.data.keeping import Watcher
 from hasten.data.sources import Source
 from hasten.data.transfer import place
-from hasten.errors import HastenError, JobError, Misconfigured
+from hasten.errors import RAISED, HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.divided import Share
@@ -206,7 +206,7 @@ class Run:
                 self._between_windows = True
         except HastenError:
             raise
-        except Exception as error:
+        except RAISED as error:
             if refusal := torch_refuses.named(self, error):
                 raise refusal from error
             step = self.steps + 1
