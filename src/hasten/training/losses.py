@@ -97,9 +97,16 @@ def checked(returned: Any) -> Loss | Tensor:
     return returned
 
 
+_SCALAR = {
+    "the mean": "reduce it to a scalar: .mean(), or return hasten.Loss(losses.sum(), len(losses))",
+    "the total": "sum it to a scalar, and give the number of its items: hasten.Loss(losses.sum(), len(losses))",
+    "the auxiliary term": "reduce it to a scalar, the mean over the samples: .mean()",
+}
+
+
 def _check_scalar(what: str, tensor: Tensor) -> None:
     if tensor.dim() != 0:
-        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", "reduce it to a scalar: .sum()")
+        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", _SCALAR[what])
     if torch.is_grad_enabled() and not tensor.requires_grad:
         raise JobError(
             "loss",

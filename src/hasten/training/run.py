@@ -310,6 +310,11 @@ class Run:
         return self._step.unreached or ()
 
     @property
+    def loss_is_summed(self) -> bool:
+        """Whether a loss that is taken for a mean was seen to be a sum; False before the first step."""
+        return self._step.loss_is_summed
+
+    @property
     def gradient_norm(self) -> float | None:
         norm = self._step.gradient_norm
         return None if norm is None else norm.item()

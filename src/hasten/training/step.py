@@ -36,6 +36,7 @@ from hasten.training.losses import Count, LossFunction, calling, checked, mean_a
 from hasten.training.master_weights import MasterWeights
 from hasten.training.non_finite import gradient_sizes, non_finite_sizes, non_finite_weights
 from hasten.training.skips import Aftermath, Skips
+from hasten.training.summed_loss import is_summed
 from hasten.training.window_sums import WindowSums, weighed
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 class Step:
     """accumulate(batch, samples, last) for each microbatch; update() after the last one of a window."""
+
+    loss_is_summed = False  # although it is taken for a mean, as far as the first microbatch shows
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class Step:
     def _first_forward(self, batch: Any) -> Loss | Tensor:
         forward = partial(calling(self._device, self._options.autocast), self._loss, self.model)
         returned = checked(forward(batch))
+        self.loss_is_summed = is_summed(returned, batch)
         self._forward = forward
         return returned
 
