@@ -24,7 +24,7 @@ from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.job_metrics import JobMetrics
-from hasten.training.losses import LossFunction, at_least_float32, calling, checked, count_of, total_of
+from hasten.training.losses import LossFunction, at_least_float32, calling, check_count, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION
 
@@ -180,6 +180,7 @@ class Evaluator:
         self._meeting = self._ranks.many
         sums = sum_over_ranks(sums, self._ranks)
         total, count, auxiliary, samples = (sums if self._pipeline is None else self._pipeline.from_last(sums)).tolist()
+        check_count(count)
         if not count:
             raise DataFailed(
                 f"no item was counted in {samples:.0f} samples",

@@ -23,6 +23,7 @@ from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.losses import check_count
 from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
@@ -303,6 +304,7 @@ class _Loop:
         """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,
         would be silent."""
         for offset, window in enumerate(windows):
+            check_count(window.items, line.step - len(windows) + 1 + offset)  # of an accelerator it was not read before
             if not abs(window.mean) < float("inf"):
                 check_weights(self._run)  # which would be the cause
                 step = line.step - len(windows) + 1 + offset

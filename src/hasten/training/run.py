@@ -133,6 +133,7 @@ class Run:
             divided=over_ranks.parts_of(self),
             pipeline=self.pipeline,
             reference=self._reference,
+            before_update=self.schedule.before_update,
             after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
             aftermath=OfARun(self),
