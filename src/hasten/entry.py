@@ -57,7 +57,8 @@ def train(
     receivers: of the run's events (hasten.facts.events); None shows progress on the terminal.
     name: of the job, as it is shown and written down.
 
-    Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is.
+    Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is,
+    SystemExit too. With a run_dir, the last complete step is saved before.
     With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt. One that a launcher
     such as torchrun has started again goes on with its run.
     """

@@ -39,6 +39,11 @@ HARMED, NOT_PROVEN = 16, 17
 INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as a shell counts it
 
 
+RAISED = (Exception, SystemExit)
+"""What the job's code raises and a run fails by. To let sys.exit() pass would end a half-trained run with an exit code
+of the job's choosing, 0 for one, and without a word."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM, as a scheduler sends it before it kills: a clean stop, as by Ctrl-C, with an exit code of its own."""
 

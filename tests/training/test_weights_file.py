@@ -115,13 +115,13 @@ def test_only_what_torch_puts_before_names_is_taken_away(names: list[str], witho
     assert (list(found), prefixes) == (without, taken)
 
 
-@pytest.mark.parametrize(("kind", "mapped"), [("torch.save", True), ("torch.save of old", False), ("state_dict", True)])
-def test_a_file_is_mapped_where_its_format_allows_it(tmp_path: Path, monkeypatch, kind: str, mapped: bool):
-    asked = list[dict[str, Any]]()
-    load = torch.load
-    monkeypatch.setattr(torch, "load", lambda path, **options: asked.append(options) or load(path, **options))
-    assert same(hasten.read_weights(WRITTEN[kind](tmp_path)))
-    assert asked == [{"map_location": "cpu", "weights_only": True, "mmap": mapped}]
+@pytest.mark.parametrize("kind", ["torch.save", "torch.save of old", "state_dict"])
+def test_what_was_read_stays_when_the_file_is_written_over(tmp_path: Path, kind: str):
+    path = WRITTEN[kind](tmp_path)
+    found = hasten.read_weights(path)
+    with open(path, "r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert same(found)
 
 
 class Harm:
@@ -207,7 +207,7 @@ REFUSED = {
     "a zip of something": (lambda folder: with_bytes(folder, b"PK\x05\x06" + bytes(18)), "is no file of weights"),
     "no bytes": (lambda folder: with_bytes(folder, b""), "is no file of weights"),
     "a text": (lambda folder: with_bytes(folder, b"hello, torch"), "is no file of weights"),
-    "half of one": (lambda folder: with_bytes(folder, other(folder, weights()).read_bytes()[:700]), "is no file"),
+    "half of one": (lambda folder: with_bytes(folder, other(folder, weights()).read_bytes()[:700]), "is damaged"),
     "another pickle": (lambda folder: with_bytes(folder, pickle.dumps({"a": 1})), "is no file of weights"),
     "a newer pickle": (lambda folder: saved(folder / "a.pt", weights(), pickle_protocol=4), "Unsupported operand"),
     "safetensors, empty": (lambda folder: with_bytes(folder, b"", "a.safetensors"), "is no safetensors file"),

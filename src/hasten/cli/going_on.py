@@ -23,7 +23,7 @@ def told_how_to_go_on(last: LastSaved, folder: Path, command: str) -> Iterator[N
 
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except BaseException as error:
         if not last.began:
             raise
         saved = last.told_of(lambda: checkpoints_in(folder / CHECKPOINTS))

@@ -95,7 +95,7 @@ def _told(error: BaseException) -> dict[str, str]:
     from hasten.training.user_code import users_traceback
     from hasten.tune.fate import LONGEST_MESSAGE, Told
 
-    failure = as_failure(error) if isinstance(error, Exception) else None
+    failure = as_failure(error)
     if failure is None:  # of hasten itself
         trace = "".join(traceback.format_exception(error))[-LONGEST_MESSAGE:]
         return asdict(Told(kind="", what=str(error), trace=trace))

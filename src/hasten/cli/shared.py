@@ -61,7 +61,7 @@ def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Argume
             raise
         except Ended as ended:
             raise typer.Exit(_exit_code_told(ended.cause, ended.last_line)) from ended.cause
-        except (Exception, KeyboardInterrupt) as error:
+        except BaseException as error:  # also SystemExit, which the job's code may raise
             raise typer.Exit(_exit_code_told(error)) from error
 
     return guarded
@@ -100,7 +100,7 @@ def _failure_of(error: BaseException) -> HastenError | None:
         return error  # at once: to judge any other loads torch
     from hasten.training.failures import as_failure
 
-    return as_failure(error) if isinstance(error, Exception) else None
+    return as_failure(error)
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:

@@ -41,12 +41,12 @@ class Repaired(NamedTuple):
     replaced: tuple[Replaced, ...]
 
 
-def may_be_replaced(error: Exception) -> bool:
+def may_be_replaced(error: BaseException) -> bool:
     """Whether what a data set raised is told of the sample: not a lack of memory, of files or of a disk, which another
-    moment or another machine would not have."""
+    moment or another machine would not have; and not sys.exit(), by which it asks for the end."""
     if isinstance(error, OSError) and error.errno in SCARCE:
         return False
-    return not (isinstance(error, StorageFailed) or is_out_of_memory(error))
+    return not (isinstance(error, StorageFailed | SystemExit) or is_out_of_memory(error))
 
 
 def stand_ins(seed: int, index: int, count: int) -> Iterator[int]:

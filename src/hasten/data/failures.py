@@ -30,7 +30,7 @@ class Failed:
     what: str
     where: str
     fix: str
-    cause: Exception | None = None
+    cause: BaseException | None = None
     trace: str = ""  # from their first frame on; in a worker alone, as the cause keeps its own in this process
 
     def error(self) -> HastenError:
@@ -42,7 +42,7 @@ class Failed:
         return error
 
 
-def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed: int) -> Failed:
+def failed_sample(error: BaseException, *, field: str, epoch: int, index: int, seed: int) -> Failed:
     """Reading one sample raised. What the system could not read is the data's fault, all else the code's; an error of
     hasten's own says itself whose it is."""
     what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
@@ -58,14 +58,14 @@ def failed_sample(error: Exception, *, field: str, epoch: int, index: int, seed:
     )
 
 
-def kind_of(error: Exception) -> type[HastenError]:
+def kind_of(error: BaseException) -> type[HastenError]:
     """Whose fault it is, of what is raised by a data set that knows nothing of hasten's errors."""
     if is_out_of_memory(error):
         return OutOfMemory
     return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What was raised, in one line: of an error of hasten's own the place and what happened."""
     if isinstance(error, HastenError):
         return f"{error.where}: {error.what}" if error.where else error.what
@@ -74,7 +74,7 @@ def reason_of(error: Exception) -> str:
 
 
 def failed_batch(
-    error: Exception, *, field: str, epoch: int, first: int, samples: int, own_code: bool, seed: int | None = None
+    error: BaseException, *, field: str, epoch: int, first: int, samples: int, own_code: bool, seed: int | None = None
 ) -> Failed:
     """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it.
 
@@ -101,14 +101,14 @@ def moment(epoch: int) -> str:
     return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
 
 
-def their_frame(error: Exception) -> str:
+def their_frame(error: BaseException) -> str:
     """The deepest frame in code that is neither ours nor installed, where a user looks first; else the deepest one."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if is_theirs(frame.filename)] or list(frames)
     return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
 
 
-def _their_lines(error: Exception) -> str:
+def _their_lines(error: BaseException) -> str:
     """In a worker, the traceback from their first frame on, as Python prints one; no exception takes it along."""
     if get_worker_info() is None:
         return ""
@@ -122,7 +122,7 @@ def is_theirs(filename: str) -> bool:
     return not filename.startswith(_NOT_THEIRS)
 
 
-def _able_to_travel(error: Exception) -> Exception:
+def _able_to_travel(error: BaseException) -> BaseException:
     """The exception itself in the training process; in a worker, one that can be sent, its traceback in a note."""
     if get_worker_info() is None:
         return error

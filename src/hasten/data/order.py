@@ -32,7 +32,7 @@ import numpy as np
 from hasten.data.failures import moment, reason_of, their_frame
 from hasten.data.indices import rows_of, whole_numbers
 from hasten.data.randomness import derived, mixed, reseed, undisturbed
-from hasten.errors import DataFailed, HastenError, UserCodeFailed
+from hasten.errors import RAISED, DataFailed, HastenError, UserCodeFailed
 
 CHUNK = 1 << 16
 ROUNDS = 8
@@ -187,7 +187,7 @@ class SampledOrder:
             yield from islice(self._sampler, self.count + 1)  # it may be endless
         except HastenError:
             raise
-        except Exception as error:
+        except RAISED as error:
             what = f"the sampler raised {moment(epoch)}: {reason_of(error)}"
             raise UserCodeFailed(what, where=their_frame(error), fix="draw from it alone: list(sampler)") from error
 

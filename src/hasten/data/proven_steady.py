@@ -24,7 +24,7 @@ from hasten.data.bad_samples import may_be_replaced
 from hasten.data.cache_samples import CannotKeep, Packed, difference, packed
 from hasten.data.failures import kind_of, reason_of, their_frame
 from hasten.data.randomness import reseed, undisturbed
-from hasten.errors import DataFailed, HastenError, StorageFailed
+from hasten.errors import RAISED, DataFailed, HastenError, StorageFailed
 
 SPREAD = 16  # samples read twice, and for the estimate
 _SEEDS = (0x1BD11BDAA9FC1A22, 0x7C6D62A98B4F3E15)  # both halves of each unlike any seed that people write
@@ -46,7 +46,7 @@ class Unreadable(Exception):
     reason: what was raised, as it is told of a sample that is read where nothing is kept.
     """
 
-    def __init__(self, index: int, raised: Exception) -> None:
+    def __init__(self, index: int, raised: BaseException) -> None:
         super().__init__(index)
         self.index, self.reason, self._raised = index, reason_of(raised), raised
 
@@ -65,7 +65,7 @@ class Unreadable(Exception):
 OnBad = Callable[[Unreadable], None]
 
 
-def _named(index: int, raised: Exception) -> HastenError:
+def _named(index: int, raised: BaseException) -> HastenError:
     what = f"sample {index} could not be read: {reason_of(raised)}"
     error = kind_of(raised)(what, where=their_frame(raised), fix=_alone(index))
     error.__cause__ = raised
@@ -115,7 +115,7 @@ class SteadyReader:
     def _read(self, index: int) -> Any:
         try:
             return self.dataset[index]
-        except Exception as error:
+        except RAISED as error:
             if may_be_replaced(error):
                 raise Unreadable(index, error) from None
             if isinstance(error, StorageFailed):

@@ -34,6 +34,7 @@ from hasten.data.known_steady import steady_reason, takes_draws
 from hasten.data.randomness import derived, reseed, sample_seed, undisturbed
 from hasten.data.sources import Source, reads_batches
 from hasten.data.split import pieces
+from hasten.errors import RAISED
 
 _COLLATING = int.from_bytes(b"collate", "big")
 
@@ -105,7 +106,7 @@ class SampleReader:
             for place, index in enumerate(indices):
                 try:
                     self._way.fill(batch, place, index, draws[place])
-                except Exception as error:
+                except RAISED as error:
                     bad = self._replace_bad and may_be_replaced(error)
                     stand_in = self._stand_in(batch, place, index, draws[place], error) if bad else None
                     if stand_in is None:
@@ -117,12 +118,12 @@ class SampleReader:
             found = self._way.finished(batch, request)
         return Repaired(found, tuple(replaced)) if replaced and not isinstance(found, Failed) else found
 
-    def _stand_in(self, batch: Any, place: int, index: int, draws: Any, error: Exception) -> Replaced | None:
+    def _stand_in(self, batch: Any, place: int, index: int, draws: Any, error: BaseException) -> Replaced | None:
         """Fill the place with another sample, read with the random numbers of the one that it stands for."""
         for other in stand_ins(self._seed, index, len(self._source.dataset)):
             try:
                 self._way.fill(batch, place, other, draws)
-            except Exception as another:
+            except RAISED as another:
                 # The first is the one that is told if none can be read.
                 error.add_note(
                     f"sample {other}, which would stand in for it, cannot be read either: {reason_of(another)}"
@@ -181,7 +182,7 @@ class BatchReader:
             try:
                 reseed(seed)
                 samples = self._source.dataset.__getitems__(indices)
-            except Exception as error:
+            except RAISED as error:
                 if self._one_by_one is not None:
                     return self._one_by_one.__getitems__(request)
                 return failed_batch(
@@ -230,7 +231,7 @@ class StreamReader:
                     self._stream = self._samples(window.epoch)
                     deque(islice(self._stream, window.number * self._batch_size), maxlen=0)
                 samples = list(islice(self._stream, self._batch_size))
-            except Exception as error:
+            except RAISED as error:
                 self._next = None
                 seed = self._seed_at(window.epoch, self._position)
                 return failed_sample(
@@ -275,7 +276,7 @@ def _collated(source: Source, seed: int, samples: list[Any], epoch: int, indices
         reseed(own_seed)
     try:
         return source.collate(samples)
-    except Exception as error:
+    except RAISED as error:
         return failed_batch(
             error,
             field=source.field,

@@ -47,7 +47,7 @@ from hasten.data.indices import rows_of
 from hasten.data.known_steady import steady_reason, takes_draws
 from hasten.data.options import LoaderOptions, Placement
 from hasten.data.order import SampleOrder
-from hasten.errors import JobError, UserCodeFailed
+from hasten.errors import RAISED, JobError, UserCodeFailed
 from hasten.facts.job import describe
 
 _WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a function that returns one of these"
@@ -175,7 +175,7 @@ def _built(function: Callable[[], Any], field: str) -> object:
         pass  # built in: only calling it can tell
     try:
         data = function()
-    except Exception as error:
+    except RAISED as error:
         what = f"the function given as Job.{field} raised {type(error).__name__}: {error}"
         raise UserCodeFailed(what, where=their_frame(error), fix=f"call it alone: {field}()") from error
     if not _is_data(data):

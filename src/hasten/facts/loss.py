@@ -20,10 +20,11 @@ class Loss:
 
     total: scalar tensor, the sum of the items' losses. It carries the graph.
     count: how many items were summed (samples, valid tokens, …): a number, or a scalar tensor on the total's device,
-        without a graph. Zero is allowed: such a microbatch weighs nothing.
+        without a graph. Zero is allowed: such a microbatch weighs nothing. Below 0, NaN and infinity are refused.
     auxiliary: scalar tensor or None; a term that is already a mean over the microbatch's samples (load balancing,
         regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
-    prediction, target: what the job's metrics are updated with; None where there are no metrics.
+    prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
+        metrics.
     """
 
     total: Tensor

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from hasten.data.out_of_memory import is_out_of_memory
 from hasten.data.randomness import undisturbed
-from hasten.errors import DataFailed, OutOfMemory
+from hasten.errors import RAISED, DataFailed, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.job_metrics import JobMetrics
-from hasten.training.losses import LossFunction, calling, checked, count_of, total_of
+from hasten.training.losses import LossFunction, at_least_float32, calling, check_count, checked, count_of, total_of
 from hasten.training.quiet import evaluation_mode, release_inference_tensors
 from hasten.training.user_code import IN_AN_EVALUATION
 
@@ -164,7 +164,7 @@ class Evaluator:
         for batch, samples in batches(self.batch_size):
             try:
                 returned = self._returned(batch)
-            except Exception as error:
+            except RAISED as error:
                 share = "this rank's share of " if self._ranks.many else ""
                 error.add_note(f"{IN_AN_EVALUATION}: samples {seen} to {seen + samples - 1} of {share}Job.valid")
                 raise
@@ -175,11 +175,12 @@ class Evaluator:
             sums[1] += count_of(returned, samples)
             sums[3] += samples
             if isinstance(returned, Loss) and returned.auxiliary is not None:
-                sums[2] += returned.auxiliary * samples
+                sums[2] += at_least_float32(returned.auxiliary) * samples
             self._metrics.update(returned)
         self._meeting = self._ranks.many
         sums = sum_over_ranks(sums, self._ranks)
         total, count, auxiliary, samples = (sums if self._pipeline is None else self._pipeline.from_last(sums)).tolist()
+        check_count(count)
         if not count:
             raise DataFailed(
                 f"no item was counted in {samples:.0f} samples",

@@ -25,6 +25,7 @@ from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.replicate import in_turn
+from hasten.training.losses import at_least_float32
 
 if TYPE_CHECKING:  # it takes seconds to load, and few jobs need it
     from torchmetrics import Metric
@@ -57,7 +58,10 @@ class JobMetrics:
             metric.reset()
 
     def update(self, returned: Loss | Tensor) -> None:
-        """Raises JobError for a loss that returned no prediction."""
+        """Metrics are given 16-bit predictions and targets in float32.
+
+        Raises JobError for a loss that returned no prediction.
+        """
         if not self._metrics:
             return
         if isinstance(returned, Tensor) or returned.prediction is None:
@@ -66,9 +70,11 @@ class JobMetrics:
                 "returned no prediction, which the job's metrics need",
                 "return hasten.Loss(total, count, prediction=…, target=…)",
             )
-        for name in self._metrics:
-            if name not in self._told_all:
-                self._update(name, returned.prediction, returned.target)
+        if len(self._told_all) < len(self._metrics):
+            prediction, target = map(_in_float32, (returned.prediction, returned.target))
+            for name in self._metrics:
+                if name not in self._told_all:
+                    self._update(name, prediction, target)
         if self._told_all:
             prediction, target = returned.prediction, returned.target
             self._seen.append(_Seen(_on_host(prediction), _on_host(target), (_devices(prediction), _devices(target))))
@@ -76,7 +82,7 @@ class JobMetrics:
     def compute(self) -> dict[str, float]:
         """Raises JobError for a metric of more than one number."""
         for seen in in_turn(self._seen, self._ranks, self._device) if self._told_all else ():
-            prediction, target = map(self._put_back, seen[:2], seen.on)
+            prediction, target = map(_in_float32, map(self._put_back, seen[:2], seen.on))
             for name in self._told_all:
                 self._update(name, prediction, target)
         self._seen.clear()
@@ -136,6 +142,11 @@ def _own_copy(metric: Metric, device: torch.device, ranks: Ranks) -> Metric:
         for part in copied.modules():
             part.process_group = ranks.group  # of what is no metric, nobody reads that
     return copied.to(device) if hasattr(copied, "to") else copied
+
+
+def _in_float32(value: Any) -> Any:
+    """A metric may add up for ever, and a 16-bit sum soon stops growing."""
+    return map_tensors(value, at_least_float32)
 
 
 def _on_host(value: Any) -> Any:

@@ -110,7 +110,7 @@ class Keeping:
 
         Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
         """
-        if not isinstance(error, Exception):
+        if isinstance(error, KeyboardInterrupt):
             return
         try:
             self._saver.settle()

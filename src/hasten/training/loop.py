@@ -23,11 +23,13 @@ from hasten.training.keeping import Keeping, Origin
 from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
+from hasten.training.losses import check_count
 from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
 from hasten.training.smaller_microbatches import halve_microbatches
 from hasten.training.spikes import Spikes
+from hasten.training.summed_loss import SUMMED
 
 _NAMED = 5  # of many parameters
 
@@ -78,7 +80,7 @@ class _Loop:
         self._results: dict[int, Mapping[str, float]] = {}
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
-        self._unreached_told = False
+        self._first_step_told = False
         self._left_moved = set[str]()  # by evaluations, and told
         origin = keeping.origin if keeping is not None else None
         if origin is not None and origin.states is not None:
@@ -242,8 +244,12 @@ class _Loop:
         for notice in notices:
             self._receiver.log(Noticed(text=notice))
 
-    def _tell_unreached(self) -> None:
-        names, self._unreached_told = () if self._unreached_told else self._run.unreached, True
+    def _tell_of_first_step(self) -> None:
+        if self._first_step_told:
+            return
+        self._first_step_told, names = True, self._run.unreached
+        if self._run.loss_is_summed:
+            self._tell([SUMMED])
         if names:
             others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reached = f"no gradient reached {', '.join(names[:_NAMED])}{others} in the first step"
@@ -268,7 +274,7 @@ class _Loop:
 
     def _read(self) -> None:
         """Send out the lines that wait and tell what was replaced, for which ranks meet; look at every loss."""
-        self._tell_unreached()
+        self._tell_of_first_step()
         skips = self._run.settled_skips()
         explained, self._skips_told = skips > self._skips_told, skips
         sent = self._send_lines()
@@ -298,6 +304,7 @@ class _Loop:
         """A skipped update says by itself that something was not finite; a loss that is not, under finite gradients,
         would be silent."""
         for offset, window in enumerate(windows):
+            check_count(window.items, line.step - len(windows) + 1 + offset)  # of an accelerator it was not read before
             if not abs(window.mean) < float("inf"):
                 check_weights(self._run)  # which would be the cause
                 step = line.step - len(windows) + 1 + offset

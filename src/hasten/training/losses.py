@@ -6,13 +6,15 @@ differentiated through totals over one fixed reference count, and divided once a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from hasten.errors import JobError
+from hasten.errors import RAISED, JobError
 from hasten.facts.job import describe
 from hasten.facts.loss import Loss
 from hasten.training.user_code import IN_THE_LOSS
@@ -25,7 +27,7 @@ def call_loss(loss: LossFunction, model: nn.Module, batch: Any) -> Loss | Tensor
     """What the job's loss returns. An exception passes through with a note of where it arose and on what batch."""
     try:
         return loss(model, batch)
-    except Exception as error:
+    except RAISED as error:
         error.add_note(IN_THE_LOSS + described(batch))
         raise
 
@@ -63,7 +65,9 @@ def total_of(returned: Loss | Tensor, samples: int) -> Tensor:
 
 
 def count_of(returned: Loss | Tensor, samples: int) -> Count:
-    return samples if isinstance(returned, Tensor) else returned.count
+    if isinstance(returned, Tensor):
+        return samples
+    return at_least_float32(returned.count) if isinstance(returned.count, Tensor) else returned.count
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -87,17 +91,44 @@ def checked(returned: Any) -> Loss | Tensor:
     if not isinstance(returned.total, Tensor):
         raise JobError("loss", f"returned a total that is {describe(returned.total)}", "return a scalar tensor")
     _check_scalar("the total", returned.total)
-    if isinstance(returned.count, Tensor) and returned.count.dim() != 0:
-        shape = tuple(returned.count.shape)
-        raise JobError("loss", f"returned a count of shape {shape}", "sum it: a number or a scalar tensor")
+    check_count(returned.count)
     if returned.auxiliary is not None:
         _check_scalar("the auxiliary term", returned.auxiliary)
     return returned
 
 
+def check_count(count: Any, step: int | None = None) -> None:
+    """Raises JobError for a count that is no number from 0 on. One that lies on an accelerator is not read, as the host
+    would wait for it. step: the optimizer step that would use it; None in an evaluation."""
+    value = count
+    if isinstance(count, Tensor):
+        if count.dim() != 0:
+            shape = f"shape {tuple(count.shape)}"
+            raise JobError("loss", f"returned a count of {shape}{_at(step)}", "sum it: a number or a scalar tensor")
+        if type(count) is not Tensor or not count.is_cpu:  # another type may have no number, as in a look at shapes
+            return
+        value = count.item()
+    if not isinstance(value, Real):
+        raise JobError("loss", f"returned a count that is {describe(value)}{_at(step)}", _COUNTED)
+    if not 0 <= cast("float", value) < math.inf:
+        raise JobError("loss", f"returned the count {value}{_at(step)}", _COUNTED)
+
+
+def _at(step: int | None) -> str:
+    return "" if step is None else f" at optimizer step {step}"
+
+
+_COUNTED = "return hasten.Loss(total, count) with how many items the total sums over: 0 or more"
+_SCALAR = {
+    "the mean": "reduce it to a scalar: .mean(), or return hasten.Loss(losses.sum(), len(losses))",
+    "the total": "sum it to a scalar, and give the number of its items: hasten.Loss(losses.sum(), len(losses))",
+    "the auxiliary term": "reduce it to a scalar, the mean over the samples: .mean()",
+}
+
+
 def _check_scalar(what: str, tensor: Tensor) -> None:
     if tensor.dim() != 0:
-        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", "reduce it to a scalar: .sum()")
+        raise JobError("loss", f"returned {what} with shape {tuple(tensor.shape)}", _SCALAR[what])
     if torch.is_grad_enabled() and not tensor.requires_grad:
         raise JobError(
             "loss",

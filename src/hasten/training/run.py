@@ -22,7 +22,7 @@ from torch import Tensor
 from hasten.data.keeping import Watcher
 from hasten.data.sources import Source
 from hasten.data.transfer import place
-from hasten.errors import HastenError, JobError, Misconfigured
+from hasten.errors import RAISED, HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.parallel.divided import Share
@@ -135,6 +135,7 @@ class Run:
             divided=over_ranks.parts_of(self),
             pipeline=self.pipeline,
             reference=self._reference,
+            before_update=self.schedule.before_update,
             after_update=self.schedule.after_update if self.average is None else self._move_schedule_and_average,
             after_update_reads_buffers=self.average is not None,
             aftermath=OfARun(self),
@@ -208,7 +209,7 @@ class Run:
                 self._between_windows = True
         except HastenError:
             raise
-        except Exception as error:
+        except RAISED as error:
             if refusal := torch_refuses.named(self, error):
                 raise refusal from error
             step = self.steps + 1
@@ -303,6 +304,11 @@ class Run:
     def unreached(self) -> Sequence[str]:
         """Parameters, by name, that no gradient reached in the first step; none before it."""
         return self._step.unreached or ()
+
+    @property
+    def loss_is_summed(self) -> bool:
+        """Whether a loss that is taken for a mean was seen to be a sum; False before the first step."""
+        return self._step.loss_is_summed
 
     @property
     def gradient_norm(self) -> float | None:

@@ -18,6 +18,7 @@ from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.training.group_values import as_stored
 from hasten.training.over_ranks import check_replicas, marked, own_part, parts_of, settle_buffers
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
 def _optimizer_state(run: Run, optimizer: Optimizer) -> dict[str, Any]:
     """With a mark on what is of a parameter's own size, where this rank holds a share of that."""
     saved, named = optimizer.state_dict(), _names(run)
+    saved["param_groups"] = [{key: as_stored(each) for key, each in group.items()} for group in saved["param_groups"]]
     if parts_of(run) is None:
         return saved
     numbered = _numbered(optimizer, saved)

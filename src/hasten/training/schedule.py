@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import Job, Unit
 from hasten.techniques.setup import ScheduleOptions
+from hasten.training.group_values import Fault, ValueCheck, as_float, has_usable_rates
 from hasten.training.schedule_checks import (
     built,
     check_length,
@@ -31,6 +34,7 @@ from hasten.training.schedule_recipe import recipe_of_job, recipe_of_plan
 from hasten.training.schedule_state import restored, storable
 
 _SCHEDULED = ("lr", "initial_lr", "max_lr", "min_lr", "momentum", "betas", "base_momentum", "max_momentum")
+_OF_THE_JOB = partial(JobError, "schedule")
 
 
 def build_schedule(
@@ -55,7 +59,7 @@ def build_schedule(
     elif job.schedule is not None:
         recipe = recipe_of_job(job.schedule, total_steps, total_epochs)
     else:
-        return RateSchedule(optimizers, [])
+        return RateSchedule(optimizers, [], fault=partial(JobError, "optimizer"))
     schedulers = [built(recipe, optimizer) for optimizer in optimizers]
     units: set[Unit] = {unit_of(recipe, scheduler) for scheduler in schedulers}
     if len(units) > 1:
@@ -69,7 +73,9 @@ def build_schedule(
         if planned_rate is not None:
             check_planned_rate(recipe, scheduler)
     has_end = recipe.uses_total or any(hasattr(part, "total_steps") for each in schedulers for part, _ in parts(each))
-    return RateSchedule(optimizers, schedulers, unit=unit, metric=recipe.metric, end=total if has_end else None)
+    return RateSchedule(
+        optimizers, schedulers, unit=unit, metric=recipe.metric, end=total if has_end else None, fault=recipe.fault
+    )
 
 
 class RateSchedule:
@@ -83,12 +89,14 @@ class RateSchedule:
         unit: Unit = "epoch",
         metric: str = "loss",
         end: int | None = None,
+        fault: Fault = _OF_THE_JOB,
     ) -> None:
         """schedulers: one for each optimizer, or none at all, for rates that stay. end: after how many steps, in the
-        unit, a schedule that was made for a length has reached it; None for one without."""
+        unit, a schedule that was made for a length has reached it; None for one without. fault: of a
+        value that no step can use."""
         self._optimizers, self._schedulers = list(optimizers), list(schedulers)
         self.unit, self.metric, self._end = unit, metric, end
-        self._moved = 0
+        self._moved, self._check_values = 0, ValueCheck(optimizers, fault)
         self._watches = any(watches_metric(scheduler) for scheduler in self._schedulers)
         if self._schedulers:
             for optimizer in self._optimizers:
@@ -100,6 +108,11 @@ class RateSchedule:
     def depends_on_results(self) -> bool:
         """True when the rates cannot be known before the evaluations."""
         return self._watches
+
+    def before_update(self, step: int) -> None:
+        """Raises JobError, or PlanError for the plan's schedule, for a rate, momentum or weight decay that this step
+        cannot use; whoever has set it."""
+        self._check_values(step)
 
     def after_update(self) -> None:
         """An update was applied. Not to be called for one that was skipped."""
@@ -139,7 +152,7 @@ class RateSchedule:
 
     def rates(self) -> list[float]:
         """The next update's learning rate: of the first parameter group of each optimizer."""
-        return [float(optimizer.param_groups[0].get("lr", math.nan)) for optimizer in self._optimizers]
+        return [as_float(optimizer.param_groups[0].get("lr", math.nan)) for optimizer in self._optimizers]
 
     def momenta(self) -> list[float | None]:
         """The next update's momentum, or first beta, of the same groups; None for an optimizer without."""
@@ -170,6 +183,10 @@ class RateSchedule:
         for optimizer, groups in zip(self._optimizers, state["groups"], strict=True):
             for group, saved in zip(optimizer.param_groups, groups, strict=True):
                 _set_scheduled(group, saved)
+        for scheduler in self._schedulers:
+            if isinstance(scheduler, LambdaLR) and not has_usable_rates(scheduler.optimizer):
+                scheduler.last_epoch -= 1
+                scheduler.step()  # again, by the function that the job has now, which may be a corrected one
         self._moved = state["moved"]
 
     @property
@@ -196,7 +213,7 @@ class RateSchedule:
 def _scheduled(group: Mapping[str, Any]) -> dict[str, Any]:
     """What a scheduler may have written into a parameter group."""
     values = {key: group[key] for key in _SCHEDULED if key in group}
-    return {key: [float(each) for each in value] if key == "betas" else _number(value) for key, value in values.items()}
+    return {key: [*map(_number, value)] if key == "betas" else _number(value) for key, value in values.items()}
 
 
 def _set_scheduled(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
@@ -208,4 +225,4 @@ def _set_scheduled(group: dict[str, Any], saved: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None else as_float(value)

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import CyclicLR, OneCycleLR, SequentialLR
 
 from hasten.errors import HastenError, UserCodeFailed
 from hasten.facts.job import Job, Unit, describe
+from hasten.training.group_values import as_float
 from hasten.training.schedule_recipe import Recipe
 
 
@@ -117,7 +118,7 @@ def watches_metric(scheduler: Any) -> bool:
 def momentum_of(group: dict[str, Any]) -> float | None:
     """Momentum, or the first beta, of a parameter group; None where it has neither."""
     momentum = group["betas"][0] if "betas" in group else group.get("momentum")
-    return None if momentum is None else float(momentum)
+    return None if momentum is None else as_float(momentum)
 
 
 def parts(scheduler: Any, length: int | None = None) -> Iterator[tuple[Any, int | None]]:

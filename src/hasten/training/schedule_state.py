@@ -35,6 +35,8 @@ def restored(saved: Any, scheduler: Any) -> dict[str, Any]:
 def _plain(value: Any, scheduler: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON knows neither infinity nor NaN
+    if isinstance(value, complex):
+        return str(math.nan)  # which no step can use either: see group_values.py
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):

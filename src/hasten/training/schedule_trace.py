@@ -66,6 +66,7 @@ def _run_dry(
     rates: list[list[float]] = []
     momenta: list[list[float | None]] = []
     for step in range(1, total_steps + 1):
+        planned.before_update(step)
         rates.append(planned.rates())
         momenta.append(planned.momenta())
         planned.after_update()

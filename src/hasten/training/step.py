@@ -32,10 +32,11 @@ from hasten.techniques.setup import StepOptions
 from hasten.training import gradients as gradient
 from hasten.training.backward import backward
 from hasten.training.loss_record import LossRecord
-from hasten.training.losses import Count, LossFunction, calling, checked, mean_and_count, never_zero
+from hasten.training.losses import Count, LossFunction, calling, check_count, checked, mean_and_count, never_zero
 from hasten.training.master_weights import MasterWeights
 from hasten.training.non_finite import gradient_sizes, non_finite_sizes, non_finite_weights
 from hasten.training.skips import Aftermath, Skips
+from hasten.training.summed_loss import is_summed
 from hasten.training.window_sums import WindowSums, weighed
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 class Step:
     """accumulate(batch, samples, last) for each microbatch; update() after the last one of a window."""
+
+    loss_is_summed = False  # although it is taken for a mean, as far as the first microbatch shows
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Step:
         divided: Divided | Owners | None = None,
         pipeline: Pipeline | None = None,
         reference: float = 1.0,
+        before_update: Callable[[int], None] = lambda step: None,
         after_update: Callable[[], None] = lambda: None,
         after_update_reads_buffers: bool = False,
         aftermath: Aftermath | None = None,
@@ -70,9 +74,10 @@ class Step:
         together: the loss over all ranks, where it is there already; else every rank holds a replica.
         divided: those of the parameters of which this rank holds a share, or nothing.
         pipeline: of which this rank holds a stage; its loss is then that of the job.
-        reference: about how many items a microbatch has. Only its magnitude matters, to keep sums of unknown length in
-            range; the result depends on it by rounding alone. Change it between two windows.
-        after_update: called once for each update that was applied, before the next one.
+        reference: about how many items a microbatch has, to keep sums of unknown length in range; the result depends on
+            it by rounding alone. Change it between two windows.
+        before_update: called with each step's number before parameters move, and may refuse the step by raising;
+            after_update, once for each update that was applied, before the next one.
         after_update_reads_buffers: it must then come before the next forward pass, which would move batch norm's
             running statistics; the host waits for the device's answer there.
         aftermath: of steps whose update did not apply.
@@ -86,10 +91,7 @@ class Step:
         self._device = next(model.parameters()).device
         self._names, trained = zip(*model.named_parameters(), strict=True)
         self._parameters = self._masters.replace(trained)
-        held = {
-            id(each) for optimizer in self.optimizers for group in optimizer.param_groups for each in group["params"]
-        }
-        self._left_out = [each for each in self._parameters if id(each) not in held]
+        self._left_out = _not_held(self._parameters, self.optimizers)
         # A weight may be infinite on purpose, as a mask is, from the start on.
         infinite = set(non_finite_weights(self._named()))
         self._expected_finite = [name for name in self._names if name not in infinite]
@@ -105,7 +107,7 @@ class Step:
         self.losses = LossRecord(self._device, ranks)
         self.gradient_norm: Tensor | None = None  # of the last window, before clipping; None where none was measured
         self.unreached: list[str] | None = None  # parameters without a gradient in the first window, on any rank
-        self._settles_first = after_update_reads_buffers
+        self._before_update, self._settles_first = before_update, after_update_reads_buffers
         self.moving = False  # stays True after an exception that left parameters, or what moves with them, half moved
         self.abandon_window()
 
@@ -145,11 +147,18 @@ class Step:
     def _first_forward(self, batch: Any) -> Loss | Tensor:
         forward = partial(calling(self._device, self._options.autocast), self._loss, self.model)
         returned = checked(forward(batch))
+        self.loss_is_summed = is_summed(returned, batch)
         self._forward = forward
         return returned
 
-    def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
+    def _returned(self, batch: Any) -> Loss | Tensor:
         returned = self._forward(batch)
+        if isinstance(returned, Loss):
+            check_count(returned.count, self.skips.attempted + 1)
+        return returned
+
+    def _differentiate_mean(self, batch: Any, samples: int) -> Tensor:
+        returned = self._returned(batch)
         mean, count = mean_and_count(returned, samples)
         backward(mean if self._scaler is None else self._scaler.scale(mean))
         mean = mean.detach()
@@ -157,7 +166,7 @@ class Step:
         return mean
 
     def _differentiate_total(self, batch: Any, samples: int, last: bool) -> Tensor:
-        returned = self._forward(batch)
+        returned = self._returned(batch)
         sums = self._sums or WindowSums()
         total, count = weighed(returned, samples)
         if isinstance(returned, Loss) and returned.auxiliary is not None:
@@ -266,6 +275,7 @@ class Step:
                 non_finite = torch.maximum(non_finite, overflow)
             assert self.gradient_norm is not None  # measured here, or before it was judged
             gradient.clip_norm(self._parameters, options.clip_norm, self.gradient_norm)
+        self._before_update(self.skips.attempted + 1)
         self.moving = True
         for optimizer in self.optimizers:
             if on_device:
@@ -343,6 +353,11 @@ class Step:
         with torch.no_grad():
             for mine, saved in zip(self._masters.tensors(), state["masters"], strict=True):
                 mine.copy_(saved)
+
+
+def _not_held(parameters: Sequence[Tensor], optimizers: Sequence[Optimizer]) -> list[Tensor]:
+    held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
+    return [each for each in parameters if id(each) not in held]
 
 
 def decides_on_device(device: torch.device, optimizers: Sequence[Optimizer]) -> bool:

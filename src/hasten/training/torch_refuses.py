@@ -23,7 +23,7 @@ _NOT_OF_PARTS = (
 )
 
 
-def named(run: Run, error: Exception) -> HastenError | None:
+def named(run: Run, error: BaseException) -> HastenError | None:
     """None for what has nothing to do with it."""
     text = str(error)
     if _ONE_VALUE in text and run.ranks.many and run._samples < 2:
@@ -39,7 +39,7 @@ def named(run: Run, error: Exception) -> HastenError | None:
     return None
 
 
-def _optimizer_in(error: Exception) -> str:
+def _optimizer_in(error: BaseException) -> str:
     """The class of the one that raised it."""
     callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((type(each).__name__ for each in callers if isinstance(each, Optimizer)), "the optimizer")

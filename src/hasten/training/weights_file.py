@@ -4,8 +4,10 @@ A file of torch.save is a pickle, and a pickle is a program. It is read by torch
 tensors and plain containers, and refuses whatever else the file asks for (weights_only=True). What a file says is
 printed without characters that a terminal obeys.
 
-Tensors lie in the file's memory map, where the format allows it: only those that are looked at are read. Nobody must
-write into the file meanwhile; to rename another one into its place is safe.
+A file of torch.save is read whole and not mapped: torch compares a record's length with its storage's only when it
+reads it, and a storage that is mapped takes whatever lies behind a record that is too short. Tensors of a safetensors
+file lie in its memory map: only those that are looked at are read. Nobody must write into that file meanwhile; to
+rename another one into its place is safe.
 
 Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.load with weights_only=True".
 """
@@ -18,8 +20,10 @@ import os
 import pickle
 import re
 import stat
+import sys
 import warnings
 import zipfile
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +46,7 @@ _COMPILED, _PARALLEL = "_orig_mod", "module."  # what torch.compile and Distribu
 _MOST_SHOWN = 3
 _ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
 _ADVICE = re.compile(r"weights_only|Weights only load|In PyTorch|Re-running|Do it only|documentation|trust")
+_AGAIN = "fetch or write the file again"
 _CONVERT = "give them as safetensors; where you trust who made the file, convert it there: torch.load, then save_file"
 
 
@@ -61,9 +66,10 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         itself or from its "state_dict", "model_state_dict" or "model". Names lose what torch puts before them:
         "module." where all of them have it, and "_orig_mod.".
 
-    Tensors lie in the file's memory map where they can: do not write into the file while they are in use.
+    Tensors of a safetensors file lie in its memory map: do not write into the file while they are in use.
 
-    Raises Misconfigured for a file that holds no weights or asks to run code, StorageFailed when it cannot be read.
+    Raises Misconfigured for a file that holds no weights, asks to run code or describes tensors that its records do not
+    hold, StorageFailed when it cannot be read.
     """
     return without_prefixes(weights_in(Path(path)).tensors)[0]
 
@@ -73,14 +79,23 @@ def weights_in(path: Path) -> WeightsFile:
     check_file(path)
     if path.suffix.lower() == SAFETENSORS:
         return WeightsFile(_of_safetensors(path))
-    found, under = _entries(_unpickled(path), path, ()), list[str]()
+    content, storages = _unpickled(path)
+    found, under = _unwrapped(content, path)
+    tensors = _checked(found, path, under)
+    _refuse_unwritten(tensors, storages, path)
+    return WeightsFile(tensors, tuple(under))
+
+
+def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
+    """The weights inside what trainers wrap them in, and the keys that they were found under."""
+    found, under = _entries(content, path, ()), list[str]()
     while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
         if len(present) > 1 or len(under) == _DEEPEST:
             what = f"has weights under {' and under '.join(present)}, and only you know which are meant"
             raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
         under.append(present[0])
         found = _entries(found[present[0]], path, under)
-    return WeightsFile(_checked(found, path, under), tuple(under))
+    return found, under
 
 
 def check_file(path: Path) -> None:
@@ -135,7 +150,7 @@ def _of_safetensors(path: Path) -> dict[str, Tensor]:
         raise _unreadable(path, error) from error
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         what = f"is no safetensors file: {_words(error)}"
-        raise Misconfigured(what, where=_name(path), fix="fetch or write the file again") from error
+        raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
     return _checked(_entries(found, path, ()), path, ())
 
 
@@ -153,14 +168,36 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _unpickled(path: Path) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """mark: what was written into it before torch read it; empty where it was read by then."""
+
+    bytes: torch.UntypedStorage
+    mark: bytes
+
+    @property
+    def is_unwritten(self) -> bool:
+        return bool(self.mark) and bytes(self.bytes[: len(self.mark)].tolist()) == self.mark
+
+
+def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
+    """What is in the file, and the storages that torch made for it."""
+    storages = list[_Storage]()
+
+    def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+        # The old format has the bytes behind all else, and torch misses none that are not there.
+        mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
+        for place, value in enumerate(mark):
+            storage[place] = value
+        storages.append(_Storage(storage, mark))
+        return storage
+
+    zipped = False
     try:
-        mapped = zipfile.is_zipfile(path)
-        if mapped:
+        zipped = _is_zip(path)
+        if zipped:
             _refuse_compressed(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it has to say is said by the errors below
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        return _loaded(path, on_cpu), storages
     except Misconfigured:
         raise
     except OSError as error:
@@ -171,8 +208,49 @@ def _unpickled(path: Path) -> Any:
         if asked := _ASKED_FOR.search(str(error)):
             what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; nothing of it was run"
             raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+        if zipped and (misfits := _misfits(path)):
+            what = f"describes storages of another length than the file holds: {some(misfits)}"
+            raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
         what = f"is no file of weights that torch reads: {_words(error)}"
         raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+
+
+def _loaded(path: Path, place: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it has to say is said by the errors of this file
+        return torch.load(path, map_location=place, weights_only=True, mmap=False)
+
+
+def _is_zip(path: Path) -> bool:
+    """As torch.load decides it."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _misfits(path: Path) -> list[str]:
+    """Of a file that torch refuses: the tensors whose storage is as long as no record of the file. On the device
+    "meta", torch reads no record, and lets a storage grow until its tensor fits."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            lengths = {each.file_size for each in archive.infolist() if "/data/" in each.filename}
+        found, _ = _unwrapped(_loaded(path, "meta"), path)
+    except Exception:  # then torch's first words have to do
+        return []
+    tensors = {str(name): each for name, each in found.items() if isinstance(each, Tensor)}
+    return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
+
+
+def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: Sequence[_Storage], path: Path) -> None:
+    """Tensors whose bytes are no bytes of the file, but what memory held before."""
+    written = sorted((each.bytes.data_ptr(), each.bytes.nbytes()) for each in storages if not each.is_unwritten)
+
+    def is_written(tensor: Tensor) -> bool:
+        place = tensor.untyped_storage().data_ptr()
+        begin, length = written[bisect_right(written, (place, sys.maxsize)) - 1] if written else (0, 0)
+        return begin <= place < begin + length  # an old file has views of storages as well
+
+    if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
+        raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
 
 
 def _refuse_compressed(path: Path) -> None:

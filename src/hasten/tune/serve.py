@@ -89,7 +89,7 @@ def _answer(line: Line, **fields: Any) -> None:
 
 def _told(error: BaseException) -> dict[str, str] | None:
     """The fields of Told; None for what says no more than its message."""
-    failure = as_failure(error) if isinstance(error, Exception) else None
+    failure = as_failure(error)
     if failure is None:
         return None
     told = Told(

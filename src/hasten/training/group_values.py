@@ -1,0 +1,95 @@
+"""The numbers of parameter groups that schedules and people change: whether an optimizer can step with them.
+
+torch checks them when an optimizer is built, and never again. A rate that is NaN reaches every weight, a negative one
+trains upward, and a complex one, such as a negative number to the power 0.9, fails somewhere in torch. So they are
+looked at before each step. Numbers on an accelerator are not: the host would have to wait for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from numbers import Real
+from typing import Any, cast
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hasten.errors import HastenError
+
+LARGEST = 1e30  # beyond, what an optimizer computes from it in float32 overflows: Adam divides it by 1 - beta
+_NAMES = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay", "betas": "beta"}
+
+Fault = Callable[[str, str], HastenError]
+"""(what was wrong, what to write) -> the error to raise."""
+
+
+class ValueCheck:
+    """Called before each optimizer step, it takes less than a microsecond for a group."""
+
+    def __init__(self, optimizers: Iterable[Optimizer], fault: Fault) -> None:
+        self._optimizers, self._fault = list(optimizers), fault
+        self._usable: dict[int, Any] = {}  # by a group's identity: what it had beside its rate when that was looked at
+
+    def __call__(self, step: int) -> None:
+        """Raises the fault where a group has a value that is no real number from 0 to LARGEST.
+
+        step: the optimizer step that would use them, from 1 on.
+        """
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                value = group.get
+                rate: Any = value("lr")
+                others = value("momentum"), value("weight_decay"), value("betas")
+                usable = rate.__class__ is float and 0.0 <= rate <= LARGEST  # as nearly always: no time for more
+                if (usable or _is_usable(rate)) and self._usable.get(id(group)) == others:
+                    continue
+                self._look(optimizer, group, step)
+                self._usable[id(group)] = None if _tensors_in(others) else others  # a tensor may change in place
+
+    def _look(self, optimizer: Optimizer, group: dict[str, Any], step: int) -> None:
+        for key in _NAMES:
+            value = group.get(key)
+            for each in value if isinstance(value, tuple | list) else (value,):
+                if not _is_usable(each):
+                    raise _error(optimizer, group, key, each, step, self._fault)
+
+
+def has_usable_rates(optimizer: Optimizer) -> bool:
+    return all(_is_usable(group.get("lr")) for group in optimizer.param_groups)
+
+
+def as_float(value: Any) -> float:
+    """A group's value as it is logged and saved; NaN for what is no real number."""
+    return (
+        math.nan if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) else float(value)
+    )
+
+
+def as_stored(value: Any) -> Any:
+    """A group's value as a checkpoint can hold it."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(as_stored, value))
+    return math.nan if isinstance(value, complex) else value
+
+
+def _is_usable(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        if not value.is_cpu or value.numel() != 1:
+            return True
+        value = value.item()
+    return value is None or (isinstance(value, float | int | Real) and 0 <= cast("float", value) <= LARGEST)
+
+
+def _tensors_in(values: Iterable[Any]) -> bool:
+    return any(_tensors_in(each) if isinstance(each, tuple | list) else isinstance(each, Tensor) for each in values)
+
+
+def _error(optimizer: Optimizer, group: Any, key: str, value: Any, step: int, fault: Fault) -> HastenError:
+    number = next(place for place, each in enumerate(optimizer.param_groups) if each is group)
+    shown = value.item() if isinstance(value, Tensor) else value
+    owner = f"parameter group {number} of {type(optimizer).__name__}"
+    write = f"give a real number from 0 to {LARGEST:g}"
+    if isinstance(shown, complex):
+        write += "; a negative base with a fractional exponent is complex: write max(0.0, base) ** exponent"
+    return fault(f"gives optimizer step {step} the {_NAMES[key]} {shown!r} ({owner})", write)

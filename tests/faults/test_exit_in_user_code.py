@@ -1,0 +1,329 @@
+"""sys.exit() in the job's own code is a failure of that code: what, where, the step that is saved and how to resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hasten
+from faults.commands import jobs_in, ran
+from hasten.facts.events import Saved
+from hasten.training.logs import Collected
+from support import small_job
+
+pytestmark = [
+    pytest.mark.fault("user exception"),
+    # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+JOBS = """
+import sys
+import torch
+import hasten
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from support import small_job
+
+ROWS = list(zip(*small_job().train))
+end = lambda: sys.exit(0)
+
+class Counter:
+    def __init__(self, last):
+        self.calls, self.last = 0, last
+
+    def count(self):
+        self.calls += 1
+        if self.calls == self.last:
+            end()
+
+def cross_entropy(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+def loss_that_ends(last=8):
+    counter = Counter(last)
+    def loss(model, batch):
+        counter.count()
+        return cross_entropy(model, batch)
+    return loss
+
+def in_the_loss():
+    return small_job(loss=loss_that_ends(4))
+
+def in_an_evaluation():
+    return small_job(loss=loss_that_ends(7), valid=small_job().train)
+
+class Model(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 3)
+        self.counter = Counter(4)
+
+    def forward(self, rows):
+        self.counter.count()
+        return super().forward(rows)
+
+def in_the_model():
+    return small_job(model=Model)
+
+class Rows(Dataset):
+    def __init__(self, bad=31):
+        self.bad = bad
+
+    def __len__(self):
+        return len(ROWS)
+
+    def __getitem__(self, index):
+        if index == self.bad:
+            end()
+        return ROWS[index]
+
+class Batches(Rows):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for index in range(len(ROWS)):
+            yield Rows()[index]
+
+def loaded(data, workers=0, *, job={}, **options):
+    return small_job(train=DataLoader(data, batch_size=8, num_workers=workers, **options), batch_size=None, **job)
+
+STEPS = {"max_steps": 5, "epochs": None}
+
+def in_a_data_set():
+    return loaded(Rows())
+
+def in_a_data_set_of_a_worker():
+    return loaded(Rows(), workers=1)
+
+def in_a_data_set_that_reads_batches():
+    return loaded(Batches())
+
+def in_a_stream():
+    return loaded(Stream(), job=STEPS)
+
+def in_a_stream_of_a_worker():
+    return loaded(Stream(), workers=1, job=STEPS)
+
+def in_the_valid_data():
+    return small_job(valid=DataLoader(Rows(), batch_size=8))
+
+def collate(samples):
+    COLLATED.count()
+    return torch.utils.data.default_collate(samples)
+
+COLLATED = Counter(4)
+
+def in_collate():
+    COLLATED.calls = 0
+    return loaded(Rows(-1), collate_fn=collate)
+
+class Sampler(torch.utils.data.Sampler):
+    def __len__(self):
+        return 40
+
+    def __iter__(self):
+        end()
+
+def in_a_sampler():
+    return loaded(Rows(-1), sampler=Sampler())
+
+def in_a_function_that_makes_the_data():
+    def data():
+        end()
+    return small_job(train=data)
+
+class Metric:
+    higher_is_better = True
+
+    def reset(self):
+        pass
+
+    def update(self, prediction, target):
+        if self.part == "update":
+            end()
+
+    def compute(self):
+        end()
+
+def judged(part):
+    metric = Metric()
+    metric.part = part
+    rows, labels = small_job().train
+    return small_job(
+        loss=hasten.supervised(nn.functional.cross_entropy), valid=(rows[:8], labels[:8]), metrics={"own": metric}
+    )
+
+def in_a_metrics_update():
+    return judged("update")
+
+def in_a_metrics_compute():
+    return judged("compute")
+
+def in_the_schedule():
+    counter = Counter(4)
+    def rule(step):
+        counter.count()
+        return 1.0
+    return small_job(schedule=hasten.Schedule(lambda optimizer: LambdaLR(optimizer, rule), unit="step"))
+
+class Optimizer(torch.optim.SGD):
+    def step(self, closure=None):
+        self.counter.count()
+        return super().step(closure)
+
+def in_the_optimizer():
+    def optimizer(params):
+        made = Optimizer(params, lr=0.1)
+        made.counter = Counter(4)
+        return made
+    return small_job(optimizer=optimizer)
+
+def in_making_the_optimizer():
+    return small_job(optimizer=lambda params: end())
+
+def in_making_the_model():
+    return small_job(model=lambda: end())
+
+def in_the_job_function():
+    end()
+"""
+
+LATE = [
+    "in_the_loss",
+    "in_an_evaluation",
+    "in_the_model",
+    "in_a_data_set",
+    "in_a_data_set_of_a_worker",
+    "in_a_data_set_that_reads_batches",
+    "in_a_stream",
+    "in_a_stream_of_a_worker",
+    "in_the_valid_data",
+    "in_collate",
+    "in_a_metrics_update",
+    "in_a_metrics_compute",
+]
+BETWEEN = ["in_the_schedule", "in_the_optimizer"]  # weights have moved by then, or may have
+EARLY = [
+    "in_a_sampler",
+    "in_a_function_that_makes_the_data",
+    "in_making_the_optimizer",
+    "in_making_the_model",
+    "in_the_job_function",
+]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs_in(tmp_path, JOBS, monkeypatch)
+
+
+@pytest.mark.parametrize("job", [*LATE, *BETWEEN, *EARLY])
+def test_an_exit_in_the_jobs_code_is_its_failure_at_its_line(job: str):
+    code, error = ran("train", f"faulty_jobs.py:{job}")
+    assert code == 10
+    assert "SystemExit: 0" in error
+    assert f'faulty_jobs.py", line {JOBS[: JOBS.index("sys.exit(0)")].count(chr(10)) + 1}, in <lambda>' in error
+
+
+@pytest.mark.parametrize("job", LATE)
+def test_the_last_complete_step_is_saved_and_the_way_to_resume_said(job: str):
+    _, error = ran("train", f"faulty_jobs.py:{job}", "--run-dir", "run")
+    steps = {"in_a_stream": 3, "in_a_stream_of_a_worker": 3}.get(job)
+    last = error.splitlines()[-1]
+    saved = int(last.partition(" is saved and verified")[0].rpartition(" ")[2])
+    assert saved >= 1
+    assert steps is None or saved == steps
+    assert f"go on with  hasten train faulty_jobs.py:{job} --resume --run-dir run" in last
+
+
+def test_the_step_and_its_samples_are_said():
+    _, error = ran("train", "faulty_jobs.py:in_the_loss", "--run-dir", "run")
+    assert "SystemExit: 0 (at optimizer step 4: epoch 0, samples " in error
+    assert "step 3 is saved and verified" in error
+
+
+@pytest.mark.parametrize("job", ["in_a_data_set", "in_a_data_set_of_a_worker"])
+def test_the_sample_is_said_and_never_replaced(job: str, tmp_path: Path):
+    _, error = ran("train", f"faulty_jobs.py:{job}")
+    assert "sample 31 of Job.train could not be read in epoch 0: SystemExit: 0" in error
+    text = f"""
+from dataclasses import replace
+import faulty_jobs
+
+def job():
+    return replace(faulty_jobs.{job}(), on_bad_sample="replace")
+"""
+    (tmp_path / "replacing.py").write_text(text)
+    code, error = ran("train", "replacing.py:job")
+    assert code == 10
+    assert "sample 31 of Job.train could not be read" in error
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("sys.exit()", "SystemExit"),
+        ("sys.exit(3)", "SystemExit: 3"),
+        ("sys.exit('loss is NaN')", "SystemExit: loss is NaN"),
+        ("raise SystemExit", "SystemExit"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("quit()", "SystemExit: None"),
+        ("exit(3)", "SystemExit: 3"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("raise type('Stop', (BaseException,), {})('now')", "Stop: now"),
+    ],
+)
+def test_however_it_exits(statement: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ends = f"def end():\n    {statement}\n"
+    jobs_in(tmp_path, JOBS.replace("end = lambda: sys.exit(0)\n", ends), monkeypatch)
+    code, error = ran("train", "faulty_jobs.py:in_the_loss", "--run-dir", "run")
+    assert code == 10
+    assert f"in end: {said} " in error.replace("\n", " ") + " "
+    assert "step 3 is saved and verified" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import sys\nsys.exit(0)\n", "faulty_jobs.py:2"),
+        ("import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args(['--lr'])\n", "faulty_jobs.py:3"),
+        ("import argparse\nparser = argparse.ArgumentParser()\nparser.parse_args(['--help'])\n", "faulty_jobs.py:3"),
+    ],
+    ids=["exit", "argparse", "argparse help"],
+)
+def test_a_file_that_exits_while_it_is_loaded_is_a_failure_at_its_line(
+    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jobs_in(tmp_path, text, monkeypatch)
+    code, error = ran("train", "faulty_jobs.py:job")
+    assert code == 10
+    assert line in error
+    assert "SystemExit" in error
+
+
+@pytest.mark.parametrize(("command", "job"), [("profile", "in_making_the_model"), ("schedule", "in_the_schedule")])
+def test_other_commands_fail_too(command: str, job: str):
+    code, error = ran(command, f"faulty_jobs.py:{job}")
+    assert code == 10
+    assert "SystemExit: 0" in error
+
+
+def test_from_python_the_exit_passes_unchanged_once_the_last_complete_step_is_saved(tmp_path: Path):
+    raised, calls, events = SystemExit("enough"), list[int](), Collected()
+
+    def loss(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise raised
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    with pytest.raises(SystemExit) as caught:
+        hasten.train(small_job(loss=loss), run_dir=tmp_path / "run", receivers=[events])
+    assert caught.value is raised
+    assert [each.step for each in events.events if isinstance(each, Saved)][-1] == 3
