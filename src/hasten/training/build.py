@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,9 +19,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from hasten.data.data_digest import data_digest
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
+from hasten.data.randomness import seed_everything
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
 from hasten.facts.job import Job, describe
@@ -50,6 +51,7 @@ class Built:
 
     plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers, loss_parameters:
         what a step draws from and writes, beside the model's parameters, as far as the model and the loss lead to it.
+    data: digests of the job's data as it was built, of "train" and, where there is any, of "valid".
     """
 
     setup: Setup
@@ -60,6 +62,7 @@ class Built:
     generators: Generators
     buffers: Buffers
     loss_parameters: LossParameters
+    data: Mapping[str, str]
     fingerprint: Fingerprint
     proven_on: ProvenOn
 
@@ -92,6 +95,7 @@ def build(
     setup.model = _made_model(job, ordered, setup.device)
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
@@ -118,6 +122,7 @@ def build(
         generators=Generators(found.generators),
         buffers=Buffers(found.modules),
         loss_parameters=LossParameters(found.modules, setup.model),
+        data=data,
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
@@ -157,13 +162,6 @@ def device_of(job: Job, machine: Machine) -> torch.device:
             "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
         )
     return device
-
-
-def seed_everything(seed: int) -> None:
-    """Seed torch, NumPy's and Python's global generators."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
 
 
 def seed_of_rank(seed: int, rank: int) -> int:

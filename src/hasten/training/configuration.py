@@ -23,11 +23,11 @@ import torch
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
-from hasten.facts.job import Job, describe
+from hasten.facts.job import SEED_THE_DATA, Job, describe
 from hasten.facts.names import did_you_mean
 from hasten.techniques import ALL, Stage
 from hasten.training.code_of import digest_of
-from hasten.training.differences import difference, differs
+from hasten.training.differences import DATA, difference, differs
 from hasten.training.settings import (
     module_settings,
     optimizer_settings,
@@ -50,6 +50,7 @@ _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
 _CODE = frozenset({"loss", "schedule.functions", "model.attributes"})
 _OF_MODEL = frozenset({"shapes", "model"})
+_OF_DATA = frozenset({"data"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
@@ -110,6 +111,7 @@ def configuration_of(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {name: _plain(getattr(job, name)) for name in _FIELDS}
     found["batch_size"] = run.built.batch_size
     found["samples"] = fingerprint.samples
+    found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
     found["parameters"], found["shapes"] = fingerprint.parameters, f"shapes {fingerprint.shapes}"
     found["model"], found["model.attributes"] = module_settings(run.model), own_attributes(run.model)
     found["loss"] = f"code {digest_of(job.loss)}"
@@ -172,7 +174,7 @@ def _is_held(key: str) -> bool:
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """An older checkpoint lacks some keys, and another torch may know other settings: that is no change."""
-    newer = key in _OF_MODEL | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
+    newer = key in _OF_MODEL | _OF_DATA | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
     if newer and (key not in before or key not in now):
         return False
     return differs(before.get(key), now.get(key))
@@ -187,6 +189,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
         return any(each in causes or (name == "lr" and each == "plan.learning_rate") for each in different)
     causes_of = {
         "shapes": {"parameters"},
+        "data": {"samples"},
         "model": _CHANGING_MODULES,
         "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
@@ -198,7 +201,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
 
 def _check_known(allowed: Collection[str], changed: Collection[str]) -> None:
     """Those that have not changed are known too: the same command is given whenever a run is begun again."""
-    own = {*_FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_SCHEDULE, "samples", "parameters"}
+    own = {*_FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
     known = own.union(changed, (each.name for each in fields(Job)), (f"plan.{each.name}" for each in ALL))
     for key in allowed:
         if key not in known and re.fullmatch(r"optimizer(\.\w+)+", key) is None:
@@ -223,6 +226,8 @@ def _refusal(risky: Sequence[Change]) -> Misconfigured:
         return Misconfigured(what, fix=fix)
     flags = " ".join(f"--allow-change {shlex.quote(change.key)}" for change in risky)
     fix = f"resume with what it began with, or say that the change is meant: {flags}"
+    if [change.key for change in risky] == ["data"]:
+        fix = f"{SEED_THE_DATA}; if the change is meant: {flags}"
     held = [change.key for change in risky if change.saved_one_holds]
     if held:
         fix += f". Then the saved {_listed(held)} will hold all the same; to train with another, {_anew(held)}"

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from hasten.data.keeping import Watcher
+from hasten.data.randomness import seed_everything
 from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import HastenError, JobError, Misconfigured
@@ -33,7 +34,7 @@ from hasten.training import over_ranks, torch_refuses
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
-from hasten.training.build import Built, build, seed_everything, seed_of_rank
+from hasten.training.build import Built, build, seed_of_rank
 from hasten.training.evaluate import Evaluation
 from hasten.training.jobs_form import in_jobs_form, kept_on_host
 from hasten.training.loss_record import LossRecord
