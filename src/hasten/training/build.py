@@ -41,6 +41,7 @@ from hasten.training.kept_buffers import Buffers
 from hasten.training.loss_parameters import LossParameters
 from hasten.training.made_model import check_made, check_made_of_loss
 from hasten.training.reachable import reached
+from hasten.training.same_job import check_same_job, facts_of_built, facts_of_fields
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -89,14 +90,17 @@ def build(
     setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
+    check_same_job(facts_of_fields(job, ordered), setup.ranks, setup.device)
     claims = apply_choices(setup, ordered, (Stage.PROCESS,))
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job, ordered, setup.device)
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
+    sources = [each for each in (train, valid) if each is not None]
+    data = {each.field: data_digest(each) for each in sources}
     setup.batch_size = batch_size = _batch_size(train)
+    check_same_job(facts_of_built(setup.model, batch_size, sources, data), setup.ranks, setup.device)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
     setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))

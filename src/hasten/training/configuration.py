@@ -40,7 +40,7 @@ from hasten.training.settings import (
 if TYPE_CHECKING:
     from hasten.training.run import Run
 
-_FIELDS = (
+FIELDS = (
     *("batch_size", "epochs", "max_steps", "evaluate_every", "log_every", "clip_norm", "clip_value", "seed", "shuffle"),
     *("drop_last", "on_bad_sample", "stop", "average"),
 )
@@ -108,7 +108,7 @@ def configuration_of(run: Run) -> dict[str, Any]:
     """Of a run as it was built, before a step or a saved state has moved its rates: by key, as JSON can hold it.
     "plan.<technique>" has the choice's value and what it preserves."""
     job, fingerprint = run.job, run.built.fingerprint
-    found: dict[str, Any] = {name: _plain(getattr(job, name)) for name in _FIELDS}
+    found: dict[str, Any] = {name: plain(getattr(job, name)) for name in FIELDS}
     found["batch_size"] = run.built.batch_size
     found["samples"] = fingerprint.samples
     found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
@@ -129,8 +129,8 @@ def configuration_of(run: Run) -> dict[str, Any]:
         choice = item.choice
         preserves = choice.preserves.name if choice.preserves is not None else None
         found[f"plan.{choice.technique}"] = {
-            "value": _plain(choice.value),
-            "options": {name: _plain(each) for name, each in choice.options.items()},
+            "value": plain(choice.value),
+            "options": {name: plain(each) for name, each in choice.options.items()},
             "preserves": preserves,
         }
     return found | {
@@ -201,14 +201,14 @@ def _follows(key: str, different: Collection[str]) -> bool:
 
 def _check_known(allowed: Collection[str], changed: Collection[str]) -> None:
     """Those that have not changed are known too: the same command is given whenever a run is begun again."""
-    own = {*_FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
+    own = {*FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
     known = own.union(changed, (each.name for each in fields(Job)), (f"plan.{each.name}" for each in ALL))
     for key in allowed:
         if key not in known and re.fullmatch(r"optimizer(\.\w+)+", key) is None:
             raise Misconfigured(
                 f"{key!r} is nothing that a run is configured with",
                 where="allow_change",
-                fix=did_you_mean(key, [*changed, *_FIELDS]),
+                fix=did_you_mean(key, [*changed, *FIELDS]),
             )
 
 
@@ -281,13 +281,14 @@ def _listed(keys: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON can hold it; what it cannot hold is described."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__} | {name: _plain(each) for name, each in asdict(value).items()}
+        return {"kind": type(value).__name__} | {name: plain(each) for name, each in asdict(value).items()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return describe(value)

@@ -45,6 +45,7 @@ from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
 from hasten.training.run_loaders import evaluator_of, on_device, train_loader
 from hasten.training.run_state import load_state, state_of
+from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
@@ -100,6 +101,7 @@ class Run:
             setup.schedule,
             planned_rate=setup.optimizer.learning_rate,
         )
+        check_same_job(facts_of_training(self), self.ranks, self.device)
         self.pipeline = over_ranks.pipeline(self)
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
