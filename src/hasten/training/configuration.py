@@ -189,7 +189,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
         return any(each in causes or (name == "lr" and each == "plan.learning_rate") for each in different)
     causes_of = {
         "shapes": {"parameters"},
-        "data": {"samples"},
+        "data": {"samples", "seed"},  # the command line seeds with it what the job draws
         "model": _CHANGING_MODULES,
         "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
