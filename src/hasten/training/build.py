@@ -85,8 +85,7 @@ def build(
     Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
     """
     _refuse_lonely_ranks()
-    ordered = in_order(plan)
-    machine = read_machine()
+    ordered, machine = in_order(plan), read_machine()
     setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
@@ -97,10 +96,9 @@ def build(
     setup.model = _made_model(job, ordered, setup.device)
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    sources = [each for each in (train, valid) if each is not None]
-    data = {each.field: data_digest(each) for each in sources}
+    data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
-    check_same_job(facts_of_built(setup.model, batch_size, sources, data), setup.ranks, setup.device)
+    check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
     setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))

@@ -73,11 +73,11 @@ def facts_of_fields(job: Job, planned: Sequence[Planned]) -> dict[str, Any]:
 
 
 def facts_of_built(
-    model: nn.Module, batch_size: int, sources: Sequence[Source], data: Mapping[str, str]
+    model: nn.Module, batch_size: int, sources: Sequence[Source | None], data: Mapping[str, str]
 ) -> dict[str, Any]:
     """data: the digest of each source, by its field."""
     facts: dict[str, Any] = {"batch_size": batch_size}
-    for source in sources:
+    for source in filter(None, sources):
         length = "no length" if source.count is None else f"{source.count} samples"
         facts[source.field] = f"{length} (values {data[source.field][:8]})"
     facts |= {f"parameter {name}": _kind(each) for name, each in model.named_parameters()}
