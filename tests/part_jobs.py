@@ -53,7 +53,8 @@ def _memories(tree: Any) -> Iterator[Any]:
 
 def wide_job() -> hasten.Job:
     """Four steps."""
-    data = torch.randn(8, WIDTH, dtype=torch.float64), torch.zeros(8, dtype=torch.int64)
+    rows = torch.randn(8, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    data = rows, torch.zeros(8, dtype=torch.int64)
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
         return nn.functional.cross_entropy(model(batch[0]), batch[1])

@@ -32,6 +32,24 @@ def job() -> hasten.Job:
     return small_job(log_every=1, valid=small_job().train)
 
 
+def of_another_length() -> hasten.Job:
+    rows, labels = small_job().train
+    return small_job(train=(rows[:32], labels[:32]) if SECOND else (rows, labels))
+
+
+def raises_in_the_function() -> hasten.Job:
+    if SECOND:
+        raise ValueError("the second has no data")
+    return small_job()
+
+
+def raises_in_the_model() -> hasten.Job:
+    def model() -> nn.Module:
+        return raises_in_the_function().model()
+
+    return small_job(model=model)
+
+
 def _with_loss(act: Any) -> hasten.Job:
     """act: is called at every loss."""
 

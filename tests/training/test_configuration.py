@@ -240,7 +240,9 @@ def test_what_another_python_compiles_is_drift():
 def test_what_an_older_checkpoint_does_not_say_is_no_change():
     with hasten.prepare(job(optimizer=sgd(), schedule=one_cycle(0.3))) as run:
         now = configuration_of(run)
-    older = {key for key in now if key in ("shapes", "loss") or key.startswith(("model", "optimizer.", "schedule."))}
+    older = {
+        key for key in now if key in ("shapes", "loss", "data") or key.startswith(("model", "optimizer.", "schedule."))
+    }
     assert len(older) > 8
     assert changes({key: value for key, value in now.items() if key not in older}, now) == []
 

@@ -150,7 +150,8 @@ def load(name: str, **changes: object) -> Job:
     if _alone:
         _set_libraries_apart()
     given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
-    return replace(load_job(name), **given)
+    seed = given.get("seed", 0) % 2**63  # one that is out of this range is refused with the job's other fields
+    return replace(load_job(name, seed), **given)
 
 
 def _set_libraries_apart() -> None:

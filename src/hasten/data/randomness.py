@@ -61,6 +61,13 @@ def reseed(number: int) -> None:
     random.seed(number)
 
 
+def seed_everything(seed: int) -> None:
+    """Seed torch's generators of every device, NumPy's global one and Python's. seed: from 0 to 2^63 - 1."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
 @contextmanager
 def undisturbed(*devices: torch.device) -> Iterator[None]:
     """Leave every global generator as it was found, whatever is drawn or seeded inside.

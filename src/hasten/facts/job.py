@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 Unit = Literal["step", "epoch", "evaluation"]
 UNITS: tuple[Unit, ...] = ("step", "epoch", "evaluation")
+SEED_THE_DATA = (
+    "draw the data from a generator with a seed, such as torch.Generator().manual_seed(0) or "
+    "numpy.random.default_rng(0), and sort what comes from a set or a folder"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,9 @@ class Job:
     evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
         are refused without valid, where nothing would use them.
     log_every: optimizer steps between two lines of metrics.
-    seed: of everything random: initialisation, order, samples, dropout.
+    seed: of everything random in training: initialisation, order, samples, dropout. Data that the job's function draws
+        has its own seed: the command line seeds torch's, NumPy's and Python's generators with 0, or with --seed, before
+        it loads the job's file and before it calls the function. From Python, seed what draws the data.
     device: a torch device; None takes the accelerator where there is one.
     """
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,9 +19,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from hasten.data.data_digest import data_digest
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
+from hasten.data.randomness import seed_everything
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
 from hasten.facts.job import Job, describe
@@ -40,6 +41,7 @@ from hasten.training.kept_buffers import Buffers
 from hasten.training.loss_parameters import LossParameters
 from hasten.training.made_model import check_made, check_made_of_loss
 from hasten.training.reachable import reached
+from hasten.training.same_job import check_same_job, facts_of_built, facts_of_fields
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -50,6 +52,7 @@ class Built:
 
     plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers, loss_parameters:
         what a step draws from and writes, beside the model's parameters, as far as the model and the loss lead to it.
+    data: digests of the job's data as it was built, of "train" and, where there is any, of "valid".
     """
 
     setup: Setup
@@ -60,6 +63,7 @@ class Built:
     generators: Generators
     buffers: Buffers
     loss_parameters: LossParameters
+    data: Mapping[str, str]
     fingerprint: Fingerprint
     proven_on: ProvenOn
 
@@ -81,18 +85,20 @@ def build(
     Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
     """
     _refuse_lonely_ranks()
-    ordered = in_order(plan)
-    machine = read_machine()
+    ordered, machine = in_order(plan), read_machine()
     setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
     setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
     setup.step.read_every = job.log_every
+    check_same_job(facts_of_fields(job, ordered), setup.ranks, setup.device)
     claims = apply_choices(setup, ordered, (Stage.PROCESS,))
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job, ordered, setup.device)
     setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
+    check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
     setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))
@@ -118,6 +124,7 @@ def build(
         generators=Generators(found.generators),
         buffers=Buffers(found.modules),
         loss_parameters=LossParameters(found.modules, setup.model),
+        data=data,
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
@@ -157,13 +164,6 @@ def device_of(job: Job, machine: Machine) -> torch.device:
             "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
         )
     return device
-
-
-def seed_everything(seed: int) -> None:
-    """Seed torch, NumPy's and Python's global generators."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
 
 
 def seed_of_rank(seed: int, rank: int) -> int:

@@ -23,11 +23,11 @@ import torch
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
-from hasten.facts.job import Job, describe
+from hasten.facts.job import SEED_THE_DATA, Job, describe
 from hasten.facts.names import did_you_mean
 from hasten.techniques import ALL, Stage
 from hasten.training.code_of import digest_of
-from hasten.training.differences import difference, differs
+from hasten.training.differences import DATA, difference, differs
 from hasten.training.settings import (
     module_settings,
     optimizer_settings,
@@ -40,7 +40,7 @@ from hasten.training.settings import (
 if TYPE_CHECKING:
     from hasten.training.run import Run
 
-_FIELDS = (
+FIELDS = (
     *("batch_size", "epochs", "max_steps", "evaluate_every", "log_every", "clip_norm", "clip_value", "seed", "shuffle"),
     *("drop_last", "on_bad_sample", "stop", "average"),
 )
@@ -50,6 +50,7 @@ _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
 _CODE = frozenset({"loss", "schedule.functions", "model.attributes"})
 _OF_MODEL = frozenset({"shapes", "model"})
+_OF_DATA = frozenset({"data"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
 _OF_OPTIMIZER = re.compile(r"(optimizer(?:\.\d+)?)\.([A-Za-z_]\w*)")  # a setting, and the optimizer that has it
 _OPTIMIZER = re.compile(r"optimizer(\.\d+)?")
@@ -107,9 +108,10 @@ def configuration_of(run: Run) -> dict[str, Any]:
     """Of a run as it was built, before a step or a saved state has moved its rates: by key, as JSON can hold it.
     "plan.<technique>" has the choice's value and what it preserves."""
     job, fingerprint = run.job, run.built.fingerprint
-    found: dict[str, Any] = {name: _plain(getattr(job, name)) for name in _FIELDS}
+    found: dict[str, Any] = {name: plain(getattr(job, name)) for name in FIELDS}
     found["batch_size"] = run.built.batch_size
     found["samples"] = fingerprint.samples
+    found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
     found["parameters"], found["shapes"] = fingerprint.parameters, f"shapes {fingerprint.shapes}"
     found["model"], found["model.attributes"] = module_settings(run.model), own_attributes(run.model)
     found["loss"] = f"code {digest_of(job.loss)}"
@@ -127,8 +129,8 @@ def configuration_of(run: Run) -> dict[str, Any]:
         choice = item.choice
         preserves = choice.preserves.name if choice.preserves is not None else None
         found[f"plan.{choice.technique}"] = {
-            "value": _plain(choice.value),
-            "options": {name: _plain(each) for name, each in choice.options.items()},
+            "value": plain(choice.value),
+            "options": {name: plain(each) for name, each in choice.options.items()},
             "preserves": preserves,
         }
     return found | {
@@ -172,7 +174,7 @@ def _is_held(key: str) -> bool:
 
 def _differs(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """An older checkpoint lacks some keys, and another torch may know other settings: that is no change."""
-    newer = key in _OF_MODEL | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
+    newer = key in _OF_MODEL | _OF_DATA | _OF_SCHEDULE | _CODE or _OF_OPTIMIZER.fullmatch(key)
     if newer and (key not in before or key not in now):
         return False
     return differs(before.get(key), now.get(key))
@@ -187,6 +189,7 @@ def _follows(key: str, different: Collection[str]) -> bool:
         return any(each in causes or (name == "lr" and each == "plan.learning_rate") for each in different)
     causes_of = {
         "shapes": {"parameters"},
+        "data": {"samples", "seed"},  # the command line seeds with it what the job draws
         "model": _CHANGING_MODULES,
         "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
@@ -198,14 +201,14 @@ def _follows(key: str, different: Collection[str]) -> bool:
 
 def _check_known(allowed: Collection[str], changed: Collection[str]) -> None:
     """Those that have not changed are known too: the same command is given whenever a run is begun again."""
-    own = {*_FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_SCHEDULE, "samples", "parameters"}
+    own = {*FIELDS, *_DRIFT, *_CODE, *_OF_MODEL, *_OF_DATA, *_OF_SCHEDULE, "samples", "parameters"}
     known = own.union(changed, (each.name for each in fields(Job)), (f"plan.{each.name}" for each in ALL))
     for key in allowed:
         if key not in known and re.fullmatch(r"optimizer(\.\w+)+", key) is None:
             raise Misconfigured(
                 f"{key!r} is nothing that a run is configured with",
                 where="allow_change",
-                fix=did_you_mean(key, [*changed, *_FIELDS]),
+                fix=did_you_mean(key, [*changed, *FIELDS]),
             )
 
 
@@ -223,6 +226,8 @@ def _refusal(risky: Sequence[Change]) -> Misconfigured:
         return Misconfigured(what, fix=fix)
     flags = " ".join(f"--allow-change {shlex.quote(change.key)}" for change in risky)
     fix = f"resume with what it began with, or say that the change is meant: {flags}"
+    if [change.key for change in risky] == ["data"]:
+        fix = f"{SEED_THE_DATA}; if the change is meant: {flags}"
     held = [change.key for change in risky if change.saved_one_holds]
     if held:
         fix += f". Then the saved {_listed(held)} will hold all the same; to train with another, {_anew(held)}"
@@ -276,13 +281,14 @@ def _listed(keys: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON can hold it; what it cannot hold is described."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__} | {name: _plain(each) for name, each in asdict(value).items()}
+        return {"kind": type(value).__name__} | {name: plain(each) for name, each in asdict(value).items()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return describe(value)

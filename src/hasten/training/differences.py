@@ -11,7 +11,12 @@ from itertools import zip_longest
 from typing import Any
 
 _CHOICE = {"value", "options", "preserves"}
-_DIGESTS = {"code": "other code, or other values in it", "shapes": "other names or sizes of tensors"}
+DATA = "data"  # begins a digest of data
+_DIGESTS = {
+    "code": "other code, or other values in it",
+    "shapes": "other names or sizes of tensors",
+    DATA: "has other values",
+}
 
 
 def differs(before: Any, now: Any) -> bool:
@@ -26,7 +31,7 @@ def difference(before: Any, now: Any) -> str:
     """From what to what; of settings and of modules only those that differ, the first ones."""
     if _are_settings(before) and _are_settings(now):
         names = _different_names(before, now)
-        return _first([f"{name} {_shown(before[name])} → {_shown(now[name])}" for name in names], shown=3)
+        return _first([f"{name} {difference(before[name], now[name])}" for name in names], shown=3)
     if _are_modules(before) and _are_modules(now):
         return _first([_between_modules(*pair) for pair in _different_modules(before, now)], shown=1)
     for kind, told in _DIGESTS.items():

@@ -24,26 +24,32 @@ from hasten.facts.names import did_you_mean
 from hasten.training.user_code import user_code_failed
 
 
-def load_job(name: str) -> Job:
+def load_job(name: str, seed: int = 0) -> Job:
     """Import the user's module and call the function that makes the job.
+
+    seed: of torch's, NumPy's and Python's global generators, before the file is loaded and before the function is
+        called, so that a job that draws its data gets the same data in every process. Training begins with Job.seed.
 
     Raises Misconfigured when the name leads to no such function or the function gives no Job, and UserCodeFailed, with
     the place in the user's code, when importing or calling raises. Errors of hasten, such as JobError, pass unchanged.
     """
-    job = load_returned(name)
+    job = load_returned(name, seed)
     if not isinstance(job, Job):
         raise Misconfigured(f"returned {describe(job)}", where=name, fix="return hasten.Job(…)")
     return job
 
 
-def load_returned(name: str) -> object:
-    """Import the user's module and call the function: whatever it returns. Raises as load_job does."""
+def load_returned(name: str, seed: int = 0) -> object:
+    """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
     place, function_name = split_name(name)
-    from hasten.training.first_calls import make_first_calls  # it loads torch: see split_name
+    from hasten.data.randomness import seed_everything  # it loads torch: see split_name
+    from hasten.training.first_calls import make_first_calls
 
     make_first_calls()  # before the job's own file computes anything
+    seed_everything(seed)
     load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
     module = _guarded(load, name)
+    seed_everything(seed)  # a module that was imported before has drawn nothing now
     return _guarded(_function(module, function_name, name), name)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from hasten.data.keeping import Watcher
+from hasten.data.randomness import seed_everything
 from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import RAISED, HastenError, JobError, Misconfigured
@@ -33,7 +34,7 @@ from hasten.training import kept_weights, over_ranks, torch_refuses
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
-from hasten.training.build import Built, build, seed_everything, seed_of_rank
+from hasten.training.build import Built, build, seed_of_rank
 from hasten.training.evaluate import Evaluation
 from hasten.training.loss_record import LossRecord
 from hasten.training.master_weights import MasterWeights
@@ -44,6 +45,7 @@ from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
 from hasten.training.run_loaders import evaluator_of, on_device, train_loader
 from hasten.training.run_state import load_state, state_of
+from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
@@ -99,6 +101,7 @@ class Run:
             setup.schedule,
             planned_rate=setup.optimizer.learning_rate,
         )
+        check_same_job(facts_of_training(self), self.ranks, self.device)
         self.pipeline = over_ranks.pipeline(self)
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None

@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hasten.errors import Misconfigured
+from hasten.facts.job import SEED_THE_DATA
 from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
@@ -43,8 +45,9 @@ MANY_TIMES, LEAST_BUILD_SECONDS, LEAST_WINDOW_SECONDS = 20.0, 300.0, 120.0  # be
 class Arm:
     """One process with the job under one plan. Made by Arms.start; stopped outside of its own calls.
 
-    build_seconds: as the arm itself has timed it. turns: seconds of every wait for an epoch's first batch but the run's
-    first, which is first_turn. peak_bytes: the most memory held, as its last window said.
+    build_seconds: as the arm itself has timed it. data: digests of the job's data as it was built there. turns: seconds
+    of every wait for an epoch's first batch but the run's first, which is first_turn. peak_bytes: the most memory held,
+    as its last window said.
     """
 
     def __init__(self, name: str, copied: Copied, limits: Limits) -> None:
@@ -53,6 +56,7 @@ class Arm:
         self._killed_before, self._failure = killed_for_memory(), None
         self.turns, self.losses, self.peak_bytes, self.build_seconds = list[float](), list[float](), 0, 0.0
         self.first_turn: float | None = None
+        self.data = dict[str, str]()
 
     def build(self, job: str, plan: Plan) -> None:
         """Raises ArmFailed."""
@@ -60,7 +64,8 @@ class Arm:
         first |= {"path": sys.path, "arguments": sys.argv, "folder": _here()}
         with self._failing_alone(), _understood():
             try:
-                self.build_seconds = float(self._answer_to(first, self._limits.build_seconds)["seconds"])
+                answer = self._answer_to(first, self._limits.build_seconds)
+                self.build_seconds, self.data = float(answer["seconds"]), {**answer["data"]}
             finally:
                 self._copied.stop()
 
@@ -190,6 +195,7 @@ class Arms:
         self._libraries: Sequence[str] = libraries_of(job)
         self._nursery: Nursery | None = None
         self._process_seconds: float | None = None
+        self._data: dict[str, str] | None = None  # that the first arm has built
 
     def __enter__(self) -> Arms:
         return self
@@ -200,14 +206,25 @@ class Arms:
     @contextmanager
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
-        that fails."""
+        that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
+        """
         copied, slow_once = self._copy(name), any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
             arm = Arm(name, copied, self._given if slow_once else self._limits)
             arm.build(self._job, plan)
+            self._check_data(arm.data)
             yield arm
         finally:
             copied.end()
+
+    def _check_data(self, data: dict[str, str]) -> None:
+        if self._data is None:
+            self._data = data
+        if other := [name for name in self._data if data.get(name) != self._data[name]]:
+            what = (
+                f"builds other data each time it is built: {' and '.join(other)} had other values in an earlier trial"
+            )
+            raise Misconfigured(what, where=self._job, fix=SEED_THE_DATA)
 
     def _copy(self, name: str) -> Copied:
         """The nursery may have been killed since the last one: then there is another. One that ends again ends by what

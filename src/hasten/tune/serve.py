@@ -69,7 +69,7 @@ def serve(line: Line, name: str, plan: str) -> None:
     try:
         begin = time.perf_counter()
         trial = Trial(load_job(name), plan_from_toml(plan), name)
-        fields: dict[str, Any] = {"seconds": time.perf_counter() - begin}
+        fields: dict[str, Any] = {"seconds": time.perf_counter() - begin, "data": dict(trial.run.built.data)}
         while os.getpid() == me:  # and no copy that the job has made of the arm: that was asked nothing
             _answer(line, **fields)
             if not (text := line.readline()):
