@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from hasten.data.feed import Feed
 from hasten.data.loader import EvaluationLoader
 from hasten.data.options import LoaderOptions, Placement
+from hasten.data.patience import Patience
 from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
-from hasten.data.watch import Patience
 from hasten.errors import Hang, PlanError
 from hasten.training.run import Run
 from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, indices, loader_of

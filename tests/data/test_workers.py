@@ -1,0 +1,495 @@
+"""Workers that die or hang are reported with the cause where a batch is asked for, and nothing of them is left."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import queue
+import select
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+import torch
+
+from broken_workers import Harmful, circle, feed_of, nothing_left_behind, open_files, read, requests, worker_pids
+from hasten.data import workers
+from hasten.data.options import LoaderOptions
+from hasten.data.patience import Pace, Patience
+from hasten.errors import DataFailed, Hang, OutOfMemory
+from loading import Drawing, content, epoch_of, loader_of
+
+# Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+SHORT = Patience(seconds=0.4, first_seconds=0.4, batches=1)
+LONG = Patience(seconds=120)  # longer than a test may take: what passes was told of without waiting
+TWO = LoaderOptions(workers=2, prefetch_factor=3)
+TWO_STAYING = LoaderOptions(workers=2, prefetch_factor=3, persistent_workers=True)
+
+both_ways = pytest.mark.parametrize("options", [TWO, TWO_STAYING], ids=["new workers", "staying workers"])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left():
+    with nothing_left_behind():
+        yield
+        gc.collect()
+
+
+def failure_of(harm, kind, options=TWO, patience=LONG):
+    feed = feed_of(Harmful(harm), options, patience=patience)
+    with pytest.raises(kind) as caught:
+        read(feed, 24)
+    feed.close()
+    return caught.value
+
+
+# ── dead ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@both_ways
+@pytest.mark.fault("worker killed")
+def test_a_killed_worker_is_named_with_its_signal_and_advice(options):
+    error = failure_of("kill", DataFailed, options)
+    assert error.exit_code == 11
+    assert error.where == "Job.train"
+    assert "loader worker 0 of 2 (pid " in error.what
+    assert "killed by SIGKILL" in error.what
+    assert "fewer loader workers than 2, a prefetch below 3" in error.fix
+
+
+@pytest.mark.fault("worker killed")
+def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypatch):
+    counts = iter([5, 7])
+    monkeypatch.setattr(workers, "killed_for_memory", lambda: next(counts))
+    error = failure_of("kill", OutOfMemory)
+    assert error.exit_code == 12
+    assert "has killed 2 process(es) for memory" in error.what
+
+
+@pytest.mark.parametrize(("free", "kind"), [(1 << 20, OutOfMemory), (1 << 40, DataFailed)])
+def test_a_broken_bus_is_full_shared_memory_only_where_that_has_little_room(monkeypatch, free, kind):
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: free)
+    error = failure_of("bus", kind)
+    assert "SIGBUS" in error.what
+    assert "/dev/shm" in error.what
+    assert "maps into memory" in error.what
+
+
+def test_a_crash_names_the_signal():
+    error = failure_of("crash", DataFailed)
+    assert "SIGSEGV" in error.what
+    assert "faulthandler" in error.fix
+
+
+@pytest.mark.parametrize(("harm", "code"), [("exit", 3), ("leave", 0)])
+def test_a_worker_that_ends_by_itself_is_told_with_its_exit_code(harm, code):
+    error = failure_of(harm, DataFailed)
+    assert f"ended by itself with exit code {code}" in error.what
+
+
+@pytest.mark.fault("worker killed")
+def test_the_memory_of_a_dead_worker_is_named_when_it_was_looked_at(monkeypatch):
+    class Waiting(Harmful):
+        def __getitem__(self, index):
+            if index == self.bad:
+                looked.wait(60)
+            return super().__getitem__(index)
+
+    looked = multiprocessing.Event()
+    note_looks(monkeypatch, looked)
+    feed = feed_of(Waiting("kill"), TWO, patience=LONG)
+    with pytest.raises(DataFailed, match=r"holding [\d,.]+ [MG]iB when last looked at"):
+        read(feed, 24)
+
+
+def note_looks(monkeypatch, looked, looks=1):
+    """Let the training process look at the memory of its workers often, and set an event after so many looks."""
+    memory, seen = psutil.Process.memory_info, itertools.count(1)
+
+    def noted(process):
+        found = memory(process)
+        if next(seen) >= 2 * looks:  # of two workers
+            looked.set()
+        return found
+
+    monkeypatch.setattr(psutil.Process, "memory_info", noted)
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.02)
+
+
+def test_a_worker_whose_pipes_another_process_still_holds_is_named_all_the_same():
+    """What a worker has forked lives on after it, and nothing that a worker's end would close is closed."""
+
+    class Forking(Harmful):
+        def __getitem__(self, index):
+            if index == self.bad:
+                child = os.fork()
+                if child == 0:
+                    signal.pause()
+                children.put(child)
+            return super().__getitem__(index)
+
+    children = multiprocessing.SimpleQueue()
+    feed = feed_of(Forking("kill"), TWO, patience=LONG)
+    try:
+        with pytest.raises(DataFailed, match="killed by SIGKILL"):
+            read(feed, 24)
+    finally:
+        os.kill(children.get(), signal.SIGKILL)
+
+
+# ── no exception but where a batch is asked for ─────────────────────────────────────────────────────────────────────
+
+
+class InTheStep:
+    """Between two batches, where an optimizer's update swallows whatever is raised in it."""
+
+    def __init__(self, kill):
+        self.kill, self.surfaced = kill, []
+
+    def step(self):
+        self.killed()
+
+    def in_a_request(self):
+        pass
+
+    def killed(self, *given):
+        try:
+            self.kill()
+        except BaseException as error:
+            self.surfaced.append(error)
+
+
+class InASampler(InTheStep):
+    """While a batch is asked for, in a sampler that catches whatever is raised in it."""
+
+    def step(self):
+        pass
+
+    def in_a_request(self):
+        self.killed()
+
+
+class InACollection(InASampler):
+    """While a batch is asked for, in the garbage collector's callback of a library."""
+
+    def in_a_request(self):
+        gc.callbacks.append(self.once)
+        gc.collect()
+
+    def once(self, phase, info):
+        gc.callbacks.remove(self.once)
+        self.killed()
+
+
+class InAFinalizer(InASampler):
+    """While a batch is asked for, in `__del__`, of which Python only prints what it raises."""
+
+    def in_a_request(self):
+        Dying(self.killed)
+
+
+class Dying:
+    def __init__(self, last):
+        self.last = last
+
+    def __del__(self):
+        self.last()
+
+
+@both_ways
+@pytest.mark.fault("worker killed")
+@pytest.mark.parametrize("handler", ["none", "the user's", "torch's"])
+@pytest.mark.parametrize("place", [InTheStep, InACollection, InAFinalizer, InASampler])
+def test_where_a_worker_is_killed_nothing_is_raised_and_the_next_batch_names_it(place, handler, options):
+    if handler == "torch's":
+        list(torch.utils.data.DataLoader(Drawing(2), num_workers=1))  # it stays in place after the loader
+    before = signal.getsignal(signal.SIGCHLD)
+    if handler == "the user's":
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    try:
+        there = worker_pids()
+        line = place(lambda: kill_and_wait((worker_pids() - there).pop()))
+        feed = feed_of(Drawing(400), options, patience=LONG)
+        answers = feed.answers(with_a_line_in(requests(400), 12, line.in_a_request))
+        for _ in range(3):
+            next(answers)
+        line.step()
+        with pytest.raises(DataFailed, match="killed by SIGKILL") as caught:
+            list(answers)
+        assert caught.value.exit_code == 11
+        assert line.surfaced == []
+        feed.close()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def with_a_line_in(requests, place, line):
+    """The same requests; the line runs while one of them is asked for."""
+    for number, request in enumerate(requests):
+        if number == place:
+            line()
+        yield request
+
+
+def kill_and_wait(pid):
+    """Return when the process has ended, and its SIGCHLD was handled."""
+    ends = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([ends], [], [])
+    os.close(ends)
+    sum(range(1000))
+
+
+@both_ways
+def test_the_handler_of_sigchld_stays_as_the_user_has_it(options):
+    heard, users = [], lambda number, frame: heard.append(number)
+    before = signal.signal(signal.SIGCHLD, users)
+    try:
+        loader = loader_of(Drawing(24), options=options)
+        for number in range(2):
+            for _ in loader.epoch(number):
+                assert signal.getsignal(signal.SIGCHLD) is users
+        loader.close()
+        assert signal.getsignal(signal.SIGCHLD) is users
+        assert heard  # of the workers' ends
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_workers_that_the_system_reaps_are_named_without_a_cause():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        error = failure_of("kill", DataFailed)
+        assert "loader worker 0 of 2 (pid " in error.what
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_loader_of_the_users_own_is_watched_by_torch_as_ever():
+    read(feed_of(Drawing(8), TWO), 8)
+    own = torch.utils.data.DataLoader(Harmful("kill", bad=0), batch_size=4, num_workers=1)
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        list(own)
+
+
+def test_in_another_thread_a_killed_worker_is_named_too():
+    found = queue.SimpleQueue()
+
+    def asking():
+        try:
+            read(feed_of(Harmful("kill"), TWO, patience=LONG), 24)
+        except BaseException as error:
+            found.put(error)
+
+    thread = threading.Thread(target=asking)
+    thread.start()
+    error = found.get(timeout=60)
+    assert isinstance(error, DataFailed)
+    assert "killed by SIGKILL" in error.what
+    thread.join()
+
+
+def test_two_feeds_at_once_do_not_take_each_others_workers_for_their_own():
+    training = feed_of(Harmful("kill", bad=12), LoaderOptions(workers=2, prefetch_factor=1), patience=LONG)
+    answers = training.answers(requests(24))
+    next(answers)
+    next(answers)  # and the fourth batch, which kills its worker, is asked for
+    assert len(read(feed_of(Drawing(24), TWO, patience=LONG), 24)) == 6  # an evaluation, while a worker dies
+    with pytest.raises(DataFailed, match="SIGKILL"):
+        list(answers)
+    training.close()
+
+
+# ── hung ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@both_ways
+@pytest.mark.fault("worker hangs")
+def test_a_worker_in_a_circle_is_told_with_its_line(options):
+    error = failure_of("circle", Hang, options, SHORT)
+    assert error.exit_code == 14
+    first, second, *_ = error.what.splitlines()
+    assert first.startswith("no batch came for 0 s; the 2 loader workers were asked and ended")
+    assert "stands in:" in second
+    line = circle.__code__.co_firstlineno
+    assert any(f"broken_workers.py:{line + n} in circle" in error.fix for n in (1, 2))
+    assert "broken_workers.py" in error.what
+    assert "has nothing to do" in error.what.splitlines()[-1]
+
+
+def test_a_worker_that_never_gives_a_first_batch_is_told_too():
+    feed = feed_of(Harmful("circle", bad=0), TWO, patience=Patience(first_seconds=0.4))
+    with pytest.raises(Hang, match="in circle"):
+        read(feed, 24)
+
+
+def test_a_stream_that_is_entered_far_inside_has_more_time_for_its_first_batch():
+    assert Pace(Patience()).limit_seconds() == 60
+    pace = Pace(Patience(), first_takes=1 + 9)
+    assert pace.limit_seconds() == 600
+    pace.came()
+    assert pace.limit_seconds() == 60
+
+
+@pytest.mark.fault("worker hangs")
+def test_a_stopped_worker_cannot_answer_and_that_is_said():
+    error = failure_of("stop", Hang, TWO, SHORT)
+    assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
+
+
+@pytest.mark.fault("worker hangs")
+def test_a_stopped_worker_whose_batches_were_not_taken_yet_is_a_hang_too():
+    """torch takes the memory of a batch from its worker, which cannot give it."""
+
+    class Stopping(Harmful):
+        def __getitem__(self, index):
+            if index == self.bad:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return torch.full((4,), index)
+
+    feed = feed_of(Stopping("stop", bad=4), LoaderOptions(workers=1, prefetch_factor=3), patience=SHORT)
+    answers = feed.answers(requests(24))
+    with pytest.raises(Hang, match="is stopped"):
+        list(answers)
+
+
+class Clock:
+    """In place of a module's time."""
+
+    def __init__(self, jumps=0.0):
+        self.ahead, self.jumps = 0.0, jumps
+
+    def monotonic(self):
+        self.ahead += self.jumps
+        return time.monotonic() + self.ahead
+
+
+def test_a_long_step_is_no_hang(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(workers, "time", clock)
+    monkeypatch.setattr("hasten.data.patience.time", clock)
+    answers = feed_of(Drawing(24), TWO, patience=Patience(seconds=60)).answers(requests(24))
+    for _ in answers:
+        clock.ahead += 1000
+
+
+def test_time_in_which_nobody_could_look_is_no_wait(monkeypatch):
+    """The training process was stopped, or its machine slept: its workers stood still as well."""
+
+    class Late(Drawing):
+        def __getitem__(self, index):
+            looked.wait(60)
+            return super().__getitem__(index)
+
+    looked = multiprocessing.Event()
+    note_looks(monkeypatch, looked, looks=5)
+    monkeypatch.setattr(workers, "time", Clock(jumps=1000))
+    assert len(read(feed_of(Late(24), TWO, patience=Patience(first_seconds=60)), 24)) == 6
+
+
+@pytest.mark.fault("worker hangs")
+def test_usual_batches_make_more_patience_than_the_least():
+    assert Patience().limit(0.0) == 60
+    assert Patience().limit(2.9) == 60
+    assert Patience().limit(10.0) == 200
+
+
+def test_the_usual_time_is_the_median_from_one_answer_to_the_next(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 103.0])
+    monkeypatch.setattr("hasten.data.patience.time.monotonic", lambda: next(times))
+    pace = Pace(Patience(seconds=0.0, batches=1))
+    limits = []
+    for _ in range(4):
+        pace.came()
+        limits.append(pace.limit_seconds())
+    monkeypatch.undo()
+    assert limits == [0, 1, 1.5, 2]
+
+
+# ── nothing left ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@both_ways
+def test_no_process_and_no_file_is_left_after_epochs(options):
+    loader = loader_of(Drawing(24), options=options)
+    list(loader.epoch(0))
+    loader.close()
+    gc.collect()
+    before = open_files()
+    for number in range(10):
+        loader = loader_of(Drawing(24), options=options)
+        list(loader.epoch(number))
+        list(loader.epoch(number + 1))
+        loader.close()
+    gc.collect()
+    assert open_files() < before + 10  # torch closes its queues in threads of their own, some of them later
+    assert not [thread for thread in threading.enumerate() if thread.name in ("hasten-batches", "hasten-requests")]
+
+
+@both_ways
+def test_closing_ends_the_workers_of_an_epoch_that_is_held_in_its_middle(options):
+    before = worker_pids()
+    loader = loader_of(Drawing(40), options=options)
+    held = loader.epoch(0)
+    next(held)
+    assert len(worker_pids() - before) == 2
+    loader.close()
+    assert worker_pids() == before
+    del held
+
+
+@both_ways
+def test_an_interrupt_in_the_training_process_leaves_no_worker(options):
+    before = worker_pids()
+    loader = loader_of(Drawing(40), options=options)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in loader.epoch(0):
+            signal.raise_signal(signal.SIGINT)
+    loader.close()
+    assert worker_pids() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_end_that_all_receive_is_not_the_workers_business(number):
+    expected = content(epoch_of(Drawing(40)))
+    loader = loader_of(Drawing(40), options=TWO)
+    batches = loader.epoch(0)
+    found = [next(batches)]
+    for pid in worker_pids():
+        os.kill(pid, number)  # as a terminal or a scheduler does; what runs may be finished
+    found += list(batches)
+    assert content(found) == expected
+    loader.close()
+
+
+@both_ways
+def test_healthy_workers_end_by_themselves_also_while_the_error_is_held(options):
+    """What they have registered for their end runs."""
+    there = set(multiprocessing.active_children())
+    started = []
+
+    def noted():
+        for number, request in enumerate(requests(24)):
+            if number == 4:
+                started.extend(set(multiprocessing.active_children()) - there)
+            yield request
+
+    feed = feed_of(Harmful("kill", bad=12), options, patience=LONG)
+    with pytest.raises(DataFailed) as held:
+        list(feed.answers(noted()))
+    assert sorted(process.exitcode for process in started) == [-signal.SIGKILL, 0]
+    assert held.value.__context__ is None
+
+
+def test_an_epoch_begun_after_a_death_is_whole():
+    feed = feed_of(Harmful("kill", count=48, bad=40), TWO_STAYING, patience=LONG)
+    with pytest.raises(DataFailed):
+        read(feed, 48)
+    assert len(read(feed, 24)) == 6
+    feed.close()
