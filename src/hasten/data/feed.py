@@ -68,7 +68,7 @@ class Feed:
         self._closed, self._checked = False, False
         self._staying: Workers | None = None
         self._threads: Threads | None = None
-        self._pace = Pace(self._patience)
+        self._pace = Pace(self._patience)  # of the threads
         self._open: weakref.WeakSet[Workers] = weakref.WeakSet()
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
@@ -122,10 +122,10 @@ class Feed:
         return map(pinned, answers) if self._pin_memory else answers
 
     def _read_by_threads(self, requests: Iterable[Any]) -> Iterator[Any]:
-        self._pace = Pace(self._patience)
+        self._pace.restart()
         if self._threads is None:
             read = partial(_read, self._reader, self._pin_memory)
-            self._threads = Threads(read, self._workers, self._ahead, lambda: self._pace.limit_seconds())
+            self._threads = Threads(read, self._workers, self._ahead, self._pace.limit_seconds)
         for answer in self._threads.answers(requests):
             self._pace.came()
             yield answer

@@ -35,6 +35,10 @@ class Pace:
         self._patience, self._first_takes = patience, first_takes
         self._times = deque[float](maxlen=RECENT_BATCHES)  # by the monotonic clock
 
+    def restart(self) -> None:
+        """Another epoch begins."""
+        self._times.clear()
+
     def came(self) -> None:
         self._times.append(time.monotonic())
 

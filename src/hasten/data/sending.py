@@ -175,7 +175,7 @@ class Sending:
     def __init__(self, reader: Any, field: str, made_of_it: Callable[[Any], Any] | None = None) -> None:
         self.field, self._reader, self._made_of_it, self._tried = field, reader, made_of_it, False
 
-    def read(self, series: int, request: Any) -> bytes:
+    def read(self, series: int, request: Any) -> memoryview:
         """The pickled answer to a request."""
         answer = self._reader.__getitems__(request)
         try:
@@ -191,7 +191,7 @@ class Sending:
             answer = self._unsent(answer, error)
         return self.pickled(series, _told(answer))
 
-    def pickled(self, series: int, answer: Any) -> bytes:
+    def pickled(self, series: int, answer: Any) -> memoryview:
         """series: which run of requests it answers."""
         return ForkingPickler.dumps((series, answer))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
 

@@ -68,7 +68,7 @@ def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Co
         outgoing.put((answers, answer))
 
 
-def send_all(outgoing: SimpleQueue[tuple[Connection, bytes] | None]) -> None:
+def send_all(outgoing: SimpleQueue[tuple[Connection, memoryview] | None]) -> None:
     """Send each content through its pipe; None ends it. In a thread, as a full pipe blocks."""
     while (message := outgoing.get()) is not None:
         pipe, content = message

@@ -25,7 +25,7 @@ import signal
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -265,17 +265,17 @@ def _receive(
     pin: Callable[[Any], Any] | None,
 ) -> None:
     """In a thread: take every answer as it comes, until a worker ends or `stop` has something to read."""
-    numbers: Mapping[Any, int] = {pipe: number for number, pipe in enumerate(answers)}
     looked = time.monotonic()
     while True:
         ready = wait([stop, *answers, *sentinels], LOOK_SECONDS)
         if stop in ready:
             return
         try:
-            for pipe in [pipe for pipe in ready if pipe in numbers]:
-                series, answer = pipe.recv()
-                arrived.answers.put((numbers[pipe], series, answer if pin is None else pin(answer)))
-                del answer
+            for number, pipe in enumerate(answers):
+                if pipe in ready:
+                    series, answer = pipe.recv()
+                    arrived.answers.put((number, series, answer if pin is None else pin(answer)))
+                    del answer
         except BaseException as error:
             arrived.error = error
         if arrived.error is not None or not set(ready).isdisjoint(sentinels):
