@@ -316,6 +316,12 @@ def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tup
             why = f"{source.field} is on the device already: loader workers and pinned memory are not used for it"
             notices.append(why)
         return 0, kind, False, tuple(notices)
+    if workers and source.why_not_ahead is not None:
+        if source.field == "train":
+            what = f"{source.why_not_ahead}; loader workers would use older weights"
+            raise PlanError(what, where="loader_workers", fix="set loader_workers = 0 (num_workers=0 in a DataLoader)")
+        notices.append(f"{source.field} is read without loader workers: {source.why_not_ahead}")
+        workers = 0
     if pin_memory and not placement.accelerator:  # the machine may have one all the same
         notices.append("pin_memory is not used: this job copies its batches to no accelerator")
         pin_memory = False

@@ -22,6 +22,7 @@ from torch import nn
 
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
+from hasten.data.model_reads import way_to_model
 from hasten.data.options import LoaderOptions
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
@@ -90,8 +91,10 @@ def build(
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job, ordered, setup.device)
-    setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    setup.train = train = replace(train, reads_model=way_to_model(train, setup.model))
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    valid = valid and replace(valid, reads_model=way_to_model(valid, setup.model))
     setup.batch_size = batch_size = _batch_size(train)
     # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
     held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
