@@ -312,7 +312,7 @@ def test_an_interrupt_in_the_training_process_leaves_no_worker(options):
     assert worker_pids() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU])
 def test_a_signal_to_end_that_all_receive_is_not_the_workers_business(number):
     expected = content(epoch_of(Drawing(40)))
     loader = loader_of(Drawing(40), options=TWO)
