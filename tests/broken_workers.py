@@ -21,9 +21,9 @@ from torch.utils.data import get_worker_info
 
 from hasten.data.feed import Feed
 from hasten.data.options import LoaderOptions
+from hasten.data.patience import Patience
 from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
-from hasten.data.watch import Patience
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -17,16 +17,12 @@ from broken_workers import Harmful, Large, feed_of, nothing_left_behind, read, w
 from hasten.data import feed
 from hasten.data.loader import EvaluationLoader
 from hasten.data.options import LoaderOptions
+from hasten.data.patience import Patience
 from hasten.data.sources import source_of
-from hasten.data.watch import Patience
 from hasten.errors import DataFailed, Hang, JobError, PlanError
 from loading import TWO_WORKERS, Drawing, DrawingStream, content, epoch_of, loader_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-    # An error that is raised by a signal can come between opening a file and what would close it.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 LONG = Patience(seconds=120)
 MIB = 1 << 20
@@ -168,7 +164,7 @@ SMALL = """
     from broken_workers import Large, as_list, feed_of, read, segments
     from hasten.data import feed
     from hasten.data.options import LoaderOptions
-    from hasten.data.watch import Patience
+    from hasten.data.patience import Patience
 
     def error_of(collate):
         options = LoaderOptions(workers=2, prefetch_factor=4)

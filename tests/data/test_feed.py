@@ -1,21 +1,22 @@
 import gc
 import threading
+from dataclasses import replace
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
 from hasten.data.feed import Feed
 from hasten.data.loader import EvaluationLoader
 from hasten.data.options import LoaderOptions, Placement
+from hasten.data.patience import Patience
 from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
-from hasten.data.watch import Patience
-from hasten.errors import Hang, PlanError
+from hasten.errors import Hang, PlanError, UserCodeFailed
 from hasten.training.run import Run
-from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, indices, loader_of
+from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, flat, indices, loader_of
 from support import small_job
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -75,6 +76,33 @@ def test_pinned_batches_are_the_same_batches():
         assert all(one.batch[1].is_pinned() for one in found)
 
 
+class Pinning:
+    """A batch that pins itself, which torch's documentation calls a custom batch type."""
+
+    def __init__(self, samples):
+        self.samples, self.pinned = samples, False
+
+    def pin_memory(self):
+        self.pinned = True
+        return self
+
+
+@pytest.mark.parametrize("options", [LoaderOptions(pin_memory=True), replace(STAYING, pin_memory=True)])
+def test_batches_are_pinned_for_the_device_of_this_process(monkeypatch, options):
+    """Without an accelerator: its functions are stood in for."""
+    devices = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", devices.append)
+    loader = loader_of([*range(13)], options=options, collate=Pinning, placement=Placement(accelerator=True))
+    for epoch in range(2):
+        found = [one.batch for one in loader.epoch(epoch)]
+        assert all(batch.pinned for batch in found)
+        assert sorted(sample for batch in found for sample in batch.samples) == [*range(13)]
+    loader.close()
+    assert set(devices) == ({3} if options.workers else set())
+
+
 # A worker_init_fn
 
 
@@ -103,6 +131,36 @@ def test_a_worker_init_fn_that_workers_call_needs_no_notice():
     for options in (LoaderOptions(workers=2), THREADS):  # what draws is read by processes instead
         notices = loader_of(data, batch_size=None, options=options).notices
         assert not any("worker_init_fn" in notice for notice in notices)
+
+
+def fails_to_start(worker):
+    raise ValueError(f"worker {worker} finds no disk")
+
+
+def test_a_worker_init_fn_that_raises_is_the_users_failure_with_its_line():
+    data = DataLoader(Drawing(9), batch_size=4, num_workers=1, worker_init_fn=fails_to_start)
+    loader = loader_of(data, batch_size=None, options=LoaderOptions(workers=1))
+    with pytest.raises(
+        UserCodeFailed, match="worker_init_fn of Job.train failed in loader worker 0: ValueError"
+    ) as told:
+        list(loader.epoch(0))
+    assert told.value.exit_code == 10
+    assert "in fails_to_start" in told.value.where
+    assert isinstance(told.value.__cause__, ValueError)
+    loader.close()
+
+
+class Informed(Drawing):
+    def __getitem__(self, index):
+        info = get_worker_info()
+        assert info is not None
+        return info.id, info.num_workers, info.seed, info.dataset.count
+
+
+def test_a_data_set_sees_in_which_worker_it_is():
+    found = [row for one in epoch_of(Informed(16), options=STAYING) for row in zip(*flat(one.batch), strict=True)]
+    assert {(number, workers, count) for number, workers, _, count in found} == {(0, 2, 16), (1, 2, 16)}
+    assert len({seed for _, _, seed, _ in found}) == 2
 
 
 # Threads

@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
 from hasten.checkpoint import temporary
-from hasten.data import feed, watch
+from hasten.data import feed, workers
 from hasten.data.feed import Feed
 from hasten.data.options import LoaderOptions
+from hasten.data.patience import Patience
 from hasten.data.reading import Request, reader_of
 from hasten.data.sources import source_of
-from hasten.data.watch import Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
 from loading import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
@@ -143,7 +143,7 @@ def test_also_where_the_job_has_no_workers_what_ends_one_is_told(harm, end):
 @copies
 def test_also_where_the_job_has_no_workers_full_memory_is_full_memory(monkeypatch):
     counts = iter([5, 6])
-    monkeypatch.setattr(watch, "killed_for_memory", lambda: next(counts))
+    monkeypatch.setattr(workers, "killed_for_memory", lambda: next(counts))
     with pytest.raises(OutOfMemory, match=r"has killed 1 process\(es\) for memory") as caught:
         harmed("kill", HERE)
     assert "use a smaller batch_size" in caught.value.fix
@@ -190,13 +190,13 @@ def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_he
 
 @copies
 def test_it_may_take_as_much_longer_as_the_training_reads_a_batch_in_parts(monkeypatch):
-    longer, answers = [], watch.Crew.answers
+    longer, answers = [], workers.Workers.answers
 
-    def noted(crew, start, requests, *, first_takes=1):
+    def noted(started, requests, *, first_takes=1):
         longer.append(first_takes)
-        return answers(crew, start, requests, first_takes=first_takes)
+        return answers(started, requests, first_takes=first_takes)
 
-    monkeypatch.setattr(watch.Crew, "answers", noted)
+    monkeypatch.setattr(workers.Workers, "answers", noted)
     loader = loader_of(Remembering())
     loader.first_batch(takes=7)
     loader.first_batch()

@@ -11,7 +11,6 @@ import torch
 
 from broken_workers import (
     Lambdas,
-    Large,
     OddSamples,
     as_list,
     feed_of,
@@ -20,8 +19,8 @@ from broken_workers import (
 )
 from hasten.data import sending
 from hasten.data.options import LoaderOptions
+from hasten.data.patience import Patience
 from hasten.data.sending import Parcel, parcel, unsendable_part
-from hasten.data.watch import Patience
 from hasten.errors import OutOfMemory, UserCodeFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -113,19 +112,8 @@ def test_a_batch_with_a_gradients_history_is_told_too():
             read(feed, 8)
 
 
-@pytest.mark.parametrize("collate", [None, as_list], ids=["torch's collate", "one of the user's"])
-def test_the_same_batches_come_where_shared_memory_nears_its_end(monkeypatch, collate):
-    plain = read(feed_of(Large(8), LoaderOptions(), collate=collate), 8)
-    monkeypatch.setattr(sending, "free_shared_memory", lambda: 1)
-    with nothing_left_behind():
-        found = read(feed_of(Large(8), ONE, patience=LONG, collate=collate), 8)
-    assert torch.equal(torch.stack(list(map(torch.as_tensor, _flat(found)))), torch.stack(_flat(plain)))
-
-
-@pytest.mark.parametrize("free", [1 << 40, 1], ids=["room", "full"])
-def test_conjugate_and_negated_views_arrive_with_their_values(monkeypatch, free):
+def test_conjugate_and_negated_views_arrive_with_their_values():
     """torch itself sends the memory that they are views of, and not that they are."""
-    monkeypatch.setattr(sending, "free_shared_memory", lambda: free)
     with nothing_left_behind():
         ((conjugate, negated),) = read(feed_of(range(4), ONE, patience=LONG, collate=as_views), 4)
     assert conjugate.tolist() == [0 - 1j, 1 - 1j, 2 - 1j, 3 - 1j]
@@ -154,10 +142,6 @@ def test_a_marked_view_inside_of_what_is_only_handed_on_is_refused_by_its_place(
     found = unsendable_part({"moves": Moves(view)}, "batch")
     assert found is not None
     assert found.path == "batch['moves'].tensor"
-
-
-def _flat(batches):
-    return [sample for batch in batches for sample in batch]
 
 
 def test_full_shared_memory_in_a_worker_is_full_memory_with_its_name():

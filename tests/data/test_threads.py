@@ -15,8 +15,8 @@ from broken_workers import feed_of, nothing_left_behind, read, requests
 from hasten.data import threads
 from hasten.data.gate import GATE
 from hasten.data.options import LoaderOptions
+from hasten.data.patience import Patience
 from hasten.data.threads import Threads, threads_resting
-from hasten.data.watch import Patience
 from hasten.errors import Hang
 
 PATIENT = 60.0  # seconds: longer than any test

@@ -15,7 +15,7 @@ import pytest
 from broken_workers import nothing_left_behind
 from faults.commands import jobs_in, ran
 from hasten.data import feed
-from hasten.data.watch import Patience
+from hasten.data.patience import Patience
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -97,6 +97,18 @@ def failed_batch(
     )
 
 
+def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
+    """The user's worker_init_fn raised."""
+    return Failed(
+        kind=kind_of(error),
+        what=f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}",
+        where=their_frame(error),
+        fix="look at this line",
+        cause=_able_to_travel(error),
+        trace=_their_lines(error),
+    )
+
+
 def moment(epoch: int) -> str:
     return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
 

@@ -1,8 +1,7 @@
-"""torch's DataLoader, asked for microbatches by request; without workers or pinned memory, the reader itself.
+"""Answers requests for microbatches in their order: read here, by worker processes, or by threads.
 
-The DataLoader's own notions of order, batch size and collation are switched off: a reader answers each request with a
-ready batch (see reading.py). What stays is what it is good at: worker processes, prefetching and pinned memory. Its
-workers are watched (watch.py), and what would stop them is looked for before they start:
+A reader answers each request with a ready batch (see reading.py). What would stop worker processes (workers.py) is
+looked for before they start:
 
 * Where workers do not begin as a copy of the training process, the data set must be picklable.
 * What they hold ready must fit into /dev/shm. Only where that is small is a batch measured.
@@ -17,34 +16,26 @@ Workers can also be threads (threads.py), for sources that threads can read.
 from __future__ import annotations
 
 import multiprocessing
-import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from operator import sub
-from statistics import median
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader
-
-from hasten.checkpoint.temporary import keep_sockets_here
 from hasten.data.failures import Failed
 from hasten.data.limits import AMPLE_BATCH_BYTES, BATCHES_AHEAD, batches_held, is_ample, shortage
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
+from hasten.data.patience import Pace, Patience
 from hasten.data.reading import Window, read_here
 from hasten.data.sending import Parcel, Sending, Unsendable, by_value, parcel, unsendable_part
 from hasten.data.sources import Source, why_not_in_threads
 from hasten.data.threads import Threads
-from hasten.data.transfer import map_tensors
-from hasten.data.watch import RECENT_BATCHES, Crew, Patience
+from hasten.data.transfer import pinned
+from hasten.data.workers import Workers
 from hasten.errors import Hang, HastenError, JobError, PlanError, StorageFailed
-from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here, usable_cores
+from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
 from hasten.facts.sizes import byte_size
 
 _WHERE_A_PROCESS_ENDED = (
@@ -75,16 +66,15 @@ class Feed:
         self._persistent = options.persistent_workers
         self._patience = patience or Patience()
         self._closed, self._checked = False, False
-        self._requests = _Requests()
-        self._staying: tuple[Crew, DataLoader[Any]] | None = None
+        self._staying: Workers | None = None
         self._threads: Threads | None = None
-        self._arrivals: deque[float] = deque(maxlen=RECENT_BATCHES)
-        self._crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+        self._pace = Pace(self._patience)  # of the threads
+        self._open: weakref.WeakSet[Workers] = weakref.WeakSet()
 
     def answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         """What the reader answers to each request; raises what a Failed stands for.
 
-        Raises JobError and PlanError for what cannot be read by workers, and what Crew.answers raises. Persistent
+        Raises JobError and PlanError for what cannot be read by workers, and what Workers.answers raises. Persistent
         workers serve one such iterator at a time.
         """
         if self._closed:
@@ -96,7 +86,7 @@ class Feed:
                     raise answer.error()
                 yield answer
         finally:
-            del answers  # ends the workers here, see Crew.answers
+            del answers  # ends the workers now: an error's traceback would keep them
 
     def answers_apart(self, requests: Iterable[Any], takes: int = 1) -> Iterator[Any]:
         """The same answers, each read by a worker that ends with it: nothing that reading opens stays in this process.
@@ -117,9 +107,9 @@ class Feed:
             yield answer
 
     def close(self) -> None:
-        self._closed, self._staying = True, None  # without the last reference to them, workers that stayed end
-        for crew in list(self._crews):
-            crew.end()
+        self._closed, self._staying = True, None
+        for workers in list(self._open):
+            workers.end()
         if self._threads is not None:
             self._threads.close()
 
@@ -128,18 +118,16 @@ class Feed:
             return self._read_by_threads(requests)
         if self._workers:
             return self._read_by_workers(requests)
-        if self._pin_memory:
-            self._requests.pending = requests
-            return iter(DataLoader(self._reader, **self._handing_on(_as_read), pin_memory=True))
-        return read_here(self._reader, requests)  # a DataLoader would only stand between
+        answers = read_here(self._reader, requests)
+        return map(pinned, answers) if self._pin_memory else answers
 
     def _read_by_threads(self, requests: Iterable[Any]) -> Iterator[Any]:
+        self._pace.restart()
         if self._threads is None:
             read = partial(_read, self._reader, self._pin_memory)
-            self._threads = Threads(read, self._workers, self._ahead, _limit_of(self._patience, self._arrivals))
-        self._arrivals.clear()
+            self._threads = Threads(read, self._workers, self._ahead, self._pace.limit_seconds)
         for answer in self._threads.answers(requests):
-            self._arrivals.append(time.monotonic())
+            self._pace.came()
             yield answer
 
     def _read_by_workers(self, requests: Iterable[Any]) -> Iterator[Any]:
@@ -152,15 +140,12 @@ class Feed:
             self._checked = True
         # A stream is read from its beginning until the window that it goes on with.
         first_takes = 1 + first.number if isinstance(first, Window) else 1
-        crew, loader = self._staying or self._new(self._workers, Sending(self._reader, self._source.field), _as_read)
+        workers = self._staying or self._new(self._workers, Sending(self._reader, self._source.field))
         if self._persistent:
-            self._staying = crew, loader
-        start = partial(_start, loader, self._requests)
-        answers = crew.answers(start, chain([first], requests), first_takes=first_takes)
-        del loader, start  # workers that stay end with the last reference to them
+            self._staying = workers
         stays = False
         try:
-            yield from answers
+            yield from workers.answers(chain([first], requests), first_takes=first_takes)
             stays = True
         except GeneratorExit:  # an epoch that was left early: workers that stay drop what they have read of it
             stays = True
@@ -168,34 +153,20 @@ class Feed:
         finally:
             if not (stays and self._persistent):
                 self._staying = None
-                crew.end()
+                workers.end()
 
-    def _new(self, workers: int, reader: Any, collate: Callable[[Any], Any]) -> tuple[Crew, DataLoader[Any]]:
-        crew = Crew(
-            what=f"Job.{self._source.field}",
-            workers=workers,
+    def _new(self, count: int, sending: Sending) -> Workers:
+        workers = Workers(
+            sending,
+            workers=count,
             ahead=self._ahead,
+            dataset=self._source.dataset,
             users_init=self._source.worker_init if self._processes else None,  # as its notice says
             patience=self._patience,
+            pin=self._pin_memory,
         )
-        self._crews.add(crew)
-        with _without_torchs_count(workers):
-            loader = DataLoader(
-                reader,
-                **self._handing_on(collate),
-                num_workers=workers,
-                prefetch_factor=self._ahead,
-                persistent_workers=self._persistent,
-                pin_memory=self._pin_memory,
-                worker_init_fn=crew.begin(),
-                multiprocessing_context=crew.context(),
-            )
-        return crew, loader
-
-    def _handing_on(self, collate: Callable[[Any], Any]) -> dict[str, Any]:
-        """Arguments that make a DataLoader hand on requests and answers, without a random number of its own: it would
-        draw one from the training process's generator in every epoch."""
-        return {"batch_sampler": self._requests, "collate_fn": collate, "generator": torch.Generator()}
+        self._open.add(workers)
+        return workers
 
     # ── before the workers start ────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +200,8 @@ class Feed:
     def _measured(self, first: Any) -> Parcel | None:
         # The first window of a stream is as large as any, and the soonest read.
         first = replace(first, number=0) if isinstance(first, Window) else first
-        return self._read_apart(first, _weighed)
+        found = self._read_apart(first, _weighed)
+        return found if isinstance(found, Parcel) else None
 
     def _check_picklable(self, method: str) -> None:
         found = self._unsendable()
@@ -256,12 +228,11 @@ class Feed:
 
     def _read_apart(self, request: Any, made_of_it: Callable[[Any], Any], takes: int = 1) -> Any:
         """What a function makes of the answer to one request, in a worker that ends with it."""
-        crew, loader = self._new(1, self._reader, made_of_it)
+        workers = self._new(1, Sending(self._reader, self._source.field, made_of_it))
         try:
-            (found,) = crew.answers(partial(_start, loader, self._requests), [request], first_takes=takes)
+            (found,) = workers.answers([request], first_takes=takes)
         finally:
-            del loader
-            crew.end()
+            workers.end()
         return found
 
     def _read_apart_unasked(self, request: Any, made_of_it: Callable[[Any], Any], takes: int) -> Any:
@@ -294,57 +265,15 @@ class Feed:
         )
 
 
-class _Requests:
-    """What the DataLoader takes for a batch sampler; it asks for an iterator at the start of every epoch."""
-
-    pending: Iterable[Any] = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.pending)
-
-
-def _start(loader: DataLoader[Any], handed: _Requests, requests: Iterable[Any]) -> Iterator[Any]:
-    handed.pending = requests
-    keep_sockets_here()
-    with _without_torchs_count(loader.num_workers):
-        return iter(loader)
-
-
-@contextmanager
-def _without_torchs_count(workers: int) -> Iterator[None]:
-    """torch warns of more workers than cores. Here their number is asked for by a plan, or by the job's own DataLoader,
-    of which torch has said it already; loader_workers refuses what can only be a slip."""
-    if workers <= usable_cores():  # torch has nothing to say, and Python would show old warnings once more afterwards
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-        yield
-
-
 def _read(reader: Any, pin_memory: bool, request: Any) -> Any:
     answer = reader.__getitems__(request)
-    return map_tensors(answer, torch.Tensor.pin_memory) if pin_memory else answer
+    return pinned(answer) if pin_memory else answer
 
 
 def _own_shared_memory() -> int | None:
     """Bytes that are free in /dev/shm for this rank, where those on this machine begin together."""
     free = free_shared_memory()
     return None if free is None else free // ranks_here()
-
-
-def _limit_of(patience: Patience, arrivals: deque[float]) -> Callable[[], float]:
-    """The longest that the next answer may take, by when those before it came."""
-
-    def limit() -> float:
-        times = list(arrivals)
-        return patience.limit(median(map(sub, times[1:], times)) if len(times) > 1 else 0.0)
-
-    return limit
-
-
-def _as_read(batch: Any) -> Any:
-    return batch
 
 
 def _weighed(batch: Any) -> Parcel | None:
@@ -387,6 +316,12 @@ def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tup
             why = f"{source.field} is on the device already: loader workers and pinned memory are not used for it"
             notices.append(why)
         return 0, kind, False, tuple(notices)
+    if workers and source.why_not_ahead is not None:
+        if source.field == "train":
+            what = f"{source.why_not_ahead}; loader workers would use older weights"
+            raise PlanError(what, where="loader_workers", fix="set loader_workers = 0 (num_workers=0 in a DataLoader)")
+        notices.append(f"{source.field} is read without loader workers: {source.why_not_ahead}")
+        workers = 0
     if pin_memory and not placement.accelerator:  # the machine may have one all the same
         notices.append("pin_memory is not used: this job copies its batches to no accelerator")
         pin_memory = False

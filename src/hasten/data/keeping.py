@@ -74,6 +74,8 @@ def kept(
 
 def why_not_cached(source: Source) -> str | None:
     """Why the samples of a source cannot come from a cache; None when they can, as far as can be told unread."""
+    if source.reads_model is not None:
+        return source.why_not_ahead
     if source.iterable:
         return "it is a stream, which has no sample of a given number"
     if source.gathers:
@@ -101,6 +103,8 @@ def why_not_in_memory(source: Source) -> str | None:
     """Why the samples of a source cannot become columns; None when they can, as far as can be told unread."""
     if source.gathers:
         return None
+    if source.reads_model is not None:
+        return source.why_not_ahead
     if source.iterable:
         return "it is a stream, which cannot be gathered from"
     if source.collate is not default_collate:

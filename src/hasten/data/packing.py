@@ -12,9 +12,9 @@ from typing import Any
 
 from hasten.data.cache_samples import Packed
 from hasten.data.known_steady import steady_reason
+from hasten.data.patience import Patience
 from hasten.data.proven_steady import SteadyReader, Unreadable
 from hasten.data.threads import Threads
-from hasten.data.watch import Patience
 from hasten.facts.machine import usable_cores
 
 TOGETHER = 4  # samples that a thread reads before it is asked again

@@ -1,6 +1,6 @@
 """One request in, one batch out, in whichever process reads.
 
-torch's loader hands each request to `__getitems__` of a reader, in the training process or in a worker. A request
+A feed hands each request to `__getitems__` of a reader, in the training process or in a worker. A request
 carries all that its batch depends on, and a reader seeds every sample anew, so it makes no difference where and when it
 is read.
 

@@ -13,7 +13,7 @@ Source: https://docs.python.org/3/library/pickle.html and https://docs.pytorch.o
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -28,9 +28,8 @@ from hasten.data.failures import Failed
 from hasten.data.transfer import map_tensors
 from hasten.errors import OutOfMemory, UserCodeFailed
 from hasten.facts.job import describe
-from hasten.facts.machine import SHARED_MEMORY, free_shared_memory
+from hasten.facts.machine import SHARED_MEMORY
 
-BATCHES_TO_SPARE, BYTES_TO_SPARE = 16, 64 << 20  # with less of it free, shared memory is nearly full
 _SHARED_MEMORY_IS_FULL = "unable to allocate shared memory"  # torch's words
 
 
@@ -166,58 +165,45 @@ def _from_bytes(content: np.ndarray, dtype: torch.dtype, shape: torch.Size, stri
 
 
 class Sending:
-    """A reader in a worker process whose answers are known to reach the training process.
+    """A reader in a worker process, whose answers are pickled there: what cannot be sent is an error with a name.
 
-    torch sends them in a thread of the worker. What fails there is printed and lost, and the training process waits for
-    ever. So a batch that holds more than tensors is tried first, once for each worker. And where shared memory nears
-    its end, tensors are moved there before, so that a full one is an error and no loss. The mark of a conjugate or
-    negated view does not travel with its memory, so its values are written out before; where it lies in an object that
-    is only handed on, the trial refuses it.
+    made_of_it: what is sent instead of the batch itself. The mark of a conjugate or negated view does not travel with
+    its memory, so its values are written out before. Where it lies in an object that is only handed on, a trial with
+    the first batch refuses it.
     """
 
-    def __init__(self, reader: Any, field: str) -> None:
-        self._reader, self._field, self._tried = reader, field, False
+    def __init__(self, reader: Any, field: str, made_of_it: Callable[[Any], Any] | None = None) -> None:
+        self.field, self._reader, self._made_of_it, self._tried = field, reader, made_of_it, False
 
-    def __getitems__(self, request: Any) -> Any:
+    def read(self, series: int, request: Any) -> memoryview:
+        """The pickled answer to a request."""
         answer = self._reader.__getitems__(request)
-        if type(answer) is Failed:
-            return _told(answer)
         try:
-            answer = map_tensors(answer, _resolved)
-            if not self._tried:
-                parcel(answer)
-                self._tried = True
-            tensors = list(_tensors(answer))
-            if _is_nearly_full(sum(tensor.nbytes for tensor in tensors)):
-                for tensor in tensors:
-                    tensor.share_memory_()
+            if self._made_of_it is not None:
+                answer = self._made_of_it(answer)
+            if type(answer) is not Failed:
+                answer = map_tensors(answer, _resolved)
+                if not self._tried:
+                    parcel(answer)
+                    self._tried = True
+                return self.pickled(series, answer)
         except Exception as error:  # whatever a class of the user's raises when it is taken apart
-            return _told(self._unsent(answer, error))
-        return answer
+            answer = self._unsent(answer, error)
+        return self.pickled(series, _told(answer))
+
+    def pickled(self, series: int, answer: Any) -> memoryview:
+        """series: which run of requests it answers."""
+        return ForkingPickler.dumps((series, answer))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
 
     def _unsent(self, answer: Any, error: Exception) -> Failed:
         found = unsendable_part(answer, "batch")
         part = "" if found is None else f"{found.path} is {found.what}: "
         return Failed(
             kind=UserCodeFailed,
-            what=f"a batch of Job.{self._field} cannot leave its loader worker: {part}{error}",
-            where=f"Job.{self._field}",
+            what=f"a batch of Job.{self.field} cannot leave its loader worker: {part}{error}",
+            where=f"Job.{self.field}",
             fix="return tensors, numbers and text from the data set and collate; or set workers to 0",
         )
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        if value.is_cpu and value.layout is torch.strided:
-            yield value
-    elif isinstance(value, tuple | list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part)
-
-
-def _is_nearly_full(batch_bytes: int) -> bool:
-    free = free_shared_memory()
-    return free is not None and free < max(BATCHES_TO_SPARE * batch_bytes, BYTES_TO_SPARE)
 
 
 def _told(failed: Failed) -> Failed:

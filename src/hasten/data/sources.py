@@ -73,11 +73,19 @@ class Source:
     options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
     worker_init: Callable[[int], None] | None = None
     notices: tuple[str, ...] = ()  # what of a DataLoader is not taken over, for the user to know
+    reads_model: str | None = None  # where it reaches the model that the job trains (model_reads.py); None: it does not
 
     @property
     def gathers(self) -> bool:
         """True when a batch is gathered from columns, so that no code of the user's runs."""
         return self.columns is not None
+
+    @property
+    def why_not_ahead(self) -> str | None:
+        """Why its samples must not be read before the step that uses them; None where they may."""
+        if self.reads_model is None:
+            return None
+        return f"Job.{self.field} uses the model that is being trained ({self.reads_model})"
 
     @property
     def row_count(self) -> int | None:

@@ -8,11 +8,13 @@ from hasten.techniques.setup import Setup
 
 
 def why_nothing_is_read(setup: Setup) -> str | None:
-    """Why there is nothing that a worker could read ahead; None where there is."""
+    """Why there is nothing that a worker could or may read ahead; None where there is."""
     if setup.train is None:
         return "there is no training data yet"
     if setup.train.on_accelerator:
         return "the training data is on the device already"
+    if setup.train.why_not_ahead is not None:
+        return setup.train.why_not_ahead
     if setup.train.gathers or setup.loader.in_memory is not None:
         return "batches are gathered from memory by index, in less time than it takes to send them between processes"
     return None

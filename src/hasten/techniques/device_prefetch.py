@@ -30,7 +30,8 @@ def applies(setup: Setup, machine: Machine) -> Yes | No:
         return No(f"batches are used on {setup.device.type}, where there is no stream to copy on")
     if setup.train is not None and setup.train.on_accelerator:
         return No("the training data is on the device already")
-    return Yes()
+    why = None if setup.train is None else setup.train.why_not_ahead
+    return Yes() if why is None else No(why)
 
 
 def candidates(setup: Setup, machine: Machine) -> Sequence[Choice]:
@@ -45,6 +46,9 @@ def apply(setup: Setup, choice: Choice) -> None:
             where="device_prefetch",
             fix=f"write how many batches to copy ahead, 1 to {MOST}, without options",
         )
+    if setup.train is not None and setup.train.why_not_ahead is not None:
+        what = f"{setup.train.why_not_ahead}; batches that are copied ahead would use older weights"
+        raise PlanError(what, where="device_prefetch", fix="leave device_prefetch out")
     if setup.device.type == "cuda":
         setup.loader.device_prefetch = ahead
 

@@ -22,6 +22,7 @@ from torch import nn
 from hasten.data.data_digest import data_digest
 from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
+from hasten.data.model_reads import way_to_model
 from hasten.data.options import LoaderOptions
 from hasten.data.randomness import seed_everything
 from hasten.data.sources import Source, source_of
@@ -94,8 +95,10 @@ def build(
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job, ordered, setup.device)
-    setup.train = train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    setup.train = train = replace(train, reads_model=way_to_model(train, setup.model))
     valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    valid = valid and replace(valid, reads_model=way_to_model(valid, setup.model))
     data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
     check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)

@@ -1,4 +1,4 @@
-"""Workers that die or hang are told of, with the cause, and nothing of them is left."""
+"""Workers that die or hang are reported with the cause where a batch is asked for, and nothing of them is left."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import gc
 import itertools
 import multiprocessing
 import os
+import queue
 import signal
 import threading
+import time
 
+import psutil
 import pytest
-import torch
 
 from broken_workers import Harmful, circle, feed_of, nothing_left_behind, open_files, read, requests, worker_pids
-from hasten.data import watch
+from hasten.data import workers
 from hasten.data.options import LoaderOptions
-from hasten.data.watch import Patience
+from hasten.data.patience import Pace, Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory
 from loading import Drawing, content, epoch_of, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-    # An error that is raised by a signal can come between opening a file and what would close it.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 SHORT = Patience(seconds=0.4, first_seconds=0.4, batches=1)
 LONG = Patience(seconds=120)  # longer than a test may take: what passes was told of without waiting
@@ -66,7 +64,7 @@ def test_a_killed_worker_is_named_with_its_signal_and_advice(options):
 @pytest.mark.fault("worker killed")
 def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypatch):
     counts = iter([5, 7])
-    monkeypatch.setattr(watch, "killed_for_memory", lambda: next(counts))
+    monkeypatch.setattr(workers, "killed_for_memory", lambda: next(counts))
     error = failure_of("kill", OutOfMemory)
     assert error.exit_code == 12
     assert "has killed 2 process(es) for memory" in error.what
@@ -74,7 +72,7 @@ def test_a_kill_that_the_kernel_counts_as_one_for_memory_is_full_memory(monkeypa
 
 @pytest.mark.parametrize(("free", "kind"), [(1 << 20, OutOfMemory), (1 << 40, DataFailed)])
 def test_a_broken_bus_is_full_shared_memory_only_where_that_has_little_room(monkeypatch, free, kind):
-    monkeypatch.setattr(watch, "free_shared_memory", lambda: free)
+    monkeypatch.setattr(workers, "free_shared_memory", lambda: free)
     error = failure_of("bus", kind)
     assert "SIGBUS" in error.what
     assert "/dev/shm" in error.what
@@ -94,7 +92,7 @@ def test_a_worker_that_ends_by_itself_is_told_with_its_exit_code(harm, code):
 
 
 @pytest.mark.fault("worker killed")
-def test_the_memory_of_a_dead_worker_is_told_when_it_was_looked_at():
+def test_the_memory_of_a_dead_worker_is_named_when_it_was_looked_at(monkeypatch):
     class Waiting(Harmful):
         def __getitem__(self, index):
             if index == self.bad:
@@ -102,56 +100,62 @@ def test_the_memory_of_a_dead_worker_is_told_when_it_was_looked_at():
             return super().__getitem__(index)
 
     looked = multiprocessing.Event()
-    note = watch.Crew._note_memory
-
-    def noted(crew):
-        note(crew)
-        looked.set()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch.Crew, "_note_memory", noted)
-        patch.setattr(watch, "LOOK_SECONDS", 0.05)
-        feed = feed_of(Waiting("kill"), TWO, patience=LONG)
-        with pytest.raises(DataFailed, match=r"holding [\d,.]+ [MG]iB when last looked at"):
-            read(feed, 24)
+    note_looks(monkeypatch, looked)
+    feed = feed_of(Waiting("kill"), TWO, patience=LONG)
+    with pytest.raises(DataFailed, match=r"holding [\d,.]+ [MG]iB when last looked at"):
+        read(feed, 24)
 
 
-def test_the_death_of_a_worker_never_interrupts_the_step():
-    """torch's own handler would raise wherever the training process is, also within an update."""
-    ended = threading.Event()
-    previous = watch._on_child_ended
+def note_looks(monkeypatch, looked, looks=1):
+    """Let the training process look at the memory of its workers often, and set an event after so many looks."""
+    memory, seen = psutil.Process.memory_info, itertools.count(1)
 
-    def told(signum, frame):
-        ended.set()
-        previous(signum, frame)
+    def noted(process):
+        found = memory(process)
+        if next(seen) >= 2 * looks:  # of two workers
+            looked.set()
+        return found
 
-    feed = feed_of(Harmful("kill", bad=8), LoaderOptions(workers=1, prefetch_factor=1), patience=LONG)
-    answers = feed.answers(requests(24))
-    next(answers)
-    handler = signal.signal(signal.SIGCHLD, told)
+    monkeypatch.setattr(psutil.Process, "memory_info", noted)
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.02)
+
+
+def test_a_worker_whose_pipes_another_process_still_holds_is_named_all_the_same():
+    """What a worker has forked lives on after it, and nothing that a worker's end would close is closed."""
+
+    class Forking(Harmful):
+        def __getitem__(self, index):
+            if index == self.bad:
+                child = os.fork()
+                if child == 0:
+                    signal.pause()
+                children.put(child)
+            return super().__getitem__(index)
+
+    children = multiprocessing.SimpleQueue()
+    feed = feed_of(Forking("kill"), TWO, patience=LONG)
     try:
-        next(answers)  # and the worker reads what kills it
-        assert ended.wait(60)  # in the step, as it were; nothing is raised here
+        with pytest.raises(DataFailed, match="killed by SIGKILL"):
+            read(feed, 24)
     finally:
-        signal.signal(signal.SIGCHLD, handler)
-    with pytest.raises(DataFailed, match="SIGKILL"):
-        next(answers)
+        os.kill(children.get(), signal.SIGKILL)
 
 
-def test_a_loader_of_the_users_own_still_hears_of_its_workers_at_once(monkeypatch):
-    read(feed_of(Drawing(8), TWO), 8)  # our handler is in place
-    assert signal.getsignal(signal.SIGCHLD) is watch._on_child_ended
-    torchs, heard = watch._previous, []
+def test_in_another_thread_a_killed_worker_is_named_too():
+    found = queue.SimpleQueue()
 
-    def told(signum, frame):
-        heard.append(signum)
-        torchs(signum, frame)
+    def asking():
+        try:
+            read(feed_of(Harmful("kill"), TWO, patience=LONG), 24)
+        except BaseException as error:
+            found.put(error)
 
-    monkeypatch.setattr(watch, "_previous", told)
-    own = torch.utils.data.DataLoader(Harmful("kill", bad=0), batch_size=4, num_workers=1)
-    with pytest.raises(RuntimeError, match="DataLoader worker"):
-        list(own)
-    assert heard
+    thread = threading.Thread(target=asking)
+    thread.start()
+    error = found.get(timeout=60)
+    assert isinstance(error, DataFailed)
+    assert "killed by SIGKILL" in error.what
+    thread.join()
 
 
 def test_two_feeds_at_once_do_not_take_each_others_workers_for_their_own():
@@ -188,12 +192,12 @@ def test_a_worker_that_never_gives_a_first_batch_is_told_too():
         read(feed, 24)
 
 
-def test_a_stream_that_goes_on_far_inside_has_more_time_for_its_first_batch():
-    crew = watch.Crew(what="Job.train", workers=0, ahead=1)
-    assert crew._limit(watch._Round(first_takes=1)) == 60
-    assert crew._limit(watch._Round(first_takes=1 + 9)) == 600
-    assert crew._limit(watch._Round(first_takes=1 + 9, answered=1)) == 60
-    crew.end()
+def test_a_stream_that_is_entered_far_inside_has_more_time_for_its_first_batch():
+    assert Pace(Patience()).limit_seconds() == 60
+    pace = Pace(Patience(), first_takes=1 + 9)
+    assert pace.limit_seconds() == 600
+    pace.came()
+    assert pace.limit_seconds() == 60
 
 
 @pytest.mark.fault("worker hangs")
@@ -202,25 +206,34 @@ def test_a_stopped_worker_cannot_answer_and_that_is_said():
     assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
 
 
-def test_a_long_step_is_no_hang():
-    feed = feed_of(Drawing(24), TWO, patience=Patience(seconds=0.05, batches=1))
+@pytest.mark.fault("worker hangs")
+def test_a_stopped_worker_whose_batches_were_not_taken_yet_is_a_hang_too():
+    """torch takes the memory of a batch from its worker, which cannot give it."""
+
+    feed = feed_of(Harmful("stop", bad=4), LoaderOptions(workers=1, prefetch_factor=3), patience=SHORT)
     answers = feed.answers(requests(24))
-    next(answers)
-    looks = 0
-    with pytest.MonkeyPatch.context() as patch:
-        seen = threading.Event()
+    with pytest.raises(Hang, match="is stopped"):
+        list(answers)
 
-        def noted(crew):
-            nonlocal looks
-            looks += 1
-            if looks > 12:  # more looks than the patience has
-                seen.set()
 
-        patch.setattr(watch.Crew, "_note_memory", noted)
-        assert seen.wait(60)
-    (crew,) = feed._crews
-    crew.patience = LONG
-    assert len(list(answers)) == 5
+class Clock:
+    """In place of a module's time."""
+
+    def __init__(self, jumps=0.0):
+        self.ahead, self.jumps = 0.0, jumps
+
+    def monotonic(self):
+        self.ahead += self.jumps
+        return time.monotonic() + self.ahead
+
+
+def test_a_long_step_is_no_hang(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(workers, "time", clock)
+    monkeypatch.setattr("hasten.data.patience.time", clock)
+    answers = feed_of(Drawing(24), TWO, patience=Patience(seconds=60)).answers(requests(24))
+    for _ in answers:
+        clock.ahead += 1000
 
 
 def test_time_in_which_nobody_could_look_is_no_wait(monkeypatch):
@@ -228,20 +241,12 @@ def test_time_in_which_nobody_could_look_is_no_wait(monkeypatch):
 
     class Late(Drawing):
         def __getitem__(self, index):
-            seen.wait(60)
+            looked.wait(60)
             return super().__getitem__(index)
 
-    class Jumping:
-        now = 0.0
-
-        def monotonic(self):
-            self.now += 1000
-            return self.now
-
-    looks, seen = itertools.count(), multiprocessing.Event()
-    monkeypatch.setattr(watch.Crew, "_note_memory", lambda crew: seen.set() if next(looks) > 4 else None)
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(watch, "time", Jumping())
+    looked = multiprocessing.Event()
+    note_looks(monkeypatch, looked, looks=5)
+    monkeypatch.setattr(workers, "time", Clock(jumps=1000))
     assert len(read(feed_of(Late(24), TWO, patience=Patience(first_seconds=60)), 24)) == 6
 
 
@@ -252,11 +257,16 @@ def test_usual_batches_make_more_patience_than_the_least():
     assert Patience().limit(10.0) == 200
 
 
-def test_the_usual_time_is_the_median_from_one_answer_to_the_next():
-    epoch = watch._Round(first_takes=1)
-    assert epoch.usual_seconds() == 0
-    epoch.arrivals.extend([0.0, 1.0, 3.0, 103.0])
-    assert epoch.usual_seconds() == 2
+def test_the_usual_time_is_the_median_from_one_answer_to_the_next(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 103.0])
+    monkeypatch.setattr("hasten.data.patience.time.monotonic", lambda: next(times))
+    pace = Pace(Patience(seconds=0.0, batches=1))
+    limits = []
+    for _ in range(4):
+        pace.came()
+        limits.append(pace.limit_seconds())
+    monkeypatch.undo()
+    assert limits == [0, 1, 1.5, 2]
 
 
 # ── nothing left ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,7 +286,7 @@ def test_no_process_and_no_file_is_left_after_epochs(options):
         loader.close()
     gc.collect()
     assert open_files() < before + 10  # torch closes its queues in threads of their own, some of them later
-    assert threading.active_count() == 1 + sum(thread.name != "hasten-watch" for thread in threading.enumerate()[1:])
+    assert not [thread for thread in threading.enumerate() if thread.name in ("hasten-batches", "hasten-requests")]
 
 
 @both_ways
@@ -302,7 +312,7 @@ def test_an_interrupt_in_the_training_process_leaves_no_worker(options):
     assert worker_pids() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU])
 def test_a_signal_to_end_that_all_receive_is_not_the_workers_business(number):
     expected = content(epoch_of(Drawing(40)))
     loader = loader_of(Drawing(40), options=TWO)
@@ -317,13 +327,20 @@ def test_a_signal_to_end_that_all_receive_is_not_the_workers_business(number):
 
 @both_ways
 def test_healthy_workers_end_by_themselves_also_while_the_error_is_held(options):
-    """One that is killed may hold a lock that torch then waits for."""
-    feed = feed_of(Harmful("kill", bad=0), options, patience=LONG)
-    answers = feed.answers(requests(24))
+    """What they have registered for their end runs."""
+    there = set(multiprocessing.active_children())
+    started = []
+
+    def noted():
+        for number, request in enumerate(requests(24)):
+            if number == 4:
+                started.extend(set(multiprocessing.active_children()) - there)
+            yield request
+
+    feed = feed_of(Harmful("kill", bad=12), options, patience=LONG)
     with pytest.raises(DataFailed) as held:
-        next(answers)
-    (crew,) = feed._crews
-    assert [process.exitcode for process in crew.processes] == [-signal.SIGKILL, 0]
+        list(feed.answers(noted()))
+    assert sorted(process.exitcode for process in started) == [-signal.SIGKILL, 0]
     assert held.value.__context__ is None
 
 
