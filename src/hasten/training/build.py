@@ -95,10 +95,8 @@ def build(
     setup.notices += enter(setup.process)
     seed_everything(job.seed)
     setup.model = _made_model(job, ordered, setup.device)
-    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
-    setup.train = train = replace(train, reads_model=way_to_model(train, setup.model))
-    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
-    valid = valid and replace(valid, reads_model=way_to_model(valid, setup.model))
+    train, valid = _sources(job, setup.model)
+    setup.train = train
     data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
     setup.batch_size = batch_size = _batch_size(train)
     check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
@@ -131,6 +129,15 @@ def build(
         fingerprint=fingerprint,
         proven_on=proven_on,
     )
+
+
+def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
+    """Of train and of valid, which know whether they read the model."""
+    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    if valid is not None:
+        valid = replace(valid, reads_model=way_to_model(valid, model))
+    return replace(train, reads_model=way_to_model(train, model)), valid
 
 
 def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
