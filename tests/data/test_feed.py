@@ -141,7 +141,7 @@ def test_a_worker_init_fn_that_raises_is_the_users_failure_with_its_line():
     data = DataLoader(Drawing(9), batch_size=4, num_workers=1, worker_init_fn=fails_to_start)
     loader = loader_of(data, batch_size=None, options=LoaderOptions(workers=1))
     with pytest.raises(
-        UserCodeFailed, match="worker_init_fn of Job.train failed in loader worker 0: ValueError"
+        UserCodeFailed, match=r"worker_init_fn of Job\.train failed in loader worker 0: ValueError"
     ) as told:
         list(loader.epoch(0))
     assert told.value.exit_code == 10
