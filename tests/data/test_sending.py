@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 from functools import partial
@@ -21,7 +22,7 @@ from hasten.data import sending
 from hasten.data.options import LoaderOptions
 from hasten.data.patience import Patience
 from hasten.data.sending import Parcel, parcel, unsendable_part
-from hasten.errors import OutOfMemory, UserCodeFailed
+from hasten.errors import DataFailed, OutOfMemory, UserCodeFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -110,6 +111,36 @@ def test_a_batch_with_a_gradients_history_is_told_too():
         feed = feed_of(OddSamples(torch.ones(2, requires_grad=True) * 2), ONE, patience=LONG, collate=as_list)
         with pytest.raises(UserCodeFailed, match="history: detach"):
             read(feed, 8)
+
+
+class Returning:
+    """Leaves its worker, and raises where it arrives."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __setstate__(self, state):
+        raise state["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (
+            ValueError("of another version"),
+            UserCodeFailed,
+            "from its loader worker: ValueError: of another",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), DataFailed, "ulimit -n"),
+        (RuntimeError("received 0 items of ancdata"), DataFailed, "ulimit -n"),
+    ],
+)
+def test_a_batch_that_cannot_arrive_is_reported_where_it_is_asked_for(error, kind, told):
+    with nothing_left_behind():
+        feed = feed_of(OddSamples(Returning(error)), ONE, patience=LONG, collate=as_list)
+        with pytest.raises(kind, match=told) as caught:
+            read(feed, 8)
+    assert type(caught.value.__cause__) is type(error)
 
 
 def test_conjugate_and_negated_views_arrive_with_their_values():

@@ -6,6 +6,7 @@ reads never raises: it sends a `Failed` in place of the batch, and the training 
 
 from __future__ import annotations
 
+import errno
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -106,6 +107,20 @@ def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
         fix="look at this line",
         cause=_able_to_travel(error),
         trace=_their_lines(error),
+    )
+
+
+def failed_arrival(error: Exception, *, field: str) -> Failed:
+    """A batch was sent by its loader worker and could not be put together again, or pinned, in the training process."""
+    kind, fix = kind_of(error), "look at how this class is unpickled; or set workers to 0"
+    if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
+        kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
+    return Failed(
+        kind=kind,
+        what=f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}",
+        where=their_frame(error),
+        fix=fix,
+        cause=error,
     )
 
 

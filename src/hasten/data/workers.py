@@ -42,6 +42,7 @@ import torch.multiprocessing
 
 from hasten.checkpoint.segments import forget_processes, remove_segments
 from hasten.checkpoint.temporary import keep_sockets_here, process_folder
+from hasten.data.failures import failed_arrival
 from hasten.data.patience import Pace, Patience
 from hasten.data.sending import Sending
 from hasten.data.threads import threads_resting
@@ -62,7 +63,7 @@ class _Arrived:
 
     answers: SimpleQueue[tuple[int, int, Any]] = field(default_factory=SimpleQueue)  # worker, series, answer
     lost: bool = False  # a worker ended, or its answer could not be taken; nothing more comes
-    error: BaseException | None = None  # of an answer that could not be taken
+    error: Exception | None = None  # of an answer that could not be taken
     memory_bytes: dict[int, int] = field(default_factory=dict[int, int])  # resident, by pid, when last looked at
 
 
@@ -106,7 +107,8 @@ class Workers:
 
         first_takes: how many times longer than another the first answer may take.
 
-        Raises OutOfMemory or DataFailed when a worker ended, Hang when no answer came.
+        Raises OutOfMemory or DataFailed when a worker ended, Hang when no answer came, and UserCodeFailed for an answer
+        that cannot be unpickled.
         """
         if not self._processes:
             self._start()
@@ -223,7 +225,7 @@ class Workers:
             if waited > limit and not ready and not self._arrived.lost:
                 raise self._end_hung(waited)
 
-    def _fault(self) -> BaseException:
+    def _fault(self) -> HastenError:
         """Why nothing more comes: the first worker that ended; else what was raised where its answer was taken."""
         sentinels = [process.sentinel for process in self._processes]
         ending = wait(sentinels, END_SECONDS if isinstance(self._arrived.error, OSError | EOFError) else 0)
@@ -231,7 +233,8 @@ class Workers:
             if process.exitcode is not None or process.sentinel in ending:
                 process.join(END_SECONDS)  # its pipes close a moment before its exit code is there
                 return ended(worker, process.exitcode, self._killed_before, killed_for_memory(), free_shared_memory())
-        return self._arrived.error or RuntimeError("a loader worker ended, and cannot be found")
+        assert self._arrived.error is not None
+        return failed_arrival(self._arrived.error, field=self._sending.field).error()
 
     def _end_hung(self, waited_seconds: float) -> HastenError:
         asked = zip(self._workers(), self._stacks, strict=True)
@@ -276,7 +279,7 @@ def _receive(
                     series, answer = pipe.recv()
                     arrived.answers.put((number, series, answer if pin is None else pin(answer)))
                     del answer
-        except BaseException as error:
+        except Exception as error:  # whatever a class of the user's raises when it is put together
             arrived.error = error
         if arrived.error is not None or not set(ready).isdisjoint(sentinels):
             arrived.lost = True
