@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import hasten
 import killed_jobs
 from hasten.checkpoint.store import Store
 from hasten.errors import INTERRUPTED, TERMINATED, Terminated
-from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
+from hasten.training.stop_request import ONE_CTRL_C_SECONDS
 from support import small_job
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -127,25 +126,6 @@ def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_on
     assert newest(tmp_path / "run") == 4
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert "the last took 100.0 s" in lines[-1]["text"]
-
-
-def test_a_person_who_waits_has_no_time_of_grace():
-    request = StopRequest(grace_seconds=30)
-    request.ask(signal.SIGINT)
-    assert (request.seconds_left, request.exit_code) == (None, INTERRUPTED)
-    request.ask(signal.SIGTERM)
-    assert request.seconds_left is not None
-    assert (request.seconds_left <= 29, request.exit_code) == (True, TERMINATED)
-
-
-def test_the_same_ctrl_c_that_comes_by_two_ways_is_one_and_sigterm_twice_is_no_hurry(monkeypatch):
-    now = {"seconds": 100.0}
-    monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
-    request = StopRequest(grace_seconds=30)
-    for passed, number, twice in [(0, 15, False), (5, 15, False), (0, 2, False), (0.05, 2, False), (0.5, 2, True)]:
-        now["seconds"] += passed
-        request.count(number)
-        assert request.twice is twice
 
 
 # ---- processes of their own
@@ -288,49 +268,6 @@ def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
     finally:
         signal.signal(number, before)
     assert newest(tmp_path / "run") == 20
-
-
-class HandledOutside:
-    """The signal module where a program that Python is embedded in has its own handler for one signal: none that it
-    knows of, nor takes to put back."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-        self.number, self.taken = number, False
-        self._get, self._set = signal.getsignal, signal.signal
-        monkeypatch.setattr(signal, "getsignal", self.getsignal)
-        monkeypatch.setattr(signal, "signal", self.signal)
-
-    def getsignal(self, number: int) -> Any:
-        return None if number == self.number and not self.taken else self._get(number)
-
-    def signal(self, number: int, handler: Any) -> Any:
-        before = self.getsignal(number)
-        self._set(number, handler)
-        self.taken |= number == self.number
-        return before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_is_handled_outside_python_is_left_to_that_and_the_run_says_so(monkeypatch, number):
-    outside, said = HandledOutside(monkeypatch, number), list[str]()
-    with pytest.raises(ValueError, match="of the run"), signals_as_requests(30, said.append, str):
-        raise ValueError("an error of the run")
-    assert not outside.taken
-    assert [number.name in text and "no checkpoint" in text for text in said] == [True]
-
-
-def test_ctrl_c_that_is_pressed_a_third_time_does_not_disturb_the_closing():
-    closed = []
-    with pytest.raises(KeyboardInterrupt), signals_as_requests(30, closed.append, str) as request:
-        assert request is not None
-        request.twice = True
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGTERM)
-            closed.append("all")
-    assert "all" in closed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
