@@ -32,6 +32,11 @@ def job() -> hasten.Job:
     return small_job(log_every=1, valid=small_job().train)
 
 
+def with_workers_that_stay() -> hasten.Job:
+    loader = DataLoader(TensorDataset(*small_job().train), batch_size=4, num_workers=1, persistent_workers=True)
+    return small_job(train=loader, batch_size=None)
+
+
 def _with_loss(act: Any) -> hasten.Job:
     """act: is called at every loss."""
 
