@@ -189,7 +189,9 @@ def check_writes(source: Source) -> Iterator[Fault]:
         name = called(source, node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         module, _, function = name.rpartition(".")
-        if name == "os.open" and _only_reads(node):
+        if name == "os.open" and (
+            _only_reads(node) or [dotted(source, each) for each in node.args[:1]] == ["os.devnull"]
+        ):
             continue
         if (
             function in WRITING_CALLS.get(module, "").split()

@@ -16,6 +16,7 @@ import atexit
 import os
 import select
 import signal
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -142,11 +143,23 @@ def _listen(reading: int, numbers: frozenset[int], hear: Hear) -> None:
     while True:
         came = os.read(reading, 64) if waiting.poll(None if seconds is None else int(1000 * seconds) + 1) else b""
         heard = bytes(number for number in came if number in numbers)
+        if signal.SIGHUP in heard:
+            _leave_a_dead_terminal()
         if heard or not came:
             seconds = hear(heard)
         if _OVER in came:
             os.close(reading)
             return
+
+
+def _leave_a_dead_terminal() -> None:
+    """Each write to a terminal that has hung up fails, which would end the run otherwise than by the signal."""
+    for stream in (1, 2):
+        with suppress(OSError):  # it is closed
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, stream)
+                os.close(nothing)
 
 
 def _in_a_fork() -> None:

@@ -1,7 +1,8 @@
-"""SIGINT and SIGTERM: saved at the next step, or out at once; and nothing is left behind."""
+"""Signals that ask a run to end: saved at the next step, or out at once; and nothing is left behind."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,16 +74,20 @@ def newest(folder: Path) -> int:
     return checkpoint.step
 
 
-@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+TAKEN = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1
+
+
+@pytest.mark.parametrize("number", TAKEN)
 @pytest.mark.fault("SIGTERM, preemption notice")
 @pytest.mark.fault("SIGINT once / twice")
-def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number, raised):
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number):
+    before = [signal.getsignal(each) for each in TAKEN]
     with pytest.raises(KeyboardInterrupt) as caught:
         train(tmp_path / "run", job(at_call(7, sent(number))))
-    assert caught.type is raised
+    assert getattr(caught.value, "by", "SIGINT") == signal.Signals(number).name
+    assert isinstance(caught.value, Terminated) == (number != signal.SIGINT)
     assert newest(tmp_path / "run") == 7
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(each) for each in TAKEN] == before
     train(tmp_path / "run", job())
     train(tmp_path / "whole", job())
     assert killed_jobs.trace(tmp_path / "run") == killed_jobs.trace(tmp_path / "whole")
@@ -259,9 +265,9 @@ def test_a_process_that_hangs_goes_in_time_also_where_nobody_can_hear_it(tmp_pat
     assert process.returncode == TERMINATED
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
-    """As Ctrl-C is by what a shell starts in the background."""
+    """As Ctrl-C is by what a shell starts in the background, and SIGHUP by what nohup starts."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
         train(tmp_path / "run", job(at_call(7, sent(number))))
@@ -270,7 +276,15 @@ def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
     assert newest(tmp_path / "run") == 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.proof),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.proof),
+        signal.SIGUSR1,
+    ],
+)
 def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):
     process = begun(tmp_path, "working")
     until_it_says(process, "it works")
@@ -278,13 +292,40 @@ def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_worker
     assert family
     os.killpg(process.pid, number)
     _, error = process.communicate()
-    assert process.returncode == 128 + number
+    assert process.returncode == (INTERRUPTED if number == signal.SIGINT else TERMINATED), error
     step = newest(tmp_path / "run")
     assert step >= 3
     last = error.strip().splitlines()[-1]
     assert f"step {step} is saved and verified in run/checkpoints/step-{step}; go on with  hasten train" in last
     psutil.wait_procs(family)
     assert not [each for each in family if each.is_running()]
+
+
+def test_a_terminal_that_is_closed_lets_the_run_save_and_end(tmp_path):
+    """As when a connection to another machine is lost: what is written to the terminal fails from then on."""
+    ours, theirs = os.openpty()
+
+    def in_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    (tmp_path / "jobs_of_signals.py").write_text(JOBS)
+    path = json.dumps([str(Path(__file__).parent.parent), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, path, "train", "jobs_of_signals.py:working", "--run-dir", "run"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=in_the_terminal,
+    )
+    os.close(theirs)
+    said = b""
+    while b"it works" not in said:
+        said += os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait() == TERMINATED
+    assert newest(tmp_path / "run") >= 3
 
 
 # ---- many times

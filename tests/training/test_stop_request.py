@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hasten.errors import Misconfigured
 from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
 
 pytestmark = pytest.mark.trap(37)
@@ -103,3 +104,39 @@ def test_of_a_program_that_calls_hasten_the_second_ctrl_c_is_python_s_and_the_th
     assert "after the first" in closed
     assert "not reached" not in closed
     assert "all" in closed
+
+
+OTHERS = signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2
+
+
+def taken() -> set[str]:
+    """Of the signals that have other uses as well, those that a run takes."""
+    before = {number: signal.getsignal(number) for number in OTHERS}
+    with signals_as_requests(30, str, str):
+        return {number.name for number in OTHERS if signal.getsignal(number) != before[number]}
+
+
+def test_a_signal_that_the_job_handles_itself_stays_its_own():
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        assert taken() == {"SIGHUP", "SIGXCPU"}
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize(
+    ("told", "of_a_cluster"),
+    [(None, {"SIGUSR1"}), ("USR2", {"SIGUSR2"}), ("sigusr1, USR2", {"SIGUSR1", "SIGUSR2"}), ("", set[str]())],
+)
+def test_the_environment_says_by_which_signal_a_cluster_announces_the_end(monkeypatch, told, of_a_cluster):
+    monkeypatch.delenv("HASTEN_STOP_SIGNALS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("HASTEN_STOP_SIGNALS", told)
+    assert taken() == {"SIGHUP", "SIGXCPU"} | of_a_cluster
+
+
+@pytest.mark.parametrize("told", ["KILL", "USR3", "15"])
+def test_a_signal_that_no_cluster_announces_the_end_by_is_refused(monkeypatch, told):
+    monkeypatch.setenv("HASTEN_STOP_SIGNALS", told)
+    with pytest.raises(Misconfigured, match=told):
+        taken()
