@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from hasten.errors import INTERRUPTED, TERMINATED
+from launching import still_there
 
 TESTS = Path(__file__).resolve().parents[1]
 FIRST_SECONDS = 1.5
@@ -39,10 +40,10 @@ def beside_a_process():
 """
 
 
-def started(folder: Path, function: str = "endless") -> subprocess.Popen[str]:
+def started(folder: Path, function: str = "endless", *options: str) -> subprocess.Popen[str]:
     (folder / "jobs_of_starts.py").write_text(JOBS)
     return subprocess.Popen(
-        [sys.executable, "-m", "hasten", "train", f"jobs_of_starts.py:{function}", "--run-dir", "run"],
+        [sys.executable, "-m", "hasten", "train", f"jobs_of_starts.py:{function}", "--run-dir", "run", *options],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdout=subprocess.PIPE,
@@ -64,10 +65,9 @@ def catches(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def check_ends(folder: Path, number: int, seconds: float) -> None:
-    """By a signal that comes so many seconds after the command has begun."""
-    folder.mkdir()
-    with started(folder) as process:
+def ended(folder: Path, number: int, seconds: float, *options: str) -> tuple[int, str, str]:
+    """By a signal that comes so many seconds after the command has begun: exit code and all that it says."""
+    with started(folder, "endless", *options) as process:
         ends = os.pidfd_open(process.pid)
         try:
             while not catches(process.pid, signal.SIGTERM):
@@ -78,7 +78,13 @@ def check_ends(folder: Path, number: int, seconds: float) -> None:
         finally:
             process.kill()
             os.close(ends)
-    assert process.returncode == (INTERRUPTED if number == signal.SIGINT else TERMINATED), told
+    return process.returncode, out, told
+
+
+def check_ends(folder: Path, number: int, seconds: float) -> None:
+    folder.mkdir()
+    code, out, told = ended(folder, number, seconds)
+    assert code == (INTERRUPTED if number == signal.SIGINT else TERMINATED), told
     assert "Traceback" not in told, told
     assert "fault of hasten" not in told, told
     assert "Finished" not in out
@@ -116,3 +122,14 @@ def test_a_command_that_is_ended_while_its_job_loads_ends_what_the_job_has_start
     assert process.returncode == TERMINATED
     child = int((tmp_path / "child").read_text())
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 2.0, 3.0, 4.0])
+def test_ranks_that_are_still_starting_end_by_a_signal_to_their_launcher(tmp_path: Path, number: int, seconds: float):
+    code, out, told = ended(tmp_path, number, seconds, "--nproc", "2")
+    assert code == (INTERRUPTED if number == signal.SIGINT else TERMINATED), told
+    assert "fault of hasten" not in told, told
+    assert "Finished" not in out
+    assert still_there(tmp_path) == []
