@@ -21,9 +21,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from hasten.errors import INTERRUPTED, TERMINATED, Misconfigured, Terminated
 
@@ -80,8 +79,7 @@ def interrupt(number: int) -> KeyboardInterrupt:
 # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scope:
+class _Scope(NamedTuple):
     """Signals that have a handler of ours, and both ends of the pipe that C writes their numbers into. before: the
     handlers that are put back."""
 
@@ -107,32 +105,34 @@ def listening(
     with _handled(numbers, handle) as scope:
         told = frozenset(scope.before)
         threading.Thread(target=_listen, args=(scope.reading, told, hear), name="hasten-signals", daemon=True).start()
-        try:
-            yield scope.before
-        finally:
-            if scope in _IN_FORCE:  # nobody waits for the thread, nor for an end of file: forks may hold the pipe open
-                os.write(scope.writing, bytes([_OVER]))
+        yield scope.before
 
 
 @contextmanager
 def _handled(numbers: Iterable[int], handler: Any) -> Iterator[_Scope]:
-    """The reading end is the caller's to close."""
+    """Afterwards _OVER can be read, by which a thread ends: an end of file may never come, as forked processes can hold
+    the pipe open. The thread closes the reading end."""
+    here = os.getpid()
     reading, writing = os.pipe()
     for end in (reading, writing):
         os.set_blocking(end, False)
     scope = _Scope(handler, reading, writing, {number: signal.getsignal(number) for number in numbers})
-    _IN_FORCE.append(scope)
     woken_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _IN_FORCE.append(scope)
     for number in scope.before:
         signal.signal(number, handler)
     try:
         yield scope
     finally:
-        if scope in _IN_FORCE:  # not in a forked process
+        if os.getpid() == here:  # a forked process has given it all up
             signal.set_wakeup_fd(woken_before)
             for number, handler_before in scope.before.items():
                 signal.signal(number, handler_before)
             _IN_FORCE.remove(scope)
+            if handler is signal.default_int_handler:  # no thread reads it: see as_ctrl_c
+                os.close(reading)
+            else:
+                os.write(writing, bytes([_OVER]))
             os.close(writing)
 
 
@@ -302,9 +302,8 @@ def as_ctrl_c() -> Iterator[None]:
         try:
             yield
         finally:
-            if scope in _IN_FORCE:
+            if scope in _IN_FORCE:  # not in a forked process
                 _take_in()
-                os.close(scope.reading)
 
 
 def terminated() -> bool:
