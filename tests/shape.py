@@ -20,6 +20,7 @@ ONLY_DOOR_TO_DISK = "src/hasten/checkpoint/files.py"
 
 MAY_IMPORT = {
     "errors": frozenset[str](),
+    "stop_signals": frozenset[str](),
     "facts": frozenset[str](),
     # Compiled code, a cache and shards are files, and there is one door to disk.
     "kernels": frozenset({"facts", "checkpoint"}),
@@ -33,7 +34,7 @@ MAY_IMPORT = {
     "tune": frozenset({"facts", "measure", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }
-OPEN_TO_ALL = frozenset({"errors"})
+OPEN_TO_ALL = frozenset({"errors", "stop_signals"})
 MAY_IMPORT_ALL = frozenset({"__init__", "__main__", "cli", "entry"})
 
 FOLDERS_OF_RULES = tuple(f"{PACKAGE}doctor/{name}/" for name in ("rules", "model_rules", "run_rules"))
@@ -188,7 +189,9 @@ def check_writes(source: Source) -> Iterator[Fault]:
         name = called(source, node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         module, _, function = name.rpartition(".")
-        if name == "os.open" and _only_reads(node):
+        if name == "os.open" and (
+            _only_reads(node) or [dotted(source, each) for each in node.args[:1]] == ["os.devnull"]
+        ):
             continue
         if (
             function in WRITING_CALLS.get(module, "").split()

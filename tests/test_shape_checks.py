@@ -319,6 +319,7 @@ def test_a_write_outside_the_door_is_caught(text):
         "path.open()",
         "path.open('rb')",
         "import os; os.open(path, os.O_RDONLY | os.O_NONBLOCK)",
+        "import os; os.open(os.devnull, os.O_WRONLY)",
         "import os; os.open(path, os.O_RDONLY | getattr(os, 'O_BINARY', 0))",
         "Image.open('photo.jpg')",
         "path.read_text()",

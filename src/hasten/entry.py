@@ -58,9 +58,9 @@ def train(
     name: of the job, as it is shown and written down.
 
     Raises HastenError, whose classes and exit codes hasten.errors lists; what the job's own code raises comes as it is,
-    SystemExit too. With a run_dir, the last complete step is saved before.
-    With a run_dir, SIGINT and SIGTERM end the run at its next step, saved: as KeyboardInterrupt. One that a launcher
-    such as torchrun has started again goes on with its run.
+    SystemExit too. With a run_dir, the last complete step is saved before; and SIGINT, SIGTERM, SIGHUP, SIGXCPU and
+    SIGUSR1 end the run at its next step, saved: as KeyboardInterrupt. One that a launcher such as torchrun has started
+    again goes on with its run.
     """
     with joined(), failing_as_one(cause_of):
         if run_dir is not None and started_anew(lambda: Path(run_dir)):

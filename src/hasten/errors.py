@@ -24,7 +24,7 @@ HARMED                    16   `hasten prove loss`: the planned run is worse tha
 NOT_PROVEN                17   `hasten prove loss`: inconclusive; or better, which is no sameness either
                                `hasten prove resume`: the job differs from itself, or ends before it can be killed
 INTERRUPTED              130   of any command, by Ctrl-C
-TERMINATED               143   of any command, by SIGTERM
+TERMINATED               143   of any command, by SIGTERM, SIGHUP, SIGXCPU or SIGUSR1
 
 An error says what happened, where, and what to do, in that order and in whole sentences.
 """
@@ -45,7 +45,12 @@ of the job's choosing, 0 for one, and without a word."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as a scheduler sends it before it kills: a clean stop, as by Ctrl-C, with an exit code of its own."""
+    """SIGTERM, or another signal that asks a process to end, as a scheduler sends before it kills: a clean stop, as by
+    Ctrl-C, with an exit code of its own. by: the signal's name."""
+
+    def __init__(self, by: str = "SIGTERM") -> None:
+        self.by = by
+        super().__init__(by)
 
 
 class HastenError(Exception):

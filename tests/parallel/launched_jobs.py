@@ -50,6 +50,11 @@ def raises_in_the_model() -> hasten.Job:
     return small_job(model=model)
 
 
+def with_workers_that_stay() -> hasten.Job:
+    loader = DataLoader(TensorDataset(*small_job().train), batch_size=4, num_workers=1, persistent_workers=True)
+    return small_job(train=loader, batch_size=None)
+
+
 def _with_loss(act: Any) -> hasten.Job:
     """act: is called at every loss."""
 

@@ -82,17 +82,25 @@ def test_a_checkpoint_that_is_due_by_time_is_saved_once(tmp_path):
     assert saved == [2, 10]  # the first is due at once, and agreed on one step later; the last is the end
 
 
-@pytest.mark.parametrize("job", ["waits", pytest.param("waits_on_workers", marks=pytest.mark.proof)])
-def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(job, tmp_path):
+@pytest.mark.parametrize(
+    ("job", "number"),
+    [
+        ("waits", signal.SIGTERM),
+        pytest.param("waits", signal.SIGHUP, marks=pytest.mark.proof),
+        pytest.param("waits", signal.SIGUSR1, marks=pytest.mark.proof),
+        pytest.param("waits_on_workers", signal.SIGTERM, marks=pytest.mark.proof),
+    ],
+)
+def test_a_run_of_several_processes_that_is_asked_to_end_is_saved(job, number, tmp_path):
     process = subprocess.Popen(
         command(job, *TWO, "--run-dir", "run"), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
     )
     until_begun(tmp_path / "begun", process)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, told = process.communicate()
     assert process.returncode == 143, told
     assert "saving a checkpoint after this step" in told
-    assert "ended by SIGTERM; " in told
+    assert f"ended by {signal.Signals(number).name}; " in told
     assert "--resume --run-dir run --nproc 2" in told
     assert [*(tmp_path / "run" / "checkpoints").glob("step-*")]
     assert still_there(tmp_path) == []

@@ -131,6 +131,14 @@ def test_a_signal_to_the_command_ends_every_process(tmp_path, number, code):
     assert still_there(tmp_path) == []
 
 
+@pytest.mark.proof
+def test_ranks_end_with_their_run_although_their_workers_stay(tmp_path):
+    ended = ran(tmp_path, "with_workers_that_stay", "--nproc", "2")
+    assert ended.returncode == 0, ended.stderr
+    assert "Finished: the planned run is complete" in ended.stdout
+    assert still_there(tmp_path) == []
+
+
 def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path):
     process = subprocess.Popen(command("waits", "--nproc", "2"), cwd=tmp_path, env=environment())
     until_begun(tmp_path / "begun", process)

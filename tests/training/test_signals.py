@@ -1,7 +1,8 @@
-"""SIGINT and SIGTERM: saved at the next step, or out at once; and nothing is left behind."""
+"""Signals that ask a run to end: saved at the next step, or out at once; and nothing is left behind."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import select
 import signal
 import subprocess
 import sys
-import time
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import hasten
 import killed_jobs
 from hasten.checkpoint.store import Store
 from hasten.errors import INTERRUPTED, TERMINATED, Terminated
-from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
+from hasten.training.stop_request import ONE_CTRL_C_SECONDS
 from support import small_job
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -73,16 +74,20 @@ def newest(folder: Path) -> int:
     return checkpoint.step
 
 
-@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+TAKEN = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1
+
+
+@pytest.mark.parametrize("number", TAKEN)
 @pytest.mark.fault("SIGTERM, preemption notice")
 @pytest.mark.fault("SIGINT once / twice")
-def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number, raised):
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+def test_a_signal_in_a_step_lets_it_end_and_saves_it(tmp_path, number):
+    before = [signal.getsignal(each) for each in TAKEN]
     with pytest.raises(KeyboardInterrupt) as caught:
         train(tmp_path / "run", job(at_call(7, sent(number))))
-    assert caught.type is raised
+    assert getattr(caught.value, "by", "SIGINT") == signal.Signals(number).name
+    assert isinstance(caught.value, Terminated) == (number != signal.SIGINT)
     assert newest(tmp_path / "run") == 7
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(each) for each in TAKEN] == before
     train(tmp_path / "run", job())
     train(tmp_path / "whole", job())
     assert killed_jobs.trace(tmp_path / "run") == killed_jobs.trace(tmp_path / "whole")
@@ -127,25 +132,6 @@ def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_on
     assert newest(tmp_path / "run") == 4
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert "the last took 100.0 s" in lines[-1]["text"]
-
-
-def test_a_person_who_waits_has_no_time_of_grace():
-    request = StopRequest(grace_seconds=30)
-    request.ask(signal.SIGINT)
-    assert (request.seconds_left, request.exit_code) == (None, INTERRUPTED)
-    request.ask(signal.SIGTERM)
-    assert request.seconds_left is not None
-    assert (request.seconds_left <= 29, request.exit_code) == (True, TERMINATED)
-
-
-def test_the_same_ctrl_c_that_comes_by_two_ways_is_one_and_sigterm_twice_is_no_hurry(monkeypatch):
-    now = {"seconds": 100.0}
-    monkeypatch.setattr(time, "monotonic", lambda: now["seconds"])
-    request = StopRequest(grace_seconds=30)
-    for passed, number, twice in [(0, 15, False), (5, 15, False), (0, 2, False), (0.05, 2, False), (0.5, 2, True)]:
-        now["seconds"] += passed
-        request.count(number)
-        assert request.twice is twice
 
 
 # ---- processes of their own
@@ -279,9 +265,9 @@ def test_a_process_that_hangs_goes_in_time_also_where_nobody_can_hear_it(tmp_pat
     assert process.returncode == TERMINATED
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
-    """As Ctrl-C is by what a shell starts in the background."""
+    """As Ctrl-C is by what a shell starts in the background, and SIGHUP by what nohup starts."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
         train(tmp_path / "run", job(at_call(7, sent(number))))
@@ -290,50 +276,15 @@ def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
     assert newest(tmp_path / "run") == 20
 
 
-class HandledOutside:
-    """The signal module where a program that Python is embedded in has its own handler for one signal: none that it
-    knows of, nor takes to put back."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-        self.number, self.taken = number, False
-        self._get, self._set = signal.getsignal, signal.signal
-        monkeypatch.setattr(signal, "getsignal", self.getsignal)
-        monkeypatch.setattr(signal, "signal", self.signal)
-
-    def getsignal(self, number: int) -> Any:
-        return None if number == self.number and not self.taken else self._get(number)
-
-    def signal(self, number: int, handler: Any) -> Any:
-        before = self.getsignal(number)
-        self._set(number, handler)
-        self.taken |= number == self.number
-        return before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_is_handled_outside_python_is_left_to_that_and_the_run_says_so(monkeypatch, number):
-    outside, said = HandledOutside(monkeypatch, number), list[str]()
-    with pytest.raises(ValueError, match="of the run"), signals_as_requests(30, said.append, str):
-        raise ValueError("an error of the run")
-    assert not outside.taken
-    assert [number.name in text and "no checkpoint" in text for text in said] == [True]
-
-
-def test_ctrl_c_that_is_pressed_a_third_time_does_not_disturb_the_closing():
-    closed = []
-    with pytest.raises(KeyboardInterrupt), signals_as_requests(30, closed.append, str) as request:
-        assert request is not None
-        request.twice = True
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGTERM)
-            closed.append("all")
-    assert "all" in closed
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.proof),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.proof),
+        signal.SIGUSR1,
+    ],
+)
 def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):
     process = begun(tmp_path, "working")
     until_it_says(process, "it works")
@@ -341,13 +292,40 @@ def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_worker
     assert family
     os.killpg(process.pid, number)
     _, error = process.communicate()
-    assert process.returncode == 128 + number
+    assert process.returncode == (INTERRUPTED if number == signal.SIGINT else TERMINATED), error
     step = newest(tmp_path / "run")
     assert step >= 3
     last = error.strip().splitlines()[-1]
     assert f"step {step} is saved and verified in run/checkpoints/step-{step}; go on with  hasten train" in last
     psutil.wait_procs(family)
     assert not [each for each in family if each.is_running()]
+
+
+def test_a_terminal_that_is_closed_lets_the_run_save_and_end(tmp_path):
+    """As when a connection to another machine is lost: what is written to the terminal fails from then on."""
+    ours, theirs = os.openpty()
+
+    def in_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    (tmp_path / "jobs_of_signals.py").write_text(JOBS)
+    path = json.dumps([str(Path(__file__).parent.parent), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, path, "train", "jobs_of_signals.py:working", "--run-dir", "run"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=in_the_terminal,
+    )
+    os.close(theirs)
+    said = b""
+    while b"it works" not in said:
+        said += os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait() == TERMINATED
+    assert newest(tmp_path / "run") >= 3
 
 
 # ---- many times

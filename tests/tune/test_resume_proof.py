@@ -98,6 +98,12 @@ def test_a_run_whose_losses_are_read_seldom_ends_at_one_step_however_often_it_is
     assert found.steps == 13  # its twelfth loss was read for the checkpoint of that step, and it was asked to end then
 
 
+def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
+    stay = '[[choice]]\ntechnique = "persistent_workers"\nvalue = true\n'
+    (here / "plan.toml").write_text(f'[[choice]]\ntechnique = "loader_workers"\nvalue = 1\n{stay}')
+    assert proven("with_workers", plan="plan.toml", kills=1, steps=10).verdict == "bit-exact"
+
+
 def test_workers_that_load_die_with_the_run_that_is_killed(here: Path):
     (here / "plan.toml").write_text('[[choice]]\ntechnique = "loader_workers"\nvalue = 2\n')
     found = proven("with_workers", plan="plan.toml", steps=16)

@@ -22,6 +22,7 @@ from hasten.checkpoint.file_lock import Lock, locked, taken
 from hasten.checkpoint.files import names_in, remove_folder
 from hasten.checkpoint.segments import remove_segments_noted_in
 from hasten.errors import StorageFailed
+from hasten.stop_signals import clean_before_end
 
 _NAME = re.compile(r"hasten-[a-z0-9_]{8}")
 _LOCK = ".lock"
@@ -72,7 +73,6 @@ def _made() -> tuple[Path, Lock]:
         lock.let_go()  # another process took it for what a dead one left, before it was locked
 
 
-@atexit.register
 def _remove_mine() -> None:
     global _mine
     if _mine is not None:
@@ -80,6 +80,10 @@ def _remove_mine() -> None:
         with suppress(StorageFailed):  # the next process tries it again
             _remove(folder)
         lock.let_go()
+
+
+atexit.register(_remove_mine)
+clean_before_end(_remove_mine)
 
 
 def remove_what_the_dead_left() -> None:

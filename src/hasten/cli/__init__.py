@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from hasten.cli.shared import app, be_alone
+from hasten.stop_signals import end_at_once
 
 from hasten.cli import examining, tuning, proving, training, keeping, techniques, looking, meshes, packing, reporting  # isort: skip
 
@@ -32,7 +33,8 @@ __all__ = [
 
 
 def main() -> None:
-    """The entry point of the `hasten` command."""
+    """The `hasten` command, once all of this is loaded; __main__.py is where it begins."""
+    end_at_once()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a character gets the rest of the line

@@ -40,5 +40,5 @@ def resuming(job: str, folder: Path, allowed: Sequence[str] = ()) -> str:
 
 def _cause(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
-        return "ended by SIGTERM" if isinstance(error, Terminated) else "ended by Ctrl-C"
+        return f"ended by {error.by if isinstance(error, Terminated) else 'Ctrl-C'}"
     return f"ended by {error.where if isinstance(error, RankFailed) else type(error).__name__}"

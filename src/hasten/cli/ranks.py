@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from typing import Annotated
 import typer
 
 from hasten.cli.shared import Ended
-from hasten.errors import INTERRUPTED, TERMINATED, Hang, Misconfigured
+from hasten.errors import Hang, Misconfigured
 from hasten.facts.launched import LAUNCHER, launched
+from hasten.stop_signals import exit_code
 
 Processes = Annotated[
     int | None,
@@ -64,6 +64,6 @@ def run_as_ranks(processes: int) -> None:
         case Failed():
             raise typer.Exit(ended.code)
         case Stopped():
-            raise typer.Exit(TERMINATED if ended.number == signal.SIGTERM else INTERRUPTED)
+            raise typer.Exit(exit_code(ended.number))
         case None:
             return

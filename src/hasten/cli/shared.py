@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -20,6 +18,7 @@ import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
 from hasten.facts.launched import leads
+from hasten.stop_signals import as_ctrl_c, terminated
 
 if TYPE_CHECKING:
     from hasten.facts.job import Job
@@ -49,13 +48,16 @@ PlanPath = Annotated[
 ]
 
 
-def ending_in_one_block(command: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The command, with every failure that is not its own fault told in one block, and ended by its exit code."""
+def ending_in_one_block(
+    command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = as_ctrl_c
+) -> Callable[Arguments, Answer]:
+    """The command, with every failure that is not its own fault told in one block, and ended by its exit code. signals:
+    what those do that ask it to end; they interrupt it as Ctrl-C does."""
 
     @wraps(command)
     def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
         try:
-            with _termination_as_interrupt():
+            with signals():
                 return command(*arguments, **options)
         except (typer.Exit, BrokenPipeError):
             raise
@@ -104,35 +106,7 @@ def _failure_of(error: BaseException) -> HastenError | None:
 
 
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
-    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise Terminated
-
-
-def _end_at_once() -> None:
-    """A process that the job forks ends by SIGTERM as any does: pools are ended so in the ordinary course of things."""
-    if signal.getsignal(signal.SIGTERM) is _interrupt:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-os.register_at_fork(after_in_child=_end_at_once)
-
-
-@contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Unless whoever started this process has made other arrangements for SIGTERM; and not in one of several ranks, of
-    which one may stand in a collective where no interrupt reaches it."""
-    here = threading.current_thread() is threading.main_thread() and os.environ.get("WORLD_SIZE", "1") == "1"
-    if not here or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return TERMINATED if isinstance(interrupt, Terminated) or terminated() else INTERRUPTED
 
 
 def be_alone() -> None:

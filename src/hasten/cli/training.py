@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -16,6 +18,7 @@ from hasten.cli.ranks import Processes, launches, ranks_met, run_as_ranks
 from hasten.cli.shared import JobName, PlanPath, app, command, ending_in_one_block, load, read
 from hasten.errors import Misconfigured
 from hasten.facts.launched import launched
+from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
     from hasten.facts.events import Receiver
@@ -47,7 +50,7 @@ AllowChange = Annotated[
 
 
 @app.command()
-@ending_in_one_block
+@partial(ending_in_one_block, signals=nullcontext)  # until the run has begun, they end the process: see stop_signals
 def train(
     job: JobName,
     plan: PlanPath = None,
@@ -145,7 +148,6 @@ def _from(here: Path, path: Path) -> Path:
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
-    from hasten.checkpoint.files import remove_empty_folder
     from hasten.training.asked import Asked
     from hasten.training.locate import split_name
 
@@ -158,7 +160,7 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
 
         check_file(given.weights)  # before the job is loaded, which can take minutes
     folder, here = _new_folder(run_dir, function), Path.cwd()
-    try:
+    with cleaned_up(partial(_remove_unused, here / folder)):
         plan, loaded = read(given.plan), load(job, **asked.changes)
         folder, given = _from(here, folder), given.seen_from(here)
         last, receivers = _receivers(asked, given.plan, folder)
@@ -168,19 +170,15 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         shared = {"weights": given.weights, "run_dir": folder, "receivers": receivers, "way_on": way_on}
         with told_how_to_go_on(last, folder, way_on):
             entry.begin(loaded, plan, asked, **shared)
-    finally:
-        if launched().all.leads:
-            remove_empty_folder(here / folder)
 
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     """All that can be refused before the job is loaded is looked at before: that can take minutes."""
-    from hasten.checkpoint.files import remove_empty_folder
     from hasten.training.asked import Asked
 
     given.over(Asked(), job)  # which refuses what no run could have, before there is a folder
     folder, here = _by_the_leader(lambda: _folder_to_go_on_in(job, run_dir)), Path.cwd()
-    try:
+    with cleaned_up(partial(_remove_unused, here / folder)):
         asked, told = _by_the_leader(lambda: _asked_now(job, given, folder))
         plan, loaded = read(given.plan), load(job, **asked.changes)
         folder, given = _from(here, folder), given.seen_from(here)
@@ -191,9 +189,14 @@ def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         shared = {"weights": given.weights, "run_dir": folder, "receivers": receivers, "way_on": way_on}
         with told_how_to_go_on(last, folder, way_on):
             entry.go_on(loaded, plan, asked, allow_change=allowed, told=told, **shared)
-    finally:
-        if launched().all.leads:
-            remove_empty_folder(here / folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """The folder of a run that did not come to write anything."""
+    from hasten.checkpoint.files import remove_empty_folder
+
+    if launched().all.leads:
+        remove_empty_folder(folder)
 
 
 def _goes_on(job: str, wanted: bool, folder: Path | None) -> bool:

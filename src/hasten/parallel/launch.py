@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hasten.errors import TERMINATED
 from hasten.facts.launched import LAUNCHER
 from hasten.facts.machine import usable_cores
 from hasten.parallel.loopback import ADDRESS, INTERFACE, NAME
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 
-# By which the agent ends its ranks; others it leaves to us. What is ignored stays so, as nohup lets SIGHUP be.
-_SIGNALS = "SIGHUP", "SIGQUIT"
+_SIGNALS = ("SIGQUIT",)  # by which the agent ends its ranks; others it leaves to us
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +102,7 @@ def _say_nothing_twice() -> None:
 def _culprit(failures: Mapping[int, ProcessFailure]) -> Failed | Killed:
     """Who is killed cannot say so, and those who lose it fail after it: it comes first. The agent ends whoever is left
     by SIGTERM: they come last."""
-    order = {-signal.SIGTERM: 2}
+    order = {-signal.SIGTERM: 2, TERMINATED: 2}
     rank, failure = min(
         failures.items(), key=lambda each: (order.get(each[1].exitcode, each[1].exitcode >= 0), each[1].timestamp)
     )

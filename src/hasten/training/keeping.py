@@ -5,14 +5,14 @@ The loop calls in between two optimizer steps; here it is decided whether anythi
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hasten.errors import HastenError, NonFinite, StorageFailed, Terminated
+from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
+from hasten.stop_signals import interrupt
 from hasten.training.late_modules import late_modules
 from hasten.training.no_saver import NoSaver
 from hasten.training.part_saver import PartSaver
@@ -96,13 +96,13 @@ class Keeping:
         """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end; of several ranks
         all end the evaluation first, as each has its own share of the batches."""
         if self._wishes.alone and self._wishes.stopping:
-            raise _interrupt(self._wishes.stopping)
+            raise interrupt(self._wishes.stopping)
 
-    def stop_in_evaluation(self, interrupt: KeyboardInterrupt, run: Run, trees: Trees) -> None:
+    def stop_in_evaluation(self, interrupted: KeyboardInterrupt, run: Run, trees: Trees) -> None:
         """The evaluation is given up, and made again when the run goes on. Raises KeyboardInterrupt."""
         if self._wishes.alone and self._stop is not None and not self._stop.twice:
             self._save_and_end(run, trees)
-        raise interrupt
+        raise interrupted
 
     def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
         """Save the last completed step, before `error` ends the run; it stays the one that is told. Of several ranks
@@ -136,7 +136,7 @@ class Keeping:
         elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
             self._save(self._saver.save_now, "asked to end", run, trees)
         self._wishes.meet()  # a launcher ends whoever still writes as soon as one is gone
-        raise _interrupt(self._wishes.stopping or self._stops)
+        raise interrupt(self._wishes.stopping or self._stops)
 
     def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
         since = self._saver.now()
@@ -157,7 +157,3 @@ class Keeping:
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps
-
-
-def _interrupt(number: int) -> KeyboardInterrupt:
-    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()

@@ -1,19 +1,12 @@
-"""SIGINT and SIGTERM while a run trains: noted at once, obeyed at the next optimizer step.
+"""Signals while a run trains in a folder: noted at once, obeyed at the next optimizer step.
 
-A signal that came once is a request: the run saves a checkpoint where it stands, between two steps, and ends. SIGINT
-that comes twice ends the process without a checkpoint. And a process that is asked to go by SIGTERM is killed when its
-time of grace is over, so it goes just before that by itself, even from the middle of an operation that no exception
-reaches. For both, a thread listens: Python runs its own handlers only between two of its instructions, and one backward
-pass can take seconds.
-
-Processes that are forked meanwhile, such as loader workers, take no notice of Ctrl-C, which a terminal sends to them
-as well: they serve the run until it has saved.
+A signal that came once is a request: the run saves a checkpoint where it stands, between two steps, and ends. Ctrl-C
+that is pressed again ends the process without a checkpoint. And a process that is asked to go by SIGTERM is killed when
+its time of grace is over, so it goes just before that by itself, even from the middle of an operation that lasts.
 """
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import threading
 import time
@@ -21,109 +14,131 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-import psutil
+from hasten.stop_signals import end_process, exit_code, free_signals, is_ours, listening, shown, stop_signals
 
-from hasten.errors import INTERRUPTED, TERMINATED, Terminated
-
-LEAVING_SECONDS = 1.0  # after the second Ctrl-C, for everything to be closed in good order
+LEAVING_SECONDS = 1.0  # after the second Ctrl-C, for a program that hasten is called from
 MARGIN_SECONDS = 1.0  # before the time of grace ends
-LAST_WORDS_SECONDS = 0.5  # of these: a terminal or a disk that hangs must not keep the process
 ONE_CTRL_C_SECONDS = 0.2  # a terminal and a program in between may both send it
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ALWAYS_TAKEN = signal.SIGINT, signal.SIGTERM
 _ENDS_NEXT = ContextVar("_ENDS_NEXT", default=False)
 
 
 class StopRequest:
-    """number: the signal that asked; None while none did. raised: whether an exception has gone out for it."""
+    """number: the signal that asked; None while none did. twice: Ctrl-C was pressed again.
 
-    def __init__(self, grace_seconds: float) -> None:
+    grace_seconds: from SIGTERM until the process must be gone. say, left: see signals_as_requests.
+    """
+
+    def __init__(self, grace_seconds: float, say: Callable[[str], None], left: Callable[[], str]) -> None:
         self.number: int | None = None
-        self.twice = self.raised = False
-        self._grace_seconds = grace_seconds
-        self._asked_at = self._interrupted_at = 0.0
+        self.twice = False
+        self._grace_seconds, self._say, self._left = grace_seconds, say, left
+        self._asked_at = 0.0
+        self._leaving_at: float | None = None
+        self._told = False
+        self._heard, self._noted = _Presses(), _Presses()
+        # A command of ours ends by the second Ctrl-C; a program that calls hasten handles it, usually as Python does.
+        self._programs = None if is_ours(signal.SIGINT) else signal.getsignal(signal.SIGINT)
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the process must be gone; None where nobody is in a hurry."""
-        if self.number != signal.SIGTERM:
-            return None
-        return self._grace_seconds - MARGIN_SECONDS - (time.monotonic() - self._asked_at)
-
-    @property
-    def exit_code(self) -> int:
-        return TERMINATED if self.number == signal.SIGTERM else INTERRUPTED
-
-    def interrupt(self) -> KeyboardInterrupt:
-        return Terminated() if self.number == signal.SIGTERM else KeyboardInterrupt()
+        """Until the process must be gone; None where nobody is in a hurry. Of all signals, only SIGTERM says when."""
+        until = [] if self._leaving_at is None else [self._leaving_at]
+        if self.number == signal.SIGTERM:
+            until.append(self._asked_at + self._grace_seconds - MARGIN_SECONDS)
+        return min(until) - time.monotonic() if until else None
 
     def ask(self, number: int) -> None:
-        """Take in a signal, which may be asked for twice: by its handler, and by the thread that listens. SIGTERM is
-        the more urgent one."""
-        if self.number is None or (self.number == signal.SIGINT and number == signal.SIGTERM):
-            self.number, self._asked_at = number, time.monotonic()
+        """Take in a signal, which may come here twice: in the main thread, and in the one that listens. SIGTERM is the
+        most urgent one, and Ctrl-C the least."""
+        more_urgent = self.number in (None, signal.SIGINT) or number == signal.SIGTERM
+        if more_urgent and number != self.number:
+            self._asked_at, self.number = time.monotonic(), number
 
-    def count(self, number: int) -> None:
-        """Take in how often Ctrl-C was pressed; SIGTERM that comes again says no more than before."""
-        if number == signal.SIGINT:
-            now = time.monotonic()
-            self.twice |= self._interrupted_at > 0 and now - self._interrupted_at > ONE_CTRL_C_SECONDS
-            self._interrupted_at = self._interrupted_at or now
+    def note(self, number: int) -> None:
+        """In the main thread, which may be in the middle of anything."""
+        self.ask(number)
+        if number == signal.SIGINT and self._noted.again() and not self.twice:
+            self.twice = True  # once: the next would break into the closing, which is given its time
+            if callable(self._programs):
+                ours = signal.signal(signal.SIGINT, self._programs)
+                try:
+                    signal.raise_signal(signal.SIGINT)
+                finally:
+                    signal.signal(signal.SIGINT, ours)
+
+    def hear(self, numbers: bytes) -> float | None:
+        """In the thread that listens. Ends the process when its time is over."""
+        for number in numbers:
+            self.ask(number)
+            if number == signal.SIGINT and self._heard.again() and self._leaving_at is None:
+                self._leaving_at = time.monotonic() + (LEAVING_SECONDS if callable(self._programs) else 0.0)
+            elif not self._told:
+                once_more = "; Ctrl-C once more ends without saving" if number == signal.SIGINT else ""
+                self._say(f"{signal.Signals(number).name}: saving a checkpoint after this step{once_more}")
+            self._told = True
+        if (left := self.seconds_left) is not None and left <= 0:
+            end_process(exit_code(self.number or signal.SIGINT), self._last_words)
+        return left
+
+    def _last_words(self) -> None:
+        if self._leaving_at is None:
+            self._say("the step did not end in time: ending without a new checkpoint")
+        self._say(f"ended by {shown(self.number or signal.SIGINT)}; {self._left()}")
+
+
+class _Presses:
+    """Of Ctrl-C, as one of the two threads gets to know of them."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+
+    def again(self) -> bool:
+        """Called at each: whether one was pressed before."""
+        now = time.monotonic()
+        self._first = now if self._first is None else self._first
+        return now - self._first > ONE_CTRL_C_SECONDS
 
 
 @contextmanager
 def signals_as_requests(
     grace_seconds: float, say: Callable[[str], None], left: Callable[[], str]
 ) -> Iterator[StopRequest | None]:
-    """Turn both signals into requests inside. None where they are not this process's to take: in a thread beside the
-    main one.
+    """Turn signals into requests inside. None where they are not this process's to take: in a thread beside the main
+    one.
 
-    left: what a run that is ended here leaves, and how to go on with it, in words; asked for from another thread.
+    say: tells a person. left: what a run that is ended here leaves, and how to go on with it, in words; asked for from
+    another thread. Raises Misconfigured where the environment names signals that cannot be taken.
     """
     if threading.current_thread() is not threading.main_thread():
         yield None
         return
-    request, say = StopRequest(grace_seconds), _to_whoever_listens(say)
-    listening, ours = os.pipe()
-    os.set_blocking(ours, False)
-
-    def handle(number: int, frame: object) -> None:
-        request.ask(number)
-        if request.twice and not request.raised:  # else the thread that listens has told it, or will
-            # Once: the next would break into the closing, which the thread that listens gives its time and ends.
-            request.raised = True
-            raise request.interrupt()
-
-    before = {number: signal.signal(number, handle) for number in _heeded(say)}
-    woken_before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_listen, args=(listening, request, say, left), daemon=True)
-    _HANDLERS.add(handle)
-    thread.start()
-    try:
-        yield request
-    except BaseException:
-        if _ENDS_NEXT.get() and signal.SIGTERM in before:
-            before[signal.SIGTERM] = signal.SIG_IGN
-        raise
-    finally:
-        signal.set_wakeup_fd(woken_before)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _HANDLERS.discard(handle)
-        os.close(ours)  # which ends the thread
-        thread.join()
-        os.close(listening)
+    request = StopRequest(grace_seconds, _to_whoever_listens(say), left)
+    with listening(_heeded(say), request.hear, request.note) as before:
+        try:
+            yield request
+        except BaseException:
+            if _ENDS_NEXT.get() and signal.SIGTERM in before:
+                before[signal.SIGTERM] = signal.SIG_IGN
+            raise
 
 
-def _heeded(say: Callable[[str], None]) -> list[signal.Signals]:
-    """What is ignored stays so: a shell lets what it starts in the background ignore Ctrl-C.
+def _heeded(say: Callable[[str], None]) -> list[int]:
+    """What is ignored stays so: a shell lets what it starts in the background ignore Ctrl-C, and nohup SIGHUP.
 
     And so does a handler that was there before Python, of a program that Python is embedded in. Python cannot put it
     back: that program would be without it for the rest of its life. A run that ends by it has its planned checkpoints.
+    Of the signals that have other uses as well, a handler of the job's own stays.
     """
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in (number for number, handler in before.items() if handler is None):
-        say(f"{number.name} is handled outside of Python, and stays so: no checkpoint is saved when it comes")
-    return [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    free, found = free_signals(), list[int]()
+    for number in stop_signals():
+        handler = signal.getsignal(number)
+        if handler is None:
+            name = signal.Signals(number).name
+            say(f"{name} is handled outside of Python, and stays so: no checkpoint is saved when it comes")
+        elif number in free or (number in _ALWAYS_TAKEN and handler != signal.SIG_IGN):
+            found.append(number)
+    return found
 
 
 @contextmanager
@@ -145,66 +160,3 @@ def _to_whoever_listens(say: Callable[[str], None]) -> Callable[[str], None]:
             say(text)
 
     return said
-
-
-def _listen(listening: int, request: StopRequest, say: Callable[[str], None], left: Callable[[], str]) -> None:
-    """Until the pipe is closed: take in signals, and end the process when its time is over."""
-    leaving_at, told = None, False
-    while True:
-        until = [leaving_at - time.monotonic()] if leaving_at is not None else []
-        seconds_left = request.seconds_left
-        until += [seconds_left] if seconds_left is not None else []
-        if until and min(until) <= 0:
-            _leave(request, say, left)
-        if not select.select([listening], [], [], min(until) if until else None)[0]:
-            continue
-        numbers = os.read(listening, 64)
-        if not numbers:
-            return
-        for number in filter(_SIGNALS.__contains__, numbers):
-            before = request.twice
-            request.ask(number)
-            request.count(number)
-            if not told:
-                told = True
-                once_more = "; Ctrl-C once more ends without saving" if number == signal.SIGINT else ""
-                say(f"{signal.Signals(number).name}: saving a checkpoint after this step{once_more}")
-            if request.twice and not before:
-                leaving_at = time.monotonic() + LEAVING_SECONDS
-                signal.pthread_kill(
-                    threading.main_thread().ident or 0, signal.SIGINT
-                )  # its handler may have run by now
-
-
-def _leave(request: StopRequest, say: Callable[[str], None], left: Callable[[], str]) -> None:
-    """Without a word to the main thread, which does not answer. Nothing on the disk is harmed by that."""
-
-    def last_words() -> None:
-        say("the step did not end in time: ending without a new checkpoint")
-        say(f"ended by {'SIGTERM' if request.number == signal.SIGTERM else 'Ctrl-C'}; {left()}")
-
-    speaking = threading.Thread(target=last_words, daemon=True)
-    speaking.start()
-    speaking.join(LAST_WORDS_SECONDS)
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):  # it has ended by itself
-            child.kill()
-    os._exit(request.exit_code)
-
-
-_HANDLERS: set[object] = set()  # that are in force, one for each run that trains
-
-
-def _in_a_fork() -> None:
-    """A forked process has these handlers too, and the pipe that its parent listens to."""
-    if not _HANDLERS:
-        return
-    signal.set_wakeup_fd(-1)
-    if signal.getsignal(signal.SIGINT) in _HANDLERS:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if signal.getsignal(signal.SIGTERM) in _HANDLERS:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _HANDLERS.clear()
-
-
-os.register_at_fork(after_in_child=_in_a_fork)

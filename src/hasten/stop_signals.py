@@ -1,0 +1,320 @@
+"""The signals that ask a process to end, and who hears them.
+
+No handler here raises. An exception out of a handler can surface in any line of any library, which may swallow it: an
+import that is interrupted so leaves half a module behind. So C writes a signal's number into a pipe, and a thread of
+ours reads it: at once, also while the main thread is inside a C function that lasts.
+
+From its first line on, a command ends at once by any of these signals (`end_at_once`). A run that trains in a folder
+takes them over, to save a checkpoint first (training/stop_request.py).
+
+This module loads before everything else, so it imports nothing but the standard library and the errors.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from hasten.errors import INTERRUPTED, TERMINATED, Misconfigured, Terminated
+
+Hear = Callable[[bytes], float | None]
+"""Is given the numbers of signals that came, in a thread of its own. Answers with the seconds until it wants to be
+called again if none comes, then with no number; None: never."""
+
+MORE = "HASTEN_STOP_SIGNALS"  # the variable of a person whose cluster announces the end by another signal
+_OF_A_CLUSTER = "USR1", "USR2"
+_TO_A_GROUP = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+
+_LAST_WORDS_SECONDS = _CHILDREN_SECONDS = _CLEANING_SECONDS = 0.5  # at most: usually a few milliseconds
+_OVER = 0  # no signal has this number
+
+
+def stop_signals() -> list[int]:
+    """SIGINT, SIGTERM, SIGHUP, SIGXCPU and what the environment adds, SIGUSR1 if it says nothing: as far as this system
+    has them. Raises Misconfigured."""
+    told = os.environ.get(MORE, "USR1")
+    more = [each.strip().upper().removeprefix("SIG") for each in told.split(",") if each.strip()]
+    if any(each not in _OF_A_CLUSTER for each in more):
+        raise Misconfigured(f"is {told!r}", where=MORE, fix='write USR1, USR2, "USR1,USR2", or nothing for neither')
+    names = [f"SIG{name}" for name in ("INT", "TERM", "HUP", "XCPU", *more)]
+    return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+
+
+def free_signals() -> list[int]:
+    """Those of them that nobody else has: neither the user's job, nor a program that Python is embedded in, nor a shell
+    that lets a command in the background ignore them."""
+    unused = signal.SIG_DFL, signal.default_int_handler
+    return [number for number in stop_signals() if signal.getsignal(number) in unused or is_ours(number)]
+
+
+def is_ours(number: int) -> bool:
+    """Whether a handler of this module is in force for the signal."""
+    handler = signal.getsignal(number)
+    return handler is not signal.default_int_handler and any(handler is each.handler for each in _IN_FORCE)
+
+
+def shown(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+
+
+def exit_code(number: int) -> int:
+    """The exit code of what a signal ended: one for Ctrl-C, and one for all others."""
+    return INTERRUPTED if number == signal.SIGINT else TERMINATED
+
+
+def interrupt(number: int) -> KeyboardInterrupt:
+    """What a run raises that a signal ended. 0 stands for a KeyboardInterrupt that somebody else raised."""
+    return KeyboardInterrupt() if number in (0, signal.SIGINT) else Terminated(shown(number))
+
+
+# ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Scope(NamedTuple):
+    """Signals that have a handler of ours, and both ends of the pipe that C writes their numbers into. before: the
+    handlers that are put back."""
+
+    handler: Any
+    reading: int
+    writing: int
+    before: dict[int, Any]
+
+
+_IN_FORCE: list[_Scope] = []
+
+
+@contextmanager
+def listening(
+    numbers: Iterable[int], hear: Hear, note: Callable[[int], None] = lambda number: None
+) -> Iterator[dict[int, Any]]:
+    """Inside, these signals do nothing but call `hear`, in a thread, and `note`, in the main thread as soon as it is
+    between two instructions of Python. Gives the handlers that are put back afterwards. Only for the main thread."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        note(number)
+
+    with _handled(numbers, handle) as scope:
+        told = frozenset(scope.before)
+        threading.Thread(target=_listen, args=(scope.reading, told, hear), name="hasten-signals", daemon=True).start()
+        yield scope.before
+
+
+@contextmanager
+def _handled(numbers: Iterable[int], handler: Any) -> Iterator[_Scope]:
+    """Afterwards _OVER can be read, by which a thread ends: an end of file may never come, as forked processes can hold
+    the pipe open. The thread closes the reading end."""
+    here = os.getpid()
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    scope = _Scope(handler, reading, writing, {number: signal.getsignal(number) for number in numbers})
+    woken_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _IN_FORCE.append(scope)
+    for number in scope.before:
+        signal.signal(number, handler)
+    try:
+        yield scope
+    finally:
+        if os.getpid() == here:  # a forked process has given it all up
+            signal.set_wakeup_fd(woken_before)
+            for number, handler_before in scope.before.items():
+                signal.signal(number, handler_before)
+            _IN_FORCE.remove(scope)
+            if handler is signal.default_int_handler:  # no thread reads it: see as_ctrl_c
+                os.close(reading)
+            else:
+                os.write(writing, bytes([_OVER]))
+            os.close(writing)
+
+
+def _listen(reading: int, numbers: frozenset[int], hear: Hear) -> None:
+    waiting = select.poll()  # select() refuses descriptors above 1023
+    waiting.register(reading, select.POLLIN)
+    seconds: float | None = None
+    while True:
+        came = os.read(reading, 64) if waiting.poll(None if seconds is None else int(1000 * seconds) + 1) else b""
+        heard = bytes(number for number in came if number in numbers)
+        if signal.SIGHUP in heard:
+            _leave_a_dead_terminal()
+        if heard or not came:
+            seconds = hear(heard)
+        if _OVER in came:
+            os.close(reading)
+            return
+
+
+def _leave_a_dead_terminal() -> None:
+    """Each write to a terminal that has hung up fails, which would end the run otherwise than by the signal."""
+    for stream in (1, 2):
+        with suppress(OSError):  # it is closed
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, stream)
+                os.close(nothing)
+
+
+def _in_a_fork() -> None:
+    """A forked process has the handlers of its parent, and the pipes that its parent listens to. It gives up both. What
+    goes to a whole group of processes, as Ctrl-C in a terminal does, is its parent's to obey: it serves that until it
+    has saved. Any other signal ends it, as pools are ended in the ordinary course of things."""
+    if not _IN_FORCE:
+        return
+    signal.set_wakeup_fd(-1)
+    for scope in _IN_FORCE:
+        for number in scope.before:
+            if signal.getsignal(number) is not scope.handler:
+                continue
+            if number in _TO_A_GROUP and scope.handler is not signal.default_int_handler:
+                signal.signal(number, signal.SIG_IGN)
+            elif number != signal.SIGINT:
+                signal.signal(number, signal.SIG_DFL)
+        os.close(scope.reading)
+        os.close(scope.writing)
+    _IN_FORCE.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_in_a_fork)
+
+
+# ── ending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_CLEANING: list[Callable[[], object]] = []
+
+
+def clean_before_end(clean: Callable[[], object]) -> None:
+    """Let `end_process` do this as well. It must bear to be done by another thread, and twice."""
+    _CLEANING.append(clean)
+
+
+@contextmanager
+def cleaned_up(clean: Callable[[], object]) -> Iterator[None]:
+    """Clean up behind what is inside, also when a signal ends the process."""
+    _CLEANING.append(clean)
+    try:
+        yield
+    finally:
+        _CLEANING.remove(clean)
+        clean()
+
+
+def end_process(code: int, last_words: Callable[[], object]) -> NoReturn:
+    """End this process from another thread than the main one, which may never answer, and all its children. Nothing on
+    the disk is harmed by that: whatever is written there bears a kill."""
+    _within(_LAST_WORDS_SECONDS, lambda: _say(last_words))  # a terminal that hangs must not keep the process
+    with suppress(OSError):
+        closed = os.open(os.devnull, os.O_RDONLY)
+        for stream in (1, 2):  # the main thread may still run into what is ended here; nobody is to hear of it
+            os.dup2(closed, stream)
+    _within(_CHILDREN_SECONDS, _end_children)
+    _within(_CLEANING_SECONDS, lambda: [clean() for clean in reversed(_CLEANING)])
+    os._exit(code)
+
+
+def _say(last_words: Callable[[], object]) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # None, closed, or nobody reads it
+            stream.flush()
+    last_words()
+
+
+def _end_children() -> None:
+    import psutil
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.Error):  # it has ended by itself
+            if not any("resource_tracker" in word for word in child.cmdline()):  # frees what the others have left
+                child.kill()
+    psutil.wait_procs(children, timeout=_CHILDREN_SECONDS / 2)  # until then they may write
+
+
+def _within(seconds: float, act: Callable[[], object]) -> None:
+    def done() -> None:
+        with suppress(OSError, ValueError):
+            act()
+
+    with suppress(RuntimeError):  # there is no room for another thread
+        thread = threading.Thread(target=done, daemon=True)
+        thread.start()
+        thread.join(seconds)
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_COMMAND = ExitStack()
+
+
+def end_at_once() -> None:
+    """From now on each of these signals ends this process at once, as long as nothing else listens to it. For a process
+    that is a command's own. Called again, it does nothing."""
+    if _IN_FORCE:
+        return
+    with suppress(Misconfigured):  # said by whoever asks for the signals next, in one block
+        _COMMAND.enter_context(listening(free_signals(), end_by))
+        atexit.register(_be_as_ever)  # which is done last, as it is the first
+
+
+def end_by(numbers: bytes) -> NoReturn:
+    """End this process by a signal, while there is nothing to be saved; a Hear."""
+    number = numbers[-1]
+
+    def last_words() -> None:
+        if os.environ.get("WORLD_SIZE", "1") == "1":  # whoever has launched several says why they ended
+            os.write(2, f"ended by {shown(number)}\n".encode())
+
+    end_process(exit_code(number), last_words)
+
+
+def _be_as_ever() -> None:
+    """Our thread does not outlast this: nobody would hear a signal any more."""
+    _COMMAND.close()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python goes down, its own would show a traceback
+
+
+_came = set[int]()  # inside the last as_ctrl_c
+
+
+@contextmanager
+def as_ctrl_c() -> Iterator[None]:
+    """Inside, each of these signals interrupts what is done as Ctrl-C does, by Python's own handler of it: for commands
+    that keep what they have found by then. `terminated` says afterwards, and inside, whether it was another one.
+
+    Nothing happens in another thread than the main one, and to signals that somebody else has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _came.clear()
+    with _handled(free_signals(), signal.default_int_handler) as scope:
+        try:
+            yield
+        finally:
+            if scope in _IN_FORCE:  # not in a forked process
+                _take_in()
+
+
+def terminated() -> bool:
+    """Whether one of these signals but Ctrl-C came inside of the last `as_ctrl_c`."""
+    _take_in()
+    return bool(_came - {signal.SIGINT})
+
+
+def _take_in() -> None:
+    """C has written a number before Python's handler of it ran, so none is missing here."""
+    for scope in _IN_FORCE:
+        if scope.handler is signal.default_int_handler:
+            with suppress(BlockingIOError):
+                _came.update(number for number in os.read(scope.reading, 4096) if number in scope.before)
