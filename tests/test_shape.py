@@ -65,6 +65,11 @@ def test_only_one_file_changes_the_disk(files):
     assert_none(chain.from_iterable(map(shape.check_writes, files)))
 
 
+@by_folder(PACKAGE)
+def test_no_signal_handler_raises(files):
+    assert_none(chain.from_iterable(map(shape.check_handlers, files)))
+
+
 @by_folder(PACKAGE + TOOLS)
 def test_every_module_says_what_it_is_for(files):
     assert_none(chain.from_iterable(map(shape.check_docstring, files)))
