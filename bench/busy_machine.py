@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.options import parser_of
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
@@ -37,7 +38,7 @@ JOBS = {
     }.items()
 }
 SEARCHES = 20  # beside other programs
-RUNS = 3  # of a plan that was written beside other programs, and as many without it
+RUNS, NOISE = 5, 0.02  # of a plan that was written beside other programs, and as many without it
 NOT_MEASURABLE = 75
 MOST_SLOWER = MOST_SILENT = MOST_DIFFERENT = 0  # fixed before the first run
 
@@ -90,7 +91,7 @@ def searched(name: str, programs: int, seconds: int) -> Searched:
 
 
 def is_slower(name: str, plan: Path) -> bool:
-    """Whether every whole run with the plan took longer than every one without it, on the quiet machine."""
+    """Whether whole runs with the plan took longer on the quiet machine, by the median of pairs and more than noise."""
     without, planned = list[float](), list[float]()
     for number in range(RUNS):
         arms = [(without, []), (planned, ["--plan", str(plan)])]
@@ -101,7 +102,7 @@ def is_slower(name: str, plan: Path) -> bool:
                 subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, check=True)
                 taken.append(time.monotonic() - began)
     print(f"{name}: without the plan {without}, with it {planned}", flush=True)
-    return min(planned) > max(without)
+    return median(after / before for before, after in zip(without, planned, strict=True)) > 1 + NOISE
 
 
 @contextmanager

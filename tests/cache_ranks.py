@@ -22,12 +22,15 @@ class Meeting:
     """The rank that builds waits until the other one has begun, and then until that waits for it."""
 
     def __init__(self) -> None:
-        self.readings = 0
+        self.readings, self._has_begun = 0, False
 
     def __len__(self) -> int:
         return COUNT
 
     def cache_key(self) -> str:
+        if dist.get_rank() == 0 and not self._has_begun:
+            self._has_begun = True
+            dist.barrier()
         return "meeting"
 
     def __getitem__(self, index: int) -> Any:
@@ -53,12 +56,7 @@ def second_builds(folder: str, shown: bool) -> dict[str, Any]:
     """What this rank wrote on its error stream, and what its receivers were told."""
     leads, received = dist.get_rank() == 0, Waits()
 
-    def model() -> nn.Module:
-        if leads:
-            dist.barrier()
-        return nn.Linear(6, 3)
-
-    job = small_job(model=model, train=hasten.Augmented(Meeting(), unchanged), max_steps=1)
+    job = small_job(model=lambda: nn.Linear(6, 3), train=hasten.Augmented(Meeting(), unchanged), max_steps=1)
     with redirect_stderr(io.StringIO()) as written:
         hasten.train(job, make_plan(cache=folder), receivers=[received] if shown or leads else [])
     return {"written": written.getvalue(), "told": [getattr(event, "text", "") for event in received.events]}

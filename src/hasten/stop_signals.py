@@ -1,11 +1,12 @@
 """The signals that ask a process to end, and who hears them.
 
-No handler here raises. An exception out of a handler can surface in any line of any library, which may swallow it: an
-import that is interrupted so leaves half a module behind. So C writes a signal's number into a pipe, and a thread of
+No handler of ours raises. An exception out of a handler can surface in any line of any library, which may swallow it:
+an import that is interrupted so leaves half a module behind. So C writes a signal's number into a pipe, and a thread of
 ours reads it: at once, also while the main thread is inside a C function that lasts.
 
 From its first line on, a command ends at once by any of these signals (`end_at_once`). A run that trains in a folder
-takes them over, to save a checkpoint first (training/stop_request.py).
+takes them over, to save a checkpoint first (training/stop_request.py). Other commands keep what they have found: there
+each of these signals has Python's own handler of Ctrl-C, which raises KeyboardInterrupt (`as_ctrl_c`).
 
 This module loads before everything else, so it imports nothing but the standard library and the errors.
 """
@@ -34,7 +35,8 @@ MORE = "HASTEN_STOP_SIGNALS"  # the variable of a person whose cluster announces
 _OF_A_CLUSTER = "USR1", "USR2"
 _TO_A_GROUP = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 
-_LAST_WORDS_SECONDS = _CHILDREN_SECONDS = _CLEANING_SECONDS = 0.5  # at most: usually a few milliseconds
+_LAST_WORDS_SECONDS = _CLEANING_SECONDS = 0.5  # at most: usually a few milliseconds
+_CHILDREN_SECONDS = 1.0  # with the import of psutil
 _OVER = 0  # no signal has this number
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from hasten.measure.busy import Load, LoadClock
+from hasten.measure.busy import Load, LoadClock, busiest
 from hasten.tune.processes import processor_seconds
 
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
@@ -37,6 +38,13 @@ def test_a_short_time_is_not_counted_exactly_and_a_single_tick_of_the_clock_is_n
 def test_on_a_large_machine_others_may_have_the_cores_that_nothing_here_needs():
     assert not Load(seconds=2.0, cores=64, others=40.0, idle=16.0).disturbs
     assert Load(seconds=2.0, cores=64, others=40.0, idle=1.0).disturbs
+
+
+def test_a_stretch_that_leaves_cores_idle_does_not_hide_what_others_took_from_the_next():
+    idle, full = Load(seconds=3.0, cores=2, others=0.15, idle=0.85), Load(seconds=3.0, cores=2, others=0.15, idle=0.0)
+    assert busiest([idle, full, idle]).disturbs
+    assert not busiest([idle, idle]).disturbs
+    assert busiest([full, full]) == replace(full, seconds=6.0)
 
 
 def test_a_program_that_is_not_ours_is_counted():

@@ -19,6 +19,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
 from hasten.training.locate import load_job
 from hasten.tune.arms import Arms
+from support import small_job
 
 JOB = """
 import os, random, time
@@ -225,3 +226,16 @@ def test_from_python_the_seed_of_the_data_is_the_callers(tmp_path):
     hasten.resume(job(0), run_dir=tmp_path, receivers=[])
     with pytest.raises(Misconfigured, match="data: train has other values"):
         hasten.resume(job(1), run_dir=tmp_path, receivers=[])
+
+
+def test_a_function_that_makes_the_data_draws_the_same_whatever_the_seed_of_the_job():
+    drawn = list[torch.Tensor]()
+
+    def rows() -> tuple[torch.Tensor, torch.Tensor]:
+        drawn.append(torch.randn(8, 6))
+        return drawn[-1], torch.zeros(8, dtype=torch.long)
+
+    for seed in (1, 2):
+        with hasten.prepare(small_job(train=rows, seed=seed)):
+            pass
+    assert torch.equal(*drawn)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hasten.errors import Misconfigured
+from hasten.training import stop_request
 from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
 
 pytestmark = pytest.mark.trap(37)
@@ -88,7 +89,10 @@ def test_a_signal_that_is_handled_outside_python_is_left_to_that_and_the_run_say
     assert [number.name in text and "no checkpoint" in text for text in said] == [True]
 
 
-def test_of_a_program_that_calls_hasten_the_second_ctrl_c_is_python_s_and_the_third_does_not_disturb_the_closing():
+def test_of_a_program_that_calls_hasten_the_second_ctrl_c_is_python_s_and_the_third_does_not_disturb_the_closing(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(stop_request, "LEAVING_SECONDS", 600.0)  # else a stall of this machine would end the tests
     closed = []
     with pytest.raises(KeyboardInterrupt), signals_as_requests(30, closed.append, str):
         signal.raise_signal(signal.SIGINT)

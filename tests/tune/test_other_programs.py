@@ -13,7 +13,7 @@ import pytest
 from hasten.errors import NotMeasurable
 from hasten.facts.choice import Preserves, Speedup
 from hasten.facts.plan import Plan, make_plan
-from hasten.facts.trials import Confirmed, Doing, Record, Tried
+from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
 from hasten.measure.busy import Load, LoadClock
 from hasten.tune.arms import Arms
 from hasten.tune.final import Final, confirm
@@ -94,7 +94,8 @@ def test_who_asks_for_it_measures_on_a_busy_machine_and_is_told_how_busy_it_was(
 
 
 def test_a_disturbed_round_of_a_heat_leaves_no_window_behind():
-    starts, rounds = [QUIET] * 2, [QUIET, BUSY, QUIET, BUSY, QUIET, QUIET]
+    starts, kept, dropped = [QUIET] * 2, [QUIET, QUIET], [QUIET, BUSY]  # a load for each of the two arms
+    rounds = [*kept, *dropped, QUIET, *kept, *dropped, QUIET, *kept]  # one more for the wait behind what was dropped
     machine = Machine([*starts, *rounds])
     arms = Arms(f"{JOBS}:job", other_programs=machine.others(60.0))
     base, other = Entry(name="plain", plan=Plan()), Entry(name="bf16", plan=make_plan(precision="bf16"))
@@ -102,7 +103,7 @@ def test_a_disturbed_round_of_a_heat_leaves_no_window_behind():
     outcome = run_heat(arms, base, [other], Pace(steps=2, rounds=3, looks=()), length, lambda *_: None)
     assert len(outcome.base.windows) == len(outcome.seen["bf16"].windows) == 3
     assert len(outcome.losses["plain"]) == 1 + 4 + 2 * (3 + 2)  # both runs went on through the rounds that were dropped
-    assert machine.load() is QUIET
+    assert len(machine.told) == 1 + 2  # once what is dropped, and each wait
 
 
 def test_a_search_that_was_never_quiet_keeps_no_trial_and_a_quiet_one_finds_the_planted_gain_afterwards():
@@ -149,11 +150,27 @@ def test_a_job_that_differs_from_itself_in_a_second_process_is_confirmed_once_mo
     assert found.proven.noise == EQUAL
 
 
+def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gains_more_is_proven(
+    confirmations: list[Speedup],
+):
+    confirmations[:] = [Speedup(ratio=1.02, low=1.01, high=1.04, pairs=12)]
+    assert searched(Machine([QUIET]).others(60.0), [])().proven is not None
+
+
+def test_a_search_does_not_use_trials_that_were_measured_on_a_busy_machine():
+    keys = set[str]()
+    for patience in (None, 60.0):
+        records = list[Record]()
+        searched(Machine([QUIET]).others(patience), records)()
+        keys |= {record.key for record in records if isinstance(record, Surveyed)}
+    assert len(keys) == 2
+
+
 def test_a_job_that_differs_from_itself_twice_is_not_measurable_however_fast_the_plan_looks(
     confirmations: list[Speedup],
 ):
     confirmations[:] = [APART, APART]
     records = list[Record]()
-    with pytest.raises(NotMeasurable, match=r"the job beside itself is 1\.10"):
+    with pytest.raises(NotMeasurable, match=r"two processes of the same job differ in speed, 1\.10"):
         searched(Machine([QUIET]).others(60.0), records)()
     assert not any(isinstance(record, Confirmed) for record in records)

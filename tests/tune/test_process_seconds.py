@@ -27,8 +27,8 @@ def test_importing_is_timed_in_a_new_interpreter_with_the_libraries_of_the_jobs_
     assert (tmp_path / "imported").exists()
 
 
-def test_libraries_that_cannot_be_imported_are_left_to_the_arms_to_name():
-    assert import_seconds(["no_such_library"]) == 0.0
+def test_libraries_that_cannot_be_imported_are_left_out():
+    assert import_seconds(["no_such_library"]) > 0.1
 
 
 def test_an_arm_saves_a_checkpoint_once_for_each_search():

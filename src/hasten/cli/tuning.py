@@ -28,7 +28,7 @@ ALLOW = (
 )
 BUSY = (
     "Measure although other programs use the processor: the result then holds for a machine that is as busy. "
-    "By itself, what they disturb is measured again, for up to --seconds more."
+    "Without it, what they disturb is measured again, for up to --seconds more."
 )
 ALLOWED = ("bits", "rounding", "statistics", "training")
 MUCH_ELSE = 0.05  # of the processor, that others took

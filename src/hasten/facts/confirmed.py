@@ -8,6 +8,7 @@ from hasten.facts.choice import Speedup
 from hasten.facts.trials import Confirmed
 
 LEAST_GAIN = 1.01  # a speed-up below this is no gain, however sure it is
+EQUAL_PROCESSES = 1.03  # processes of the same code differ by so much for as long as they live
 
 
 class Verdict(StrEnum):
@@ -27,7 +28,7 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
     if not found.low > 1:
         return Verdict.NO_DIFFERENCE
     farthest = max(noise.high, 1 / noise.low) if noise.low > 0 else 1.0  # that equal arms lie apart
-    if differs_from_itself(noise) and found.low <= farthest:
+    if (noise.low > 1 or noise.high < 1) and found.low <= farthest:
         return Verdict.WITHIN_NOISE
     if found.ratio < LEAST_GAIN:
         return Verdict.TOO_LITTLE
@@ -35,8 +36,9 @@ def verdict_of(confirmed: Confirmed) -> Verdict:
 
 
 def differs_from_itself(noise: Speedup) -> bool:
-    """Whether the job was surely faster or slower in a second process. Then something else changed its speed."""
-    return noise.low > 1 or noise.high < 1
+    """Whether the job surely is faster or slower in a second process, by more than processes of the same code are.
+    Then something else changed its speed."""
+    return noise.low > EQUAL_PROCESSES or noise.high < 1 / EQUAL_PROCESSES
 
 
 def is_proven(confirmed: Confirmed) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -47,6 +47,20 @@ class Load:
     def disturbs(self) -> bool:
         """Whether other programs took time that something here would have used."""
         return not self.is_quiet and self.idle < FREE_SHARE * self.cores
+
+
+def busiest(loads: Sequence[Load]) -> Load:
+    """Of stretches that followed each other, those together that left few cores idle: a load shows in these alone. All
+    of them where none did."""
+    of_all = [load for load in loads if load.seconds > 0] or [*loads]
+    full = [load for load in of_all if load.idle < FREE_SHARE * load.cores] or of_all
+    seconds = sum(load.seconds for load in full)
+    return Load(
+        seconds=seconds,
+        cores=full[0].cores,
+        others=sum(load.others * load.seconds for load in full) / seconds if seconds else 0.0,
+        idle=sum(load.idle * load.seconds for load in full) / seconds if seconds else float(full[0].cores),
+    )
 
 
 class LoadClock:

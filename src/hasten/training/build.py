@@ -24,7 +24,7 @@ from hasten.data.keeping import Watcher, kept
 from hasten.data.loader import TrainLoader
 from hasten.data.model_reads import way_to_model
 from hasten.data.options import LoaderOptions
-from hasten.data.randomness import seed_everything
+from hasten.data.randomness import seed_everything, undisturbed
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
 from hasten.facts.job import Job, describe
@@ -132,9 +132,12 @@ def build(
 
 
 def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
-    """Of train and of valid, which know whether they read the model."""
-    train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
-    valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    """Of train and of valid, which know whether they read the model. A function that makes them draws the same numbers
+    on every rank and whatever Job.seed is, as the job's file does."""
+    with undisturbed():
+        seed_everything(0)
+        train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+        valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
     if valid is not None:
         valid = replace(valid, reads_model=way_to_model(valid, model))
     return replace(train, reads_model=way_to_model(train, model)), valid

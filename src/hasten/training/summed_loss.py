@@ -37,9 +37,12 @@ def is_summed(returned: Loss | Tensor, batch: Any) -> bool:
     """returned: by the job's loss, before its backward pass. batch: that it was computed from; the first dimension of
     its tensors is the number of samples."""
     samples = set[int]()
-    map_tensors(batch, lambda tensor: samples.add(len(tensor)) or tensor if tensor.dim() else tensor)
+    map_tensors(batch, lambda tensor: samples.add(tensor.size(0)) or tensor if tensor.dim() else tensor)
     samples -= {0, 1}
-    return bool(samples) and any(_is_sum(node, alone, samples) for node, alone in _terms(_of_mean(returned)))
+    try:
+        return bool(samples) and any(_is_sum(node, alone, samples) for node, alone in _terms(_of_mean(returned)))
+    except RuntimeError:  # a node of another library, or one whose saved tensors are gone
+        return False
 
 
 def _of_mean(returned: Loss | Tensor) -> Any:

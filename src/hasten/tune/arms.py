@@ -240,8 +240,12 @@ class Arms:
     def process_seconds(self, arm: Arm) -> float:
         """That a process of `hasten train` takes around its training, whatever the plan: imports, and the checkpoint of
         its end as this arm saves it. Measured once. Raises ArmFailed."""
+
+        def measured() -> float:
+            return import_seconds(libraries_of(self._job)) + float(arm.ask("saving")["seconds"])
+
         if self._process_seconds is None:
-            self._process_seconds = import_seconds(libraries_of(self._job)) + float(arm.ask("saving")["seconds"])
+            self._process_seconds = self.other_programs.undisturbed(measured)
         return self._process_seconds
 
     def expect(self, *, build_seconds: float, request_seconds: float) -> None:

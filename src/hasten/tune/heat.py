@@ -116,12 +116,11 @@ class _Heat:
             order = [self.first, *self.running.values()]
         always = any(runner.entry.same_steps for runner in order)
 
-        def windows() -> None:
-            for runner in order if turn % 2 == 0 else reversed(order):
-                asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
-                self._try(runner, partial(Runner.measure, evaluates=asked))
-
-        self._undisturbed(order, windows)
+        windows = list[Callable[[], object]]()
+        for runner in order if turn % 2 == 0 else reversed(order):
+            asked = turn < self.pace.evaluations or runner.entry.same_steps or (always and runner is self.first)
+            windows.append(partial(self._try, runner, partial(Runner.measure, evaluates=asked)))
+        self._undisturbed(order, *windows)
 
     def look(self) -> None:
         """Let those go whose result is known; all, when nobody but controls would be left."""
@@ -165,7 +164,7 @@ class _Heat:
             for runner in runners:
                 self._undisturbed([runner], partial(self._try, runner, Runner.measure_turn))
 
-    def _undisturbed(self, runners: Sequence[Runner], do: Callable[[], object]) -> None:
+    def _undisturbed(self, runners: Sequence[Runner], *do: Callable[[], object]) -> None:
         """Raises NotMeasurable where other programs never leave the processor to them."""
         marks = [runner.marked() for runner in runners]
 
@@ -173,7 +172,7 @@ class _Heat:
             for runner, mark in zip(runners, marks, strict=True):
                 runner.back_to(mark)
 
-        self._arms.other_programs.undisturbed(do, undo)
+        self._arms.other_programs.all_undisturbed(do, undo)
 
     def _ratios_of(self, runner: Runner) -> tuple[float, ...]:
         pairs = zip(*paired_totals(self.first.seen(), runner.seen(self.first), self.length), strict=True)

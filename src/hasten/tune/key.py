@@ -20,10 +20,11 @@ from hasten.facts.plan import ProvenOn
 COUNTED = ("fingerprint", "proven_on", "machine", "total_steps", "total_epochs", "evaluations", "sources")
 
 
-def key_of(told: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """told: what an arm with the plain job answers to "survey"."""
+def key_of(told: Mapping[str, Any], environment: Mapping[str, str], *, busy: bool = False) -> str:
+    """told: what an arm with the plain job answers to "survey". busy: whether trials were measured however much other
+    programs used the processor."""
     digest = hashlib.sha256()
-    for part in (*(told[name] for name in COUNTED), dict(environment)):
+    for part in (*(told[name] for name in COUNTED), dict(environment), *(["busy"] if busy else [])):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     return digest.hexdigest()[:16]
 

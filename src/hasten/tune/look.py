@@ -119,7 +119,8 @@ def _look_at(arms: Arms, job: str, ceiling: Preserves, base: Sequence[Choice]) -
         start = STARTING_SECONDS + arm.build_seconds + turns[0] + max(first - step, 0.0)
         room = _room(arms, arm)
         process_seconds = arms.process_seconds(arm)
-    surveyed = replace(_surveyed(job, told, ceiling), process_seconds=process_seconds)
+    busy = not arms.other_programs.are_avoided
+    surveyed = replace(_surveyed(job, told, ceiling, busy=busy), process_seconds=process_seconds)
     if surveyed.total_steps is None:
         raise JobError("max_steps", "is not given, and the data has no length", "say how long: max_steps=10_000")
     return Look(
@@ -152,11 +153,11 @@ def _room(arms: Arms, arm: Arm) -> int:
     return 1 + beside
 
 
-def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves) -> Surveyed:
+def _surveyed(job: str, told: dict[str, Any], ceiling: Preserves, *, busy: bool) -> Surveyed:
     proven_on = ProvenOn(**told["proven_on"])
     environment = environment_of(proven_on)
     return Surveyed(
-        key=key_of(told, environment),
+        key=key_of(told, environment, busy=busy),
         job=printable(job),
         device=told["device"],
         machine=told["machine"],

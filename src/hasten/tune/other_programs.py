@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hasten.errors import NotMeasurable
 from hasten.facts.trials import Doing
-from hasten.measure.busy import Load, LoadClock
+from hasten.measure.busy import Load, LoadClock, busiest
 from hasten.tune.processes import processor_seconds
 
 LOOK_SECONDS = 1.0  # between two looks at a machine that is not quiet
@@ -57,10 +57,18 @@ class OtherPrograms:
         """What `do` gives while other programs leave the processor to it; undo: drops what it has measured.
 
         Raises NotMeasurable when the patience is over."""
+        return self.all_undisturbed([do], undo)[0]
+
+    def all_undisturbed(self, parts: Sequence[Callable[[], Answer]], undo: Callable[[], object]) -> list[Answer]:
+        """As undisturbed, of one part or several, which are dropped together. Each is counted by itself: one that leaves
+        cores idle does not hide what other programs take from the next."""
         while True:
-            clock = self._clock()
-            found = do()
-            load = clock.load()
+            found, loads = list[Answer](), list[Load]()
+            for do in parts:
+                clock = self._clock()
+                found.append(do())
+                loads.append(clock.load())
+            load = busiest(loads)
             if self._patience_seconds is None or not load.disturbs:
                 self._seconds += load.seconds
                 self._others_seconds += load.share * load.seconds
@@ -90,7 +98,8 @@ class OtherPrograms:
         if self.lost_seconds > patience_seconds and not load.is_quiet:
             raise NotMeasurable(
                 f"not measurable now: {_taken(load)}, after {self.lost_seconds:.0f} s of waiting",
-                fix="run the same command when the machine is quiet: it continues where it was",
+                fix="run the same command when the machine is quiet, which continues this search; on a machine that is "
+                "never quiet, add --busy",
             )
 
 

@@ -21,7 +21,8 @@ _OURS = ("hasten.cli", "hasten.entry", "torch._dynamo")  # torch imports the las
 
 
 def import_seconds(libraries: Sequence[str]) -> float:
-    """Of a new interpreter with these libraries, from its start to its end; 0.0 where they cannot be imported."""
+    """Of a new interpreter with these libraries, from its start to its end. Where they cannot be imported, of one
+    without them: the job's own file says what is wrong with them."""
     program = f"import {', '.join((*_OURS, *libraries))}"
     began = time.perf_counter()
     try:
@@ -34,7 +35,7 @@ def import_seconds(libraries: Sequence[str]) -> float:
             timeout=LONGEST_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):
-        return 0.0
+        return import_seconds([]) if libraries else 0.0
     return time.perf_counter() - began
 
 

@@ -187,8 +187,9 @@ class Search:
         if self._is_spoiled(final.confirmed):
             noise = final.confirmed.noise
             raise NotMeasurable(
-                f"not measurable now: the job beside itself is {noise} times as fast in a second process",
-                fix="run the same command when the machine is quiet: it continues where it was",
+                f"not measurable now: two processes of the same job differ in speed, {noise}",
+                fix="run the same command when the machine is quiet, which continues this search; on a machine that is "
+                "never quiet, add --busy",
             )
         if found.proven is None:
             kept(final.confirmed)
