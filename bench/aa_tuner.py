@@ -27,6 +27,7 @@ from hasten.facts.trials import Record, Tried
 from hasten.report.waiting import Waiting
 from hasten.tune.arms import Arms
 from hasten.tune.ledger import Options
+from hasten.tune.other_programs import OtherPrograms
 from hasten.tune.search import Search
 
 JOBS = Path(__file__).resolve().with_name("tuner_jobs.py")
@@ -40,8 +41,8 @@ Line = dict[str, Any]
 def search_once(function: str) -> Line:
     """One search: what it has kept, and what it saw of the choice."""
     job, records, began = f"{JOBS}:{function}", list[Record](), time.monotonic()
-    with Arms(job) as arms:
-        options = Options(only=(CHOICE,))
+    options = Options(only=(CHOICE,))
+    with Arms(job, other_programs=OtherPrograms(options.seconds)) as arms:
         found = Search(arms, job, options, keep=records.append, tell=lambda _: None, earlier=lambda _: [])()
     tried = trials_of(records)
     return {

@@ -60,7 +60,7 @@ class OtherPrograms:
         return self.all_undisturbed([do], undo)[0]
 
     def all_undisturbed(self, parts: Sequence[Callable[[], Answer]], undo: Callable[[], object]) -> list[Answer]:
-        """As undisturbed, of one part or several, which are dropped together. Each is counted by itself: one that leaves
+        """As undisturbed, of several parts, which are dropped together. Each is counted by itself: a part that leaves
         cores idle does not hide what other programs take from the next."""
         while True:
             found, loads = list[Answer](), list[Load]()
