@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +59,7 @@ def break_the_bus() -> None:
 
 
 def leave() -> None:
-    sys.exit(3)
+    os._exit(3)  # sys.exit() would be a failure of the sample
 
 
 def leave_without_a_word() -> None:
