@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,11 @@ OTHER_WITH_ANOTHER_SEED: dict[str, Build] = {
     ],
     "a random split of a data set": lambda seed: Subset(Reading(), shuffled(seed)),
     "an array that a data set holds": lambda seed: Reading(table=rows(seed).numpy()),
-    "a dictionary that a data set holds": lambda seed: Reading(table={"x": rows(seed)}),
+    "a tuple that a data set holds": lambda seed: Reading(table=(rows(seed), FIXED[1])),
+    "files and classes that a data set holds": lambda seed: Reading(
+        samples=[(Path("a.png"), label) for label in labels(seed).tolist()]
+    ),
+    "a list of dictionaries": lambda seed: [{"text": "a", "label": label} for label in labels(seed).tolist()],
     "data sets joined": lambda seed: ConcatDataset([Reading(), Reading(table=rows(seed))]),
     "a list of samples": lambda seed: [*zip(rows(seed), range(100), strict=True)],
     "a list of texts and their classes": lambda seed: [("text", label) for label in labels(seed).tolist()],
@@ -112,12 +117,39 @@ def test_data_of_another_length_form_or_dtype_is_other_data():
         pytest.param(Reading(folder="/data"), Reading(folder="/mnt/data"), id="in another folder"),
         pytest.param([("/a/1.png", 0)] * 9, [("/b/c/1.png", 0)] * 9, id="a list of files in another folder"),
         pytest.param(Reading(read=0), Reading(read=70), id="of which more was read"),
+        pytest.param(Reading(cache={}), Reading(cache={0: rows(0), 1: 7}), id="with samples in a dictionary"),
+        pytest.param(Reading(cache=[]), Reading(cache=[(rows(0), 7)]), id="with samples in a list that grew"),
+        pytest.param(
+            Reading(cache=[None] * 9), Reading(cache=[(rows(0), 7)] * 9), id="with samples in a list that was filled"
+        ),
+        pytest.param(
+            Reading(cache=[None] * 9), Reading(cache=[None] * 8 + [{"x": rows(0), "y": 7}]), id="with one sample kept"
+        ),
+        pytest.param(Reading(cache=[None] * 9), Reading(cache=["text"] * 9), id="with texts kept"),
+        pytest.param(
+            Reading(part=Reading(cache=[])), Reading(part=Reading(cache=[rows(0)])), id="with samples kept in a part"
+        ),
         pytest.param(Reading(names=np.array(["a"])), Reading(names=np.array(["b"])), id="with other texts"),
         pytest.param(Stream(torch.zeros(1)), Stream(torch.ones(1)), id="a stream elsewhere"),
     ],
 )
 def test_what_may_differ_is_no_other_data(one, other):
     assert digest(one) == digest(other)
+
+
+def test_lists_within_lists_are_looked_at_as_far_as_a_budget_allows():
+    class Counting(list[Any]):
+        looks = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            Counting.looks += 1
+            return super().__getitem__(place)
+
+    deep: Any = 7
+    for _ in range(5):
+        deep = Counting([deep] * 64)
+    digest(deep)
+    assert Counting.looks < 5_000
 
 
 def test_numbers_that_are_none_or_not_in_memory_and_empty_rows_have_a_digest():

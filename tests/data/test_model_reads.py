@@ -148,6 +148,33 @@ def default_argument(model: Any) -> Any:
     return Rows(act)
 
 
+class MakesBatches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, rows: Any) -> Any:
+        return self.head(rows)
+
+    def tokenized(self, samples: Any) -> Any:
+        return default_collate(self.checked(samples))
+
+    def checked(self, samples: Any) -> Any:
+        return samples
+
+    def mined(self, samples: Any) -> Any:
+        rows, labels = default_collate(samples)
+        return rows + self.head(rows).mean(), labels
+
+
+def collated_by(method: str) -> Any:
+    def data_of(model: Any) -> Any:
+        makes_batches = MakesBatches()
+        return {"model": lambda: makes_batches, "train": Rows(), "collate": getattr(makes_batches, method)}
+
+    return data_of
+
+
 REACHING = {
     "a global": (lambda model: NamesAGlobal(), "policy in NamesAGlobal.__iter__"),
     "an attribute of a global": (lambda model: NamesAnAttributeOfAGlobal(), "holder.current in NamesAnAttribute"),
@@ -160,7 +187,6 @@ REACHING = {
     "a submodule": (lambda model: Rows(model[0]), r"\(train.held\)"),
     "a module around it": (lambda model: Rows(nn.Sequential(model)), r"\(train.held\)"),
     "a parameter": (lambda model: Rows([*model.parameters()]), r"\(train.held\[0\]\)"),
-    "its state": (lambda model: Rows(model.state_dict()), r"\(train.held\['0.weight'\]\)"),
     "a class's attribute": (class_attribute, r"\(train.shared\)"),
     "a slot": (lambda model: Rows(Slotted(model)), r"\(train.held.model\)"),
     "a list with attributes": (lambda model: Rows(ListOf(model)), r"\(train.held.model\)"),
@@ -173,6 +199,7 @@ REACHING = {
     "a transform": (lambda model: Rows(Transform(model)), r"\(train.held.model\)"),
     "a part of a data set": (lambda model: Subset(Rows(Transform(model)), range(8)), r"\(train.dataset.held.model\)"),
     "several data sets": (lambda model: ConcatDataset([Rows(), Rows(model)]), r"\(train.datasets\[1\].held\)"),
+    "a method of the model, as collate, that uses weights": (collated_by("mined"), r"\(collate.__self__.head\)"),
     "collate": (lambda model: {"train": Rows(), "collate": partial(labelled, model)}, r"\(collate.args\[0\]\)"),
 }
 
@@ -184,6 +211,12 @@ def test_data_that_use_the_model_are_refused_workers_with_the_place(data_of, whe
     assert refusal.value.exit_code == 2
     assert "loader workers would use older weights" in refusal.value.what
     assert "set loader_workers = 0" in refusal.value.fix
+
+
+def pretrained(model: Any) -> Any:
+    vectors = torch.randn(9, 6)
+    model.insert(0, nn.Embedding.from_pretrained(vectors, freeze=False))
+    return Rows(SimpleNamespace(vectors=vectors))
 
 
 def frozen(model: Any) -> Any:
@@ -218,6 +251,8 @@ INDEPENDENT = {
     "an encoder that the model has too, frozen": frozen,
     "an attribute with the name of a global": lambda model: HasAnEncoder(),
     "an attribute of an attribute with the name of a global": lambda model: HasSettings(),
+    "vectors that an embedding of the model began with": pretrained,
+    "a method of the model that reads no weights, as collate": collated_by("tokenized"),
     "nothing": lambda model: Rows(),
     "columns": lambda model: (torch.ones(16, 6), torch.zeros(16, dtype=torch.long)),
     "very many samples": lambda model: [(torch.ones(6), 0)] * 100_000,

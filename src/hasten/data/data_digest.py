@@ -4,6 +4,12 @@ It reads no sample: that could be slow, and could change the data set. It takes 
 tensors, arrays and lists of numbers that the data set and its sampler hold, evenly spaced rows. A map-style data set
 that holds no numbers is known by its length, an iterable data set by its type.
 
+A data set may keep samples that it has read, and that must not make it other data when it is built again. So
+dictionaries that a data set holds do not count, and a list that it holds counts only where it has numbers, texts,
+paths, or lists and dictionaries of them, as labels and annotations are; not where it has tensors, arrays, pictures or
+empty places. Tensors, arrays and tuples that it holds always count. A list of numbers that grows by reading makes other
+data all the same.
+
 Processors round differently, and a run may be resumed on another one. So of floating-point rows, and of few of them,
 only the mean absolute value to three digits counts: another random draw changes it by far more. Whole numbers count
 exactly. Text is left out, because paths may differ from machine to machine.
@@ -14,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -27,62 +34,76 @@ from hasten.data.sources import Source
 _ROWS, _FLOATING_ROWS = 64, 8  # of each array or list
 _VALUES = 64  # of each row
 _DEEPEST = 8  # lists and data sets within each other
+_LOOKS = 4096  # at values and rows in all
 _NUMBERS = "biufc"  # NumPy's kinds of dtypes
+_PLAIN = (bool, int, float, np.number, np.bool, str, bytes, PurePath, list, tuple, dict, Dataset)
 
 
 def data_digest(source: Source) -> str:
     """16 hexadecimal digits. source: as the job gives it, before a plan changes where its samples lie."""
     digest = hashlib.sha256()
-    for line in (f"{source.count} samples", *_of_source(source)):
+    for line in (f"{source.count} samples", *_of_source(source, iter(range(_LOOKS)))):
         digest.update(line.encode() + b"\n")
     return digest.hexdigest()[:16]
 
 
-def _of_source(source: Source) -> Iterator[str]:
+def _of_source(source: Source, looks: Iterator[int]) -> Iterator[str]:
+    """looks: one is taken for each value or row, until there are none."""
     if source.columns is not None:
         for column in parts_of(source.columns):
-            yield from _of_array(column, range(len(column)) if source.rows is None else source.rows)
+            yield from _of_array(column, range(len(column)) if source.rows is None else source.rows, looks)
     elif source.iterable:
         yield type(source.dataset).__name__
     elif isinstance(source.dataset, list | tuple):
-        yield from _of_value(source.dataset, _DEEPEST)
+        yield from _of_value(source.dataset, _DEEPEST, looks)
     else:
-        yield from _held_by(source.dataset, _DEEPEST)
+        yield from _held_by(source.dataset, _DEEPEST, looks)
     if source.sampler is not None:
-        yield from _held_by(source.sampler, _DEEPEST)
+        yield from _held_by(source.sampler, _DEEPEST, looks)
 
 
-def _held_by(holder: object, depth: int) -> Iterator[str]:
+def _held_by(holder: object, depth: int, looks: Iterator[int]) -> Iterator[str]:
     """Not single numbers: a data set may count in them what it has read."""
     for value in getattr(holder, "__dict__", {}).values():
-        if isinstance(value, Tensor | np.ndarray | list | tuple | dict | Dataset):
-            yield from _of_value(value, depth)
+        if isinstance(value, Tensor | np.ndarray | tuple | Dataset) or (isinstance(value, list) and _is_plain(value)):
+            yield from _of_value(value, depth, looks)
 
 
-def _of_value(value: Any, depth: int) -> Iterator[str]:
+def _is_plain(held: list[Any]) -> bool:
+    """Whether a list is none of samples that were kept, as far as its rows that count and their own entries tell."""
+    return all(
+        isinstance(row, _PLAIN) and all(each is None or isinstance(each, _PLAIN) for each in _entries(row))
+        for row in (held[place] for place in _evenly(range(len(held)), _ROWS))
+    )
+
+
+def _entries(row: Any) -> list[Any]:
+    if isinstance(row, dict):
+        return [*islice(row.values(), _ROWS)]
+    return [row[place] for place in _evenly(range(len(row)), _ROWS)] if isinstance(row, list | tuple) else []
+
+
+def _of_value(value: Any, depth: int, looks: Iterator[int]) -> Iterator[str]:
+    if next(looks, None) is None:
+        return
     if isinstance(value, Tensor | np.ndarray):
-        yield from _of_array(value, range(len(value) if value.ndim else 0))
+        yield from _of_array(value, range(len(value) if value.ndim else 0), looks)
     elif isinstance(value, bool | int | float | np.number | np.bool):
         yield _of_row(np.asarray(value))
-    elif depth and isinstance(value, list | tuple):
-        yield f"{len(value)}"
-        for row in _evenly(range(len(value)), _ROWS):
-            yield from _of_value(value[row], depth - 1)
-    elif depth and isinstance(value, dict):
-        yield f"{len(value)}"
-        for each in islice(value.values(), _ROWS):
-            yield from _of_value(each, depth - 1)
+    elif depth and isinstance(value, list | tuple | dict):
+        for each in _entries(value):
+            yield from _of_value(each, depth - 1, looks)
     elif depth and isinstance(value, Dataset):
-        yield from _held_by(value, depth - 1)
+        yield from _held_by(value, depth - 1, looks)
 
 
-def _of_array(array: Tensor | np.ndarray, rows: Sequence[int] | np.ndarray) -> Iterator[str]:
+def _of_array(array: Tensor | np.ndarray, rows: Sequence[int] | np.ndarray, looks: Iterator[int]) -> Iterator[str]:
     """rows: those of its first dimension that are data."""
     yield f"{tuple(array.shape[1:])} {array.dtype}"
     if not _has_rows_of_numbers(array):
         return
     floating = array.dtype.kind in "fc" if isinstance(array, np.ndarray) else _is_floating(array)
-    for row in _evenly(rows, _FLOATING_ROWS if floating else _ROWS):
+    for row, _ in zip(_evenly(rows, _FLOATING_ROWS if floating else _ROWS), looks, strict=False):
         yield _of_row(array[row])
 
 

@@ -47,7 +47,10 @@ _READ_HERE = "The batch is now read in the training process, which waits for it 
 
 
 class Feed:
-    """Answers requests in their order. `notices` says which of the options have no use here."""
+    """Answers requests in their order. `notices` says which of the options have no use here.
+
+    seed: what the seeds in get_worker_info() are derived from.
+    """
 
     def __init__(
         self,
@@ -56,12 +59,13 @@ class Feed:
         options: LoaderOptions,
         *,
         placement: Placement = ON_HOST,
+        seed: int = 0,
         patience: Patience | None = None,
     ) -> None:
         _check_options(options)
         self._workers, self._kind, self._pin_memory, self.notices = _usable(source, options, placement)
         self._processes = self._workers if self._kind == "processes" else 0
-        self._reader, self._source = reader, source
+        self._reader, self._source, self._seed = reader, source, seed
         self._ahead = options.prefetch_factor or BATCHES_AHEAD
         self._persistent = options.persistent_workers
         self._patience = patience or Patience()
@@ -162,6 +166,7 @@ class Feed:
             ahead=self._ahead,
             dataset=self._source.dataset,
             users_init=self._source.worker_init if self._processes else None,  # as its notice says
+            seed=self._seed,
             patience=self._patience,
             pin=self._pin_memory,
         )

@@ -27,6 +27,7 @@ from hasten.data.feed import Feed
 from hasten.data.indices import told
 from hasten.data.options import ON_HOST, LoaderOptions, Placement
 from hasten.data.order import Order, SampledOrder, SampleOrder
+from hasten.data.randomness import derived
 from hasten.data.reading import End, Request, StreamReader, Window, reader_of
 from hasten.data.sources import Source
 from hasten.data.split import Piece, equal_pieces, pieces, share
@@ -94,7 +95,7 @@ class TrainLoader:
             _check_replacing(source, replace_bad)
             reader = reader_of(source, seed, replace_bad)
         self.ledger = Ledger(source.field, source.count or 0)  # of a stream it stays empty
-        self._feed = Feed(reader, source, options, placement=placement)
+        self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
         self.notices = (*source.notices, *self._feed.notices)
         if self.dropped_per_epoch:
             self.notices += (f"drop_last leaves {self.dropped_per_epoch} of {source.count} samples out of every epoch",)
@@ -280,7 +281,7 @@ class EvaluationLoader:
             largest = -(-self._order.count // world_size) if equally_many else self._stop - self._start  # share
             self._batches = -(-largest // batch_size)
             reader = reader_of(source, seed)
-        self._feed = Feed(reader, source, options, placement=placement)
+        self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
         self.notices += self._feed.notices
 
     def __iter__(self) -> Iterator[Microbatch]:

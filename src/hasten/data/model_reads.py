@@ -5,10 +5,13 @@ it started, and whatever reads ahead of an update reads with older weights.
 
 The look is shallow. It begins with the data set and its collate function and goes LEVELS deep: what they hold in
 attributes, items, closures, default arguments and functools.partial, and the globals that the user's own code names. A
-model counts where one of its parameters is one that the job trains, so an encoder of the data set's own does not.
+model counts where one of its parameters is one that the job trains, so an encoder of the data set's own does not. Of a
+method of the model that is given as collate, as one that tokenizes, the modules and parameters count that it names.
 
 What was given up: a model that is reached in another way, as through a registry or a cached function, is not found. Nor
-is a global whose name is an attribute of the data set too: which of the two the code means, its names do not tell.
+is a global whose name is an attribute of the data set too: which of the two the code means, its names do not tell. Nor
+is a plain tensor that shares a parameter's memory, as in a state_dict(): vectors that an embedding began with do too.
+Nor is a collate method of the model that uses its weights only through `self(...)` or another method.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from itertools import islice
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hasten.data.failures import is_theirs
@@ -51,8 +53,8 @@ def way_to_model(source: Source, model: nn.Module) -> str | None:
     if source.gathers:
         return None
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    is_trained = partial(_is_trained, {id(each) for each in trained}, {_address(each) for each in trained} - {0})
-    level, seen = [_Found(source.dataset, source.field), _Found(source.collate, "collate")], dict[int, Any]()
+    is_trained = partial(_is_trained, {id(each) for each in trained})
+    level, seen = [_Found(source.dataset, source.field), *_of_collate(source.collate)], dict[int, Any]()
     for _ in range(LEVELS + 1):
         level = [found for found in level if seen.setdefault(id(found.value), found) is found]
         for found in level:
@@ -62,19 +64,21 @@ def way_to_model(source: Source, model: nn.Module) -> str | None:
     return None
 
 
-def _is_trained(trained: set[int], addresses: set[int], value: Any) -> bool:
+def _is_trained(trained: set[int], value: Any) -> bool:
     if isinstance(value, nn.Module):
         return any(id(parameter) in trained for parameter in value.parameters())
-    return isinstance(value, Tensor) and (id(value) in trained or _address(value) in addresses)
+    return id(value) in trained
 
 
-def _address(tensor: Tensor) -> int:
-    """Of its memory, which a detached tensor shares; 0 where it has none of its own."""
-    return tensor.untyped_storage().data_ptr() if type(tensor) in (Tensor, nn.Parameter) and _is_plain(tensor) else 0
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.device.type != "meta"
+def _of_collate(collate: Any) -> Iterator[_Found]:
+    function = collate.__func__ if isinstance(collate, MethodType) else None
+    if not (isinstance(function, FunctionType) and isinstance(collate.__self__, nn.Module)):
+        yield _Found(collate, "collate")
+        return
+    model, names = collate.__self__, _names(function.__code__)
+    yield from _parts_of_code(function, frozenset(dir(model)))
+    held = {**dict(model.named_children()), **dict(model.named_parameters(recurse=False))}
+    yield from (_Found(held[name], f"collate.__self__.{name}") for name in sorted(names & held.keys()))
 
 
 def _parts(found: _Found) -> Iterator[_Found]:

@@ -28,14 +28,13 @@ import torch.multiprocessing  # teaches multiprocessing to send tensors
 from hasten.checkpoint.segments import note_this_process
 from hasten.data.failures import Failed, failed_start
 from hasten.data.own_positions import take_own_positions
-from hasten.data.randomness import reseed
+from hasten.data.randomness import derived, reseed
 from hasten.data.sending import Sending
 from hasten.data.torch_worker_info import set_worker_info
 from hasten.data.worker_stacks import write_stacks_when_asked
 
 PARENT_SECONDS = 5.0  # between two looks whether the training process is still there
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU") if hasattr(signal, name))
-_SEED = 0x68617374656E  # for what a worker_init_fn draws; every sample has a seed of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +42,7 @@ class Work:
     """What one worker is given when it starts.
 
     sending: reads a batch and pickles it. dataset: what get_worker_info() shows. users_init: the user's worker_init_fn.
+    seed: of all workers, for what a worker_init_fn draws; every sample has a seed of its own.
     noted_in: the training process's folder for what it needs only while it lives; None where no worker is noted.
     """
 
@@ -51,6 +51,7 @@ class Work:
     sending: Sending
     dataset: Any
     users_init: Callable[[int], None] | None
+    seed: int
     noted_in: Path | None
 
 
@@ -60,10 +61,11 @@ def run_worker(work: Work, requests: Connection, answers: Connection, stacks: Co
     requests: gives (series, request), or None to end. answers: takes a pickled (series, answer). stacks: takes the
     text of this process's stacks when the training process asks for it.
     """
+    parent = os.getppid()  # before the user's code, which may outlast the training process
     failed = _begin(work, stacks)
     outgoing = SimpleQueue[Any]()
     Thread(target=send_all, args=(outgoing,), name="hasten-answers", daemon=True).start()
-    for series, request in _asked(requests):
+    for series, request in _asked(requests, parent):
         answer = work.sending.read(series, request) if failed is None else work.sending.pickled(series, failed)
         outgoing.put((answers, answer))
 
@@ -90,7 +92,7 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     write_stacks_when_asked(stacks)
     take_own_positions()
     torch.set_num_threads(1)
-    seed = _SEED + work.number
+    seed = derived(work.seed, work.number)
     reseed(seed)
     set_worker_info(number=work.number, workers=work.workers, seed=seed, dataset=work.dataset)
     try:
@@ -105,9 +107,12 @@ def _pass(number: int, frame: object) -> None:
     pass
 
 
-def _asked(requests: Connection) -> Iterator[tuple[int, Any]]:
-    """Each request of the latest series: what an epoch that was left early had still asked for is dropped."""
-    parent, waiting = os.getppid(), deque[tuple[int, Any]]()
+def _asked(requests: Connection, parent: int) -> Iterator[tuple[int, Any]]:
+    """Each request of the latest series: what an epoch that was left early had still asked for is dropped.
+
+    parent: the process to end with.
+    """
+    waiting = deque[tuple[int, Any]]()
     while True:
         while not waiting or requests.poll():
             if not requests.poll(PARENT_SECONDS):

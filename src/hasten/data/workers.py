@@ -23,7 +23,6 @@ import multiprocessing
 import os
 import signal
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
+from multiprocessing.util import Finalize
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -70,8 +70,8 @@ class _Arrived:
 class Workers:
     """Worker processes that read for one feed. They start with the first request and serve one iterator at a time.
 
-    what: what they read, for messages: "Job.train". ahead: batches that each keeps ready. dataset: what
-    get_worker_info() shows in a worker. users_init: the user's worker_init_fn. pin: put answers into pinned memory.
+    ahead: batches that each keeps ready. dataset: what get_worker_info() shows in a worker. users_init: the user's
+    worker_init_fn. seed: what the workers' own seeds are derived from. pin: put answers into pinned memory.
     """
 
     def __init__(
@@ -82,11 +82,12 @@ class Workers:
         ahead: int,
         dataset: Any = None,
         users_init: Callable[[int], None] | None = None,
+        seed: int = 0,
         patience: Patience,
         pin: bool = False,
     ) -> None:
         self._sending, self._count, self._ahead, self._patience, self._pin = sending, workers, ahead, patience, pin
-        self._dataset, self._users_init = dataset, users_init
+        self._dataset, self._users_init, self._seed = dataset, users_init, seed
         self._forks = multiprocessing.get_start_method() == "fork"
         self._processes = list[Any]()  # of multiprocessing.Process
         self._requests, self._answers, self._stacks = list[Connection](), list[Connection](), list[Connection]()
@@ -99,8 +100,9 @@ class Workers:
         self._closed = False
         self._killed_before = killed_for_memory()
         self._noted_in: Path | None = None  # where workers are noted that may leave shared memory behind
-        # Python's own end of a process would send them SIGTERM, which does not end them, and wait without a limit.
-        weakref.finalize(self, _end_from, os.getpid(), self._processes, self._outgoing, self._stop_writer)
+        # Before multiprocessing itself, which would send them SIGTERM, which does not end them, and wait without limit.
+        ending = (os.getpid(), self._processes, self._outgoing, self._stop_writer)
+        Finalize(self, _end_from, ending, exitpriority=0)
 
     def answers(self, requests: Iterable[Any], *, first_takes: int = 1) -> Iterator[Any]:
         """What the workers answer to each request, in order.
@@ -113,6 +115,8 @@ class Workers:
         if not self._processes:
             self._start()
         self._series, self._given = self._series + 1, 0
+        for ready in self._ready:  # of an earlier series
+            ready.clear()
         series, due, pace = self._series, deque[int](), Pace(self._patience, first_takes)
         following = iter(requests)
         for number, request in enumerate(islice(following, self._count * self._ahead)):
@@ -175,6 +179,7 @@ class Workers:
             sending=self._sending,
             dataset=self._dataset,
             users_init=self._users_init,
+            seed=self._seed,
             noted_in=self._noted_in,
         )
         asked, requests = multiprocessing.Pipe(duplex=False)
