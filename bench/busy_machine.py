@@ -1,6 +1,6 @@
 """What a search proves while other programs use the processor.
 
-    python -m bench.busy_machine            # half an hour; nothing else may run; writes a record
+    python -m bench.busy_machine            # twenty minutes; nothing else may run; writes a record
     python -m bench.busy_machine --quick    # two minutes; shows that it works, and judges nothing
 
 Each of three jobs is tuned by `hasten tune` on a quiet machine, then beside one and beside two programs that never
@@ -37,7 +37,7 @@ JOBS = {
         "convolutions": "busy_jobs.py:convolutions",
     }.items()
 }
-SEARCHES = 20  # beside other programs
+SEARCHES, SECONDS = 20, 30  # beside other programs; that each search is given
 RUNS, NOISE = 5, 0.02  # of a plan that was written beside other programs, and as many without it
 NOT_MEASURABLE = 75
 MOST_SLOWER = MOST_SILENT = MOST_DIFFERENT = 0  # fixed before the first run
@@ -59,7 +59,7 @@ class Searched:
 
 def main() -> None:
     options = parser_of("busy_machine", __doc__).parse_args()
-    seconds, searches, names = (20, 2, ["convolutions"]) if options.quick else (60, SEARCHES, [*JOBS])
+    seconds, searches, names = (20, 2, ["convolutions"]) if options.quick else (SECONDS, SEARCHES, [*JOBS])
     found = [searched(name, 0, seconds) for name in names]
     for number in range(searches):
         found.append(searched(names[number % len(names)], 1 + number // len(names) % 2, seconds))

@@ -35,7 +35,7 @@ def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
     except (PlanError, StorageFailed):  # it is no file to add to; `hasten report` tells what is wrong with it
         return None
     surveyed = [record for record in records if isinstance(record, Surveyed)]
-    return trials if _confirms(records, plan) and surveyed and surveyed[-1].key == _present_key(arms) else None
+    return trials if _confirms(records, plan) and surveyed and surveyed[-1].key in _present_keys(arms) else None
 
 
 def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
@@ -66,10 +66,11 @@ def _confirms(records: Sequence[Record], plan: Plan) -> bool:
     return all(any(same(one, planned.choice) for planned in plan.choices) for one in confirmed[-1])
 
 
-def _present_key(arms: Arms) -> str:
-    """Of the search that would begin now."""
+def _present_keys(arms: Arms) -> list[str]:
+    """Of the searches that could begin now, without `--busy` and with it: losses do not depend on the load."""
     from hasten.tune.key import environment_of, key_of
 
     with arms.start("look", Plan()) as arm:
         told = arm.ask("survey")
-    return key_of(told, environment_of(ProvenOn(**told["proven_on"])))
+    environment = environment_of(ProvenOn(**told["proven_on"]))
+    return [key_of(told, environment, busy=busy) for busy in (False, True)]
