@@ -26,6 +26,7 @@ from loading import Drawing, content, epoch_of, loader_of
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 SHORT = Patience(seconds=3, first_seconds=120, batches=1)
+STOPPED = Patience(seconds=3, first_seconds=10, batches=1)  # a stopped worker cannot hand over its first batch either
 LONG = Patience(seconds=120)  # longer than a test may take: what passes was told of without waiting
 TWO = LoaderOptions(workers=2, prefetch_factor=3)
 TWO_STAYING = LoaderOptions(workers=2, prefetch_factor=3, persistent_workers=True)
@@ -203,7 +204,7 @@ def test_a_stream_that_is_entered_far_inside_has_more_time_for_its_first_batch()
 
 @pytest.mark.fault("worker hangs")
 def test_a_stopped_worker_cannot_answer_and_that_is_said():
-    error = failure_of("stop", Hang, TWO, SHORT)
+    error = failure_of("stop", Hang, TWO, STOPPED)
     assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
 
 
@@ -211,7 +212,7 @@ def test_a_stopped_worker_cannot_answer_and_that_is_said():
 def test_a_stopped_worker_whose_batches_were_not_taken_yet_is_a_hang_too():
     """torch takes the memory of a batch from its worker, which cannot give it."""
 
-    feed = feed_of(Harmful("stop", bad=4), LoaderOptions(workers=1, prefetch_factor=3), patience=SHORT)
+    feed = feed_of(Harmful("stop", bad=4), LoaderOptions(workers=1, prefetch_factor=3), patience=STOPPED)
     answers = feed.answers(requests(24))
     with pytest.raises(Hang, match="is stopped"):
         list(answers)
