@@ -48,6 +48,15 @@ def made_needs(**changes: object) -> ModelNeeds:
 
 
 NEEDS = made_needs()
+
+
+def _with_root_among_weights(part: Part) -> Part:
+    """What is gathered with the root is a part of the weights."""
+    root, weights = part.root, part.weights
+    least = Amount(whole=min(root.whole, weights.whole), divided=min(root.divided, weights.divided))
+    return replace(part, root=least)
+
+
 parts = st.builds(
     Part,
     name=st.just("block"),
@@ -60,7 +69,7 @@ parts = st.builds(
     per_sample=amounts,
     recomputed=amounts,
     summed=amounts,
-)
+).map(_with_root_among_weights)
 any_needs = st.builds(
     lambda around, blocks: made_needs(around=around, blocks=tuple(blocks)), parts, st.lists(parts, max_size=9)
 )
