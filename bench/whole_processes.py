@@ -94,7 +94,7 @@ def run(name: str, pair: int, order: Sequence[str]) -> list[Whole]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
 
 
 def _said(output: str) -> float:
