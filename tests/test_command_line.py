@@ -274,6 +274,7 @@ def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.proof
 def test_a_command_of_its_own_process_leaves_libraries_out_of_collections_and_nothing_of_the_job(here: Path):
     (here / "counted.py").write_text(
         "import gc, pathlib\nfrom support import small_job\n"

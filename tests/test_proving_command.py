@@ -183,7 +183,7 @@ def test_the_distance_is_taken_pair_by_pair_so_that_signs_do_not_cancel():
 @pytest.mark.parametrize(
     ("of", "plan", "added"),
     [
-        ("loss_jobs.py:job", "nothing.toml", True),
+        pytest.param("loss_jobs.py:job", "nothing.toml", True, marks=pytest.mark.proof),
         pytest.param("loss_jobs.py:without_valid", "nothing.toml", False, marks=pytest.mark.proof),
         ("loss_jobs.py:job", "other.toml", False),
     ],

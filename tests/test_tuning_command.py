@@ -71,6 +71,7 @@ def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leave
     assert {Surveyed, Confirmed} <= kinds
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("torch_loaded_once")
 def test_a_machine_is_answered_with_one_json_object(here: Path):
     code, out, _ = ran(f"{CLOCKED}:job", "--allow", "bits", "--json", "--output", "other.toml")

@@ -77,6 +77,7 @@ def test_a_record_tells_every_test_and_every_pair(tmp_path):
     assert "| rate × 1.3 | 0 | 0 | 0 | 1 |" in (home / "README.md").read_text()
 
 
+@pytest.mark.proof
 @pytest.mark.trap(50)
 def test_a_few_steps_of_three_pairs_show_a_gross_harm_and_none_where_there_is_none():
     kept = nursery()

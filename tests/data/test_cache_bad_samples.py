@@ -186,6 +186,7 @@ RARER = ("empty", "a link to itself")  # harm, which the proof has as well
 KINDS = {"steady": lambda bad: Damaged(bad), "in two parts": lambda bad: Augmented(Damaged(bad), shaken)}
 
 
+@pytest.mark.proof
 @pytest.mark.trap(40)
 @pytest.mark.trap(41)
 @settings(max_examples=12)

@@ -331,6 +331,7 @@ def test_what_it_says_must_be_text():
         key_of(Saying(3), 1)
 
 
+@pytest.mark.proof
 def test_another_process_finds_the_same_key(tmp_path):
     """Text is hashed with another seed there, so the order of sets is another; and every object lies elsewhere."""
     (tmp_path / "users.py").write_text(

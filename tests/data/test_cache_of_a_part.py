@@ -136,6 +136,7 @@ def test_a_part_of_a_folder_of_pictures_is_a_part_of_its_cache(tmp_path, replace
         read(Subset(folder, [*range(2, 1008)]), tmp_path / "d", [], replace_bad)
 
 
+@pytest.mark.proof
 @settings(max_examples=15)
 @given(
     bad=st.frozensets(st.integers(0, COUNT - 1), max_size=6),

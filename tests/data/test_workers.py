@@ -208,6 +208,7 @@ def test_a_stopped_worker_cannot_answer_and_that_is_said():
     assert "is stopped (by SIGSTOP, or by a debugger) and cannot say where" in error.what
 
 
+@pytest.mark.proof
 @pytest.mark.fault("worker hangs")
 def test_a_stopped_worker_whose_batches_were_not_taken_yet_is_a_hang_too():
     """torch takes the memory of a batch from its worker, which cannot give it."""

@@ -85,6 +85,7 @@ def test_every_fix_is_made_somewhere_in_the_corpus():
     assert mended == {rule.code for rule in ALL if rule.safety is not None}
 
 
+@pytest.mark.proof
 def test_a_script_that_was_mended_safely_trains_to_the_same_losses(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)

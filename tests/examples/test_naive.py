@@ -9,6 +9,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from hasten.doctor.fix import mend
@@ -45,6 +46,7 @@ def test_it_has_what_its_job_and_a_plan_mend():
     assert {each.code for each in found} == {"H101", "H102", "H201", "H307", "H413", "H417", "H501"}
 
 
+@pytest.mark.proof
 def test_it_trains_as_it_is_and_mended(tmp_path):
     for part, each, level in product(("train", "valid"), range(40), (60, 200)):
         (place := tmp_path / "photos" / part / str(level)).mkdir(parents=True, exist_ok=True)

@@ -242,6 +242,7 @@ for batch in loader.epoch(0):
 """
 
 
+@pytest.mark.proof
 def test_without_a_compiler_pictures_are_the_same_and_the_reason_is_said(tmp_path):
     from data.pictures import photos
 

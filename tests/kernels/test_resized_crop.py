@@ -276,6 +276,7 @@ print("clean")
 """
 
 
+@pytest.mark.proof
 @needs_compiled
 @pytest.mark.skipif(sys.platform != "linux", reason="the sanitiser is loaded the way that Linux does it")
 @pytest.mark.parametrize("flags", ["", pytest.param("-mno-avx2", marks=pytest.mark.proof)], ids=["vectors", "plain C"])

@@ -15,11 +15,13 @@ import host_jobs
 from hosts import FIRST, SECOND, Groups, Hosts, Namespaces, hosts_of, torchrun, trained, why_no_namespaces
 from launching import losses, still_there
 
+pytestmark = pytest.mark.proof
+
 # Of a launcher that stays when another host's is replaced: each start has a store of its own.
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-@pytest.fixture(params=[Namespaces, pytest.param(Groups, marks=pytest.mark.proof)], ids=lambda kind: kind.name)
+@pytest.fixture(params=[Namespaces, Groups], ids=lambda kind: kind.name)
 def hosts(request, tmp_path, tmp_path_factory):
     """Where the machine has no namespaces, groups of processes take their place."""
     kind = request.param
@@ -77,7 +79,6 @@ def test_two_hosts_with_unequal_processes_train_what_one_process_does(hosts, alo
     assert "step" not in second.told()
 
 
-@pytest.mark.proof
 @pytest.mark.trap(23)
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_a_host_that_is_lost_is_named_and_the_one_in_its_place_goes_on_with_the_run(hosts, alone):
@@ -91,7 +92,6 @@ def test_a_host_that_is_lost_is_named_and_the_one_in_its_place_goes_on_with_the_
     assert is_as(hosts.folder / "run", alone)
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("said", [(), ("--resume",)], ids=["by itself", "told to"])
 def test_the_host_of_the_first_process_is_replaced_and_the_run_goes_on(hosts, alone, said):
     """Its store and its folder's lock go with it; the launchers meet at the other host."""
@@ -105,7 +105,6 @@ def test_the_host_of_the_first_process_is_replaced_and_the_run_goes_on(hosts, al
     assert is_as(hosts.folder / "run", alone)
 
 
-@pytest.mark.proof
 @pytest.mark.fault("one rank dies, a collective hangs")
 @pytest.mark.fault("SIGKILL mid-step")
 def test_the_host_where_all_meet_is_lost_and_all_go_on_when_they_are_started_again(hosts, alone):
@@ -133,7 +132,6 @@ def by_srun(hosts: Hosts, job: str, *options: str, **environment: str):
     ]
 
 
-@pytest.mark.proof
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_processes_of_srun_that_lose_their_link_name_who_is_missing_and_end(hosts, link):
     first, second = by_srun(hosts, "second_pauses", HASTEN_WAIT_SECONDS="4")
@@ -146,7 +144,6 @@ def test_processes_of_srun_that_lose_their_link_name_who_is_missing_and_end(host
     assert still_there(hosts.folder) == []
 
 
-@pytest.mark.proof
 @pytest.mark.fault("one rank dies, a collective hangs")
 def test_processes_of_launchers_that_lose_their_link_end_and_go_on_when_it_is_back(hosts, link, alone):
     """The launcher that cannot reach the other one's store may wait for as long as its system's TCP does."""
@@ -168,14 +165,12 @@ def test_processes_of_launchers_that_lose_their_link_end_and_go_on_when_it_is_ba
     assert is_as(hosts.folder / "run", alone)
 
 
-@pytest.mark.proof
 def test_processes_of_srun_train_what_one_process_does(hosts, alone):
     begun = by_srun(hosts, "job")
     assert [each.ended() for each in begun] == [0, 0], begun[0].told() + begun[1].told()
     assert is_as(hosts.folder / "run", alone)
 
 
-@pytest.mark.proof
 def test_a_host_that_does_not_come_is_missed_where_all_meet(hosts):
     place = {"MASTER_ADDR": hosts.network.address(FIRST), "MASTER_PORT": str(hosts.network.port)}
     told = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "HASTEN_WAIT_SECONDS": "3"}

@@ -33,11 +33,13 @@ def test_only_the_first_of_several_processes_makes_a_folder(tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["job-1"]
 
 
+@pytest.mark.proof
 def test_nothing_listens_but_on_loopback(tmp_path):
     assert ran(tmp_path, "listens", "--nproc", "2").returncode == 0
     assert (tmp_path / "listening").read_text() == "127.0.0.1"
 
 
+@pytest.mark.proof
 @pytest.mark.fault("user exception")
 def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
     ended = ran(tmp_path, "raises", "--nproc", "2")
@@ -48,6 +50,7 @@ def test_a_rank_whose_code_raises_ends_all_and_is_named(tmp_path):
     assert still_there(tmp_path) == []
 
 
+@pytest.mark.proof
 @pytest.mark.fault("user exception")
 def test_a_rank_that_is_asked_to_end_while_it_says_why_says_so_first(tmp_path):
     ended = ran(tmp_path, "raises_and_the_other_is_asked_to_end", "--nproc", "2")

@@ -37,6 +37,7 @@ def test_ranks_may_keep_files_and_counters_of_their_own(tmp_path):
     assert all(torch.equal(mine, other) for mine, other in zip(first, second, strict=True))
 
 
+@pytest.mark.proof
 @pytest.mark.fault("uneven inputs")
 def test_a_command_says_once_how_its_ranks_differ_and_leaves_no_process(tmp_path):
     ended = ran(tmp_path, "of_another_length", "--nproc", "2")

@@ -143,6 +143,7 @@ print([hasten.training.code_of.digest_of(each) for each in (seeded, Strange(), t
 """
 
 
+@pytest.mark.proof
 def test_every_process_gives_the_same(tmp_path: Path):
     (tmp_path / "written.py").write_text("import hasten.training.code_of" + FILE)
     command = [sys.executable, str(tmp_path / "written.py")]

@@ -52,6 +52,7 @@ def test_only_what_torchmetrics_surely_adds_up_right_is_left_to_it():
     assert [name for name, metric in metrics().items() if merges(metric)] == ["merged"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("metric", ["own", pytest.param("each its own", marks=pytest.mark.proof)])
 def test_a_metric_of_ones_own_ends_all_ranks_in_the_same_step(metric, tmp_path):
     first, second = on_ranks(2, tmp_path, stopped_by, metric)

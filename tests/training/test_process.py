@@ -200,6 +200,7 @@ def test_threads_that_start_later_flush_too():
     assert run(FLUSH.format(started_before=False))[0] == "True 0"
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not CAN_FLUSH, reason="this processor cannot flush denormal numbers")
 def test_threads_that_had_started_before_are_said_to_go_on():
     first, notice = run(FLUSH.format(started_before=True))
@@ -243,6 +244,7 @@ print(notices)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not WITH_GLIBC, reason="needs the GNU C library")
 def test_kept_memory_is_not_faulted_in_again():
     *lines, notices = run(FAULTS)

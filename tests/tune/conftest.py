@@ -1,10 +1,11 @@
 """Loading torch once for the arms of all tests, as one search does it for all of its own; and what tests plant."""
 
 import time
+from functools import cache
 
 import pytest
 
-from hasten.tune import evaluated, trial
+from hasten.tune import arms, evaluated, trial
 from hasten.tune.nursery import nursery
 
 
@@ -26,6 +27,15 @@ def two_threads():
     """In each process that a search begins, so that one is another choice."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "2")
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _imports_are_timed_once():
+    """A search starts an interpreter for that, which takes seconds; here all searches share the answer."""
+    timed = cache(arms.import_seconds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arms, "import_seconds", lambda libraries: timed(tuple(libraries)))
         yield
 
 

@@ -43,6 +43,7 @@ def tried(look: Look, *choices: Choice, on: tuple[Choice, ...] = (), first: bool
     return kept
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("choice", "verdict", "cut_short"), [(FLUSH, "no difference", True), (SLOWER, "slower", False)], ids=str
 )

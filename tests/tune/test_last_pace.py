@@ -39,6 +39,7 @@ def plain() -> Look:
     return replace(look, step_seconds=0.05, start_seconds=0.5, length=length, room=10)
 
 
+@pytest.mark.proof
 @given(seconds=st.floats(0, 500), faster=st.floats(0.5, 5), many=st.integers(0, 3))
 def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(
     plain: Look, seconds: float, faster: float, many: int

@@ -44,6 +44,7 @@ def test_a_library_that_cannot_be_loaded_beforehand_is_left_to_the_arm(library):
     assert held.pid == before
 
 
+@pytest.mark.proof
 def test_a_search_goes_on_where_the_process_that_arms_are_copied_from_is_killed(kept_nursery, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # nobody is left to delete the first one's folder
     everything = Arms(JOB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -106,16 +107,22 @@ def test_a_disturbed_round_of_a_heat_leaves_no_window_behind():
     assert len(machine.told) == 1 + 2  # once what is dropped, and each wait
 
 
-def test_a_search_that_was_never_quiet_keeps_no_trial_and_a_quiet_one_finds_the_planted_gain_afterwards():
+def test_a_search_that_was_never_quiet_keeps_no_trial():
     records = list[Record]()
     with pytest.raises(NotMeasurable):
         searched(Machine([BUSY]).others(30.0), records)()
     assert not any(isinstance(record, Tried | Confirmed) for record in records)
+
+
+@pytest.mark.proof
+def test_where_the_machine_is_quiet_the_planted_gain_is_found():
+    records = list[Record]()
     found = searched(Machine([QUIET]).others(30.0), records)()
     assert found.proven is not None
     assert [str(choice) for choice in found.proven.choices] == ["microbatch = 4"]
 
 
+@pytest.mark.proof
 def test_the_time_that_other_programs_cost_is_not_taken_from_the_search():
     others = Machine([*[BUSY] * 20, QUIET]).others(60.0)
     found = searched(others, [])()
@@ -143,6 +150,7 @@ def confirmations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Speedup]]:
     assert noises == []
 
 
+@pytest.mark.proof
 def test_a_job_that_differs_from_itself_in_a_second_process_is_confirmed_once_more(confirmations: list[Speedup]):
     confirmations[:] = [APART, EQUAL]
     found = searched(Machine([QUIET]).others(60.0), [])()
@@ -150,6 +158,7 @@ def test_a_job_that_differs_from_itself_in_a_second_process_is_confirmed_once_mo
     assert found.proven.noise == EQUAL
 
 
+@pytest.mark.proof
 def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gains_more_is_proven(
     confirmations: list[Speedup],
 ):
@@ -159,10 +168,18 @@ def test_processes_of_the_same_code_differ_by_a_few_per_cent_and_a_plan_that_gai
 
 def test_a_search_does_not_use_trials_that_were_measured_on_a_busy_machine():
     keys = set[str]()
+
+    class Surveying(list[Record]):
+        """Of a search, that ends behind its first look at the job."""
+
+        def append(self, record: Record) -> None:
+            if isinstance(record, Surveyed):
+                keys.add(record.key)
+                raise KeyboardInterrupt
+
     for patience in (None, 60.0):
-        records = list[Record]()
-        searched(Machine([QUIET]).others(patience), records)()
-        keys |= {record.key for record in records if isinstance(record, Surveyed)}
+        with suppress(KeyboardInterrupt):
+            searched(Machine([QUIET]).others(patience), Surveying())()
     assert len(keys) == 2
 
 

@@ -27,6 +27,7 @@ def test_importing_is_timed_in_a_new_interpreter_with_the_libraries_of_the_jobs_
     assert (tmp_path / "imported").exists()
 
 
+@pytest.mark.proof
 def test_libraries_that_cannot_be_imported_are_left_out():
     assert import_seconds(["no_such_library"]) > 0.1
 

@@ -80,6 +80,7 @@ def test_a_run_that_is_killed_twice_and_resumed_is_the_one_that_nobody_disturbed
     assert told.runs[:2] == ["reference run", "the run to be killed"]
 
 
+@pytest.mark.proof
 def test_runs_are_killed_in_more_than_one_phase_and_end_at_their_planned_end_when_that_comes_first():
     found = proven("short", kills=10, steps=60)
     assert found.verdict == "bit-exact"
@@ -163,6 +164,7 @@ def test_what_the_runs_leave_lies_meanwhile_where_it_was_asked_for(here: Path):
         assert os.listdir(place) == []
 
 
+@pytest.mark.proof
 def test_an_instant_that_a_run_did_not_come_to_is_drawn_earlier_in_the_next_one(monkeypatch: pytest.MonkeyPatch):
     late = Instant(phase=Phase.TRAINING, share=50.0, before_save=0.0)  # no machine is so busy that a run takes so long
     monkeypatch.setattr(resume_proof, "draw", lambda kills, seed: [late])

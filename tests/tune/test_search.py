@@ -170,6 +170,7 @@ def test_of_a_hundred_searches_among_what_does_nothing_at_most_five_keep_it(tmp_
     assert kept_in_noise(range(100), tmp_path, monkeypatch) <= 5
 
 
+@pytest.mark.proof
 def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_reason():
     search = searched("fused_optimizer")  # the planted clock gives the update no time
     assert set(search.verdicts().values()) == {"skipped"}
@@ -198,6 +199,7 @@ def test_what_joined_does_not_bring_up_again_what_it_cannot_change(planted: Sear
     assert len(counts) == len(set(counts))  # how many there are depends on the cores of the machine
 
 
+@pytest.mark.proof
 def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
     found = searched("microbatch", function="failing_late_in_microbatches").found
     assert found.proven is None
@@ -238,6 +240,7 @@ def test_when_the_job_itself_fails_there_is_nothing_to_search():
         searched("microbatch", function="failing_at_once")
 
 
+@pytest.mark.proof
 def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(planted: Searched):
     first = planted
     wide = Between(low=0.0, high=9e9)  # that the machine was one day slow and one day fast
@@ -258,6 +261,7 @@ def spread_to(record: Record, between: Between) -> Record:
     return replace(record, plain=replace(record.plain, between=between))
 
 
+@pytest.mark.proof
 def test_another_job_is_told_nothing_of_an_earlier_search():
     first = searched("threads")
     again = searched("threads", function="longer", earlier=first.records)
@@ -278,5 +282,11 @@ def test_an_interrupted_search_keeps_what_it_knows_and_claims_nothing_that_is_no
     assert search.found.interrupted
     assert search.found.proven is None
     assert not [record for record in search.records if isinstance(record, Ended)]
-    again = searched("microbatch", earlier=search.records)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("where", ["trying", "confirming"])
+def test_a_search_goes_on_from_an_interrupted_one(where: str):
+    records = searched("microbatch", tell=interrupting(where)).records
+    again = searched("microbatch", earlier=records)
     assert again.choices() == ["microbatch = 4"]

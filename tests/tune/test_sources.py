@@ -94,6 +94,7 @@ def digest_in_an_arm(folder: Path) -> str:
         return arm.ask("survey")["sources"]
 
 
+@pytest.mark.proof
 def test_nothing_of_the_libraries_is_taken_for_the_users():
     """In a process of its own: this one has the tests themselves loaded."""
     program = "import torch, hasten.tune.serve; from hasten.tune import sources; print(list(sources._own_modules('')))"

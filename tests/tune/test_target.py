@@ -185,17 +185,20 @@ def test_a_search_that_may_change_training_writes_a_plan_that_ends_at_the_target
     assert [each.value for each in plan.rejected if each.technique == "learning_rate"] == [0.025]
 
 
+@pytest.mark.proof
 def test_without_leave_to_change_training_it_is_left_out_as_ever():
     search = Searched("job", ceiling=Preserves.STATISTICS)
     assert search.reasons() == {("skipped", "changes training, which --allow statistics leaves out")}
     assert search.found.gained is None
 
 
+@pytest.mark.proof
 def test_without_valid_data_nothing_can_be_judged_and_that_is_the_reason():
     search = Searched("without_valid_data")
     assert search.reasons() == {("skipped", "without valid data there is no result whose time could be told")}
 
 
+@pytest.mark.proof
 def test_an_interruption_keeps_what_was_proven_before():
     def interrupt(doing: Doing) -> None:
         if doing.what.startswith("time to the target, seed 1"):

@@ -79,6 +79,7 @@ def stage(look: Look, base: tuple[Choice, ...], since: Sequence[Choice]) -> Stag
     return Stage(base=Joined(sure=base), look=look, since=since)
 
 
+@pytest.mark.proof
 def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_proof_failed_or_it_was_sure(look: Look):
     asked = waves(
         look,
