@@ -315,6 +315,7 @@ def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
     assert "interrupted\nended by SIGTERM; step 1 is saved" in done.stderr
 
 
+@pytest.mark.proof
 def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):
     done = apart("-W", "ignore", "-m", "hasten", "train", "jobs_of_tests.py:pooled", "--max-steps", "2")
     assert done.returncode == 0

@@ -141,6 +141,7 @@ def test_a_project_below_a_folder_that_is_named_chooses_too_and_nothing_is_looke
     assert [each["path"] for each in json.loads(told.stdout)] == ["wrong.py"]
 
 
+@pytest.mark.proof
 def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here):
     (here / "inner").mkdir()
     (here / "inner" / "train.py").write_text(WRONG)

@@ -50,6 +50,7 @@ def test_there_are_ten_workloads():
     assert {*EXAMPLES, *OWN} == set(WORKLOADS)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ("loader", "transfer")])
 def test_a_workload_learns_and_is_the_same_every_time(name):
     losses = list[list[float]]()

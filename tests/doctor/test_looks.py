@@ -94,6 +94,7 @@ def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
     assert look.growth is None
 
 
+@pytest.mark.proof
 def test_where_no_larger_batch_can_be_tried_it_is_said_why():
     few = observe_job(job(batch_size=32), tell=lambda what: None)
     assert (few.larger, few.no_larger) == ((), "the data has 64 samples")
@@ -135,6 +136,7 @@ def test_memory_that_is_new_in_every_step_is_counted_in_pages():
     assert (kept.new_pages >= 512, kept.kept_memory) == (True, None)
 
 
+@pytest.mark.proof
 def test_a_look_saves_a_checkpoint_and_leaves_nothing_of_it():
     look = observe_job(job(), tell=lambda what: None)
     assert isinstance(look.checkpoint, CheckpointCost)

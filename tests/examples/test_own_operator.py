@@ -40,6 +40,7 @@ def test_its_tests_pass(folder):
     assert "12 passed" in ended.stdout
 
 
+@pytest.mark.proof
 def test_its_measurement_tells_a_ratio_with_its_spread(folder):
     measure = folder / "measure_squared_relu.py"
     measure.write_text(measure.read_text().replace("1 << 22", "1 << 10"))

@@ -88,10 +88,6 @@ def test_without_triton_an_accelerator_has_the_plain_form_and_the_reason_is_said
     assert all(map(torch.equal, found, wanted))
 
 
-def test_importing_it_does_not_import_triton():
-    triton_forms.check_that_importing_it_does_not_import_triton(module)
-
-
 @pytest.mark.gpu
 @every_format
 def test_on_an_accelerator_it_is_near_the_exact_numbers_and_drops_what_a_processor_drops(dtype):

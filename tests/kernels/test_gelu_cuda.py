@@ -51,6 +51,7 @@ def test_it_moves_16_bytes_at_a_time(tmp_path):
     assert (moved.count("ld"), moved.count("st")) == (2 * 3 * (1 + 2), 2 * 3 * (1 + 1))
 
 
+@pytest.mark.proof
 def test_its_formulas_are_near_the_exact_numbers(tmp_path):
     program = tmp_path / "program.cu"
     program.write_text(ON_THE_PROCESSOR.replace("SOURCE", str(SOURCE)))

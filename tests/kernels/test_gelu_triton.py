@@ -85,10 +85,6 @@ def test_without_triton_an_accelerator_has_the_plain_form_and_the_reason_is_said
     assert torch.equal(module._backward_on_cuda(gradient, x, "none"), wanted)
 
 
-def test_importing_gelu_does_not_import_triton():
-    triton_forms.check_that_importing_it_does_not_import_triton(module)
-
-
 @pytest.mark.gpu
 @every_form
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)

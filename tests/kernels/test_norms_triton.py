@@ -256,11 +256,6 @@ def test_rows_wider_than_a_block_and_unknown_parameters_have_the_plain_form(monk
     assert by_rows.taking_rows(form, [x], [narrow]) is None
 
 
-@every_module
-def test_importing_a_norm_does_not_import_triton(module):
-    triton_forms.check_that_importing_it_does_not_import_triton(module)
-
-
 @pytest.mark.gpu
 @every_format
 @pytest.mark.parametrize("width", [2, 61, 384, 5000, 65536])

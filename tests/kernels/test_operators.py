@@ -3,6 +3,8 @@ never more than twice as far."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from operator import attrgetter
 
@@ -169,3 +171,15 @@ def test_autocast_leaves_its_format(case):
     given = [each.bfloat16() if each.is_floating_point() else each for each in case.made(6, 20)]
     with torch.autocast("cpu", torch.bfloat16):
         assert case.ours(*given).dtype == case.theirs(*given).dtype
+
+
+def test_importing_the_operators_imports_no_form_in_triton():
+    program = """
+import pkgutil, sys, hasten.kernels
+for module in pkgutil.iter_modules(hasten.kernels.__path__, "hasten.kernels."):
+    if not module.name.endswith("_triton"):
+        __import__(module.name)
+print(*(name for name in sys.modules if name.endswith("_triton")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []

@@ -96,10 +96,6 @@ def test_without_triton_an_accelerator_has_the_plain_form_and_the_reason_is_said
     assert torch.equal(module._backward_on_cuda(gradient, y), module._plain_backward(gradient, y))
 
 
-def test_importing_softmax_does_not_import_triton():
-    triton_forms.check_that_importing_it_does_not_import_triton(module)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 @pytest.mark.parametrize("width", [1, 61, 4096, 9001])

@@ -73,6 +73,7 @@ def test_a_run_goes_on_with_other_ranks_as_if_nothing_had_been(before, after, wa
             torch.testing.assert_close(found["weights"][name], weight, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.proof
 @pytest.mark.trap(38)
 @pytest.mark.parametrize(
     ("before", "after"),

@@ -48,9 +48,14 @@ def job():
 """
 
 
-def known(door: Door, payload: Payload) -> list[pytest.MarkDecorator]:
+def marks(number: int, door: Door, payload: Payload) -> list[pytest.MarkDecorator]:
+    """number: of the payload. Each goes to one of its doors in every run of the tests, and to all of them in a proof."""
+    doors = [each for each in DOORS if each.is_tried_with(payload)]
     reason = HOLES.get((door.name, payload.name))
-    return [] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]
+    return [
+        *([] if reason is None else [pytest.mark.xfail(strict=True, reason=reason)]),
+        *([] if door is doors[number % len(doors)] else [pytest.mark.proof]),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +124,9 @@ def test_every_door_opens_what_is_sound(here: Path, sound: dict[str, Path], door
 @pytest.mark.parametrize(
     ("door", "payload"),
     [
-        pytest.param(door, payload, id=f"{door.name} | {payload.name}", marks=known(door, payload))
+        pytest.param(door, payload, id=f"{door.name} | {payload.name}", marks=marks(number, door, payload))
         for door in DOORS
-        for payload in PAYLOADS
+        for number, payload in enumerate(PAYLOADS)
         if door.is_tried_with(payload)
     ],
 )

@@ -53,7 +53,7 @@ def test_only_what_torchmetrics_surely_adds_up_right_is_left_to_it():
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("metric", ["own", pytest.param("each its own", marks=pytest.mark.proof)])
+@pytest.mark.parametrize("metric", ["own", "each its own"])
 def test_a_metric_of_ones_own_ends_all_ranks_in_the_same_step(metric, tmp_path):
     first, second = on_ranks(2, tmp_path, stopped_by, metric)
     assert first == second == stopped_by(metric)

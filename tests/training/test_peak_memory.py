@@ -41,6 +41,7 @@ print(peak_memory(torch.device("cpu"))(), flush=True)
 """
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere a process begins with its parent's peak")
 def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it():
     held = torch.ones(1 << 30, dtype=torch.uint8)

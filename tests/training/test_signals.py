@@ -242,6 +242,7 @@ def test_ctrl_c_pressed_again_ends_a_step_that_hangs(tmp_path):
     assert error.splitlines()[-1] == f"ended by Ctrl-C; {LEFT}"
 
 
+@pytest.mark.proof
 @pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_process_that_hangs_goes_by_itself_before_its_time_of_grace_is_over(tmp_path):
     process = begun(tmp_path, "stuck", "--grace", "1.5")
@@ -282,7 +283,7 @@ def test_a_signal_that_was_ignored_before_stays_so(tmp_path, number):
         signal.SIGINT,
         pytest.param(signal.SIGTERM, marks=pytest.mark.proof),
         pytest.param(signal.SIGHUP, marks=pytest.mark.proof),
-        signal.SIGUSR1,
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.proof),
     ],
 )
 def test_a_signal_to_the_whole_group_saves_although_it_may_end_the_loader_workers(tmp_path, number):

@@ -255,6 +255,7 @@ def test_what_an_arm_does_to_itself_keeps_it_from_nothing(function):
         assert "printed where the job is imported" in arm.printed
 
 
+@pytest.mark.proof
 @pytest.mark.trap(47)
 def test_nothing_of_the_callers_changes(tmp_path, monkeypatch):
     mine = tmp_path / "mine"

@@ -218,6 +218,7 @@ def test_a_run_that_fails_ends_the_proof_and_its_arm_is_there_again_for_who_asks
     assert [pair.failed for pair in found] == [True, False]
 
 
+@pytest.mark.proof
 def test_where_memory_does_not_hold_both_arms_they_live_one_after_the_other(tmp_path, monkeypatch):
     journal = tmp_path / "journal"
     monkeypatch.setenv("HASTEN_TEST_JOURNAL", str(journal))

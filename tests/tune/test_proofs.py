@@ -210,6 +210,7 @@ def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_t
     assert planned.proof == Proof(losses=passed.reason)
 
 
+@pytest.mark.proof
 def test_the_fastest_other_value_takes_the_place_of_one_that_fails_and_is_proven_too(plant):
     plant("microbatch of 4")
     two, one = choice("microbatch", 2), choice("microbatch", 1)

@@ -105,6 +105,7 @@ def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
     assert proven("with_workers", plan="plan.toml", kills=1, steps=10).verdict == "bit-exact"
 
 
+@pytest.mark.proof
 def test_workers_that_load_die_with_the_run_that_is_killed(here: Path):
     (here / "plan.toml").write_text('[[choice]]\ntechnique = "loader_workers"\nvalue = 2\n')
     found = proven("with_workers", plan="plan.toml", steps=16)

@@ -6,6 +6,8 @@ import io
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Doing
 from hasten.report.tuning import Tuning
@@ -32,6 +34,7 @@ def test_what_is_to_be_read_later_stays_on_the_terminal():
     assert stream.getvalue() == "time: slow [2J steps\n"
 
 
+@pytest.mark.proof
 def test_a_search_says_before_its_first_trial_that_it_cannot_end_in_time():
     told = list[Doing]()
 
