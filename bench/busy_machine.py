@@ -1,6 +1,6 @@
 """What a search proves while other programs use the processor.
 
-    python -m bench.busy_machine            # forty minutes; nothing else may run; writes a record
+    python -m bench.busy_machine            # half an hour; nothing else may run; writes a record
     python -m bench.busy_machine --quick    # two minutes; shows that it works, and judges nothing
 
 Each of three jobs is tuned by `hasten tune` on a quiet machine, then beside one and beside two programs that never
@@ -37,7 +37,7 @@ JOBS = {
         "convolutions": "busy_jobs.py:convolutions",
     }.items()
 }
-SEARCHES, SECONDS = 20, 60  # beside other programs; that each search is given
+SEARCHES, SECONDS = 20, 45  # beside other programs; that each search is given
 RUNS, NOISE = 5, 0.02  # of a plan that was written beside other programs, and as many without it
 TRIES = 3  # to search on a quiet machine
 NOT_MEASURABLE = 75
