@@ -140,8 +140,8 @@ def check(root: Path, count: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_hundred_hostile_files_harm_nobody(tmp_path):
-    check(tmp_path, 100)
+def test_three_hundred_hostile_files_harm_nobody(tmp_path):
+    check(tmp_path, 300)
 
 
 @pytest.mark.proof

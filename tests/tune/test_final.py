@@ -102,7 +102,9 @@ def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_with
 HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
 
 
-@pytest.mark.parametrize("room", [pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof), 10])
+@pytest.mark.parametrize(
+    "room", [pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof), 10]
+)
 def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
     told: list[Confirmed] = []
     length = Length(steps=100, epochs=1, evaluations=0)
