@@ -49,7 +49,7 @@ def job():
 
 
 def marks(number: int, door: Door, payload: Payload) -> list[pytest.MarkDecorator]:
-    """number: of the payload. Each goes to one of its doors in every run of the tests, and to all of them in a proof."""
+    """number: of the payload. It goes to one of its doors in every run of the tests, and to all of them in a proof."""
     doors = [each for each in DOORS if each.is_tried_with(payload)]
     reason = HOLES.get((door.name, payload.name))
     return [
