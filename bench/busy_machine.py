@@ -72,11 +72,13 @@ def main() -> None:
 
 
 def quietly_searched(name: str, seconds: int) -> Searched:
+    said = ""
     for _ in range(TRIES):
         found = searched(name, 0, seconds)
         if not found.said:
             return found
-    raise SystemExit(f"{name}: the machine is not quiet: {found.said}; nothing else may run beside this benchmark")
+        said = found.said
+    raise SystemExit(f"{name}: the machine is not quiet: {said}; nothing else may run beside this benchmark")
 
 
 def searched(name: str, programs: int, seconds: int) -> Searched:
