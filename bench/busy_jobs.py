@@ -1,27 +1,87 @@
-"""A job whose best number of compute threads depends on what other programs leave free: for bench.busy_machine."""
+"""Three jobs that are slow for a known reason each: for bench.busy_machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import torch
-from torch import nn
+from bench.whole_work import Photos
+from torch import Tensor, nn
 
 import hasten
 
 
-def convolutions() -> hasten.Job:
-    generator = torch.Generator().manual_seed(0)
-    images, classes = (
-        torch.randn(4000, 1, 28, 28, generator=generator),
-        torch.randint(0, 10, (4000,), generator=generator),
+def layers() -> hasten.Job:
+    """Many small parameters, updated by a loop in Python."""
+    rows = torch.randn(8192, 16, generator=_generator())
+    return _classifier(
+        Layers,
+        (rows, (rows.sum(dim=1) > 0).long()),
+        partial(torch.optim.AdamW, lr=1e-3),
+        batch_size=32,
+        epochs=6,
     )
-    return hasten.Job(
-        model=lambda: nn.Sequential(
+
+
+class Layers(nn.Module):
+    """float32 [batch, 16] -> logits [batch, 2], through 40 residual layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(40))
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        for layer in self.layers:
+            rows = rows + 0.1 * torch.tanh(layer(rows))
+        return self.head(rows)
+
+
+def photos() -> hasten.Job:
+    """JPEG files, each decoded again in every epoch, and flipped at random."""
+    return _classifier(
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 32, 4, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()),
+            *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4)),
+        ),
+        hasten.Augmented(Photos(320, is_cropped_at_random=False), flipped),
+        partial(torch.optim.SGD, lr=0.01),
+        batch_size=32,
+        epochs=50,
+    )
+
+
+def flipped(sample: tuple[Tensor, int]) -> tuple[Tensor, int]:
+    image, quarter = sample
+    return (image.flip(2) if torch.rand(()) < 0.5 else image), quarter
+
+
+def convolutions() -> hasten.Job:
+    """Its best number of compute threads depends on what other programs leave free."""
+    generator = _generator()
+    images = torch.randn(4000, 1, 28, 28, generator=generator)
+    return _classifier(
+        lambda: nn.Sequential(
             *(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
             nn.Linear(4608, 10),
         ),
-        loss=hasten.supervised(nn.functional.cross_entropy),
-        optimizer=lambda params: torch.optim.SGD(params, lr=0.01),
-        train=(images, classes),
+        (images, torch.randint(0, 10, (4000,), generator=generator)),
+        partial(torch.optim.SGD, lr=0.01),
         batch_size=64,
         epochs=4,
+    )
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def _classifier(
+    model: Callable[[], nn.Module], train: Any, optimizer: Any, *, batch_size: int, epochs: int
+) -> hasten.Job:
+    loss = hasten.supervised(nn.functional.cross_entropy)
+    return hasten.Job(
+        model=model, loss=loss, optimizer=optimizer, train=train, batch_size=batch_size, epochs=epochs, seed=0
     )

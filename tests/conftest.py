@@ -20,9 +20,11 @@ multiprocessing.set_forkserver_preload(["hasten.entry", "torch._dynamo", "torchm
 
 
 def pytest_configure():
-    """A shell lets what it starts in the background ignore Ctrl-C, and so would all that tests start to press it."""
+    """A shell lets what it starts in the background ignore Ctrl-C, and nohup SIGHUP; so would all that tests start."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)
