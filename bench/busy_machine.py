@@ -28,12 +28,15 @@ from statistics import median
 from bench.options import parser_of
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
+from hasten.facts.choice import Speedup
 from hasten.facts.machine import read_machine
 from hasten.facts.plan_file import read_plan
+from hasten.measure.paired import early_speedup
 
 JOBS = ("layers", "photos", "convolutions")  # of busy_jobs.py
 SEARCHES, SECONDS = 20, 60  # beside other programs; that each search is given
-RUNS, NOISE, MOST_APART = 5, 0.02, 0.05  # whole runs of each of two plans, or of a plan and none
+RUNS, NOISE = 5, 0.02  # of a plan that was written beside other programs, and as many without it
+PAIRS, MOST_APART = 8, 0.05  # of whole runs by the two plans of a quiet machine, where they differ
 TRIES = 3  # to search on a quiet machine
 NOT_MEASURABLE = 75
 MOST_SLOWER = MOST_SILENT = MOST_DIFFERENT = 0  # fixed before the first run
@@ -62,11 +65,11 @@ def main() -> None:
         for number in range(searches):
             found.append(searched(names[number % len(names)], 1 + number // len(names) % 2, seconds))
         found += [quietly_searched(name, after / name, seconds) for name in names]
-        slowed = {name: slowdown(name, before / name, after / name) for name in names}
+        afterwards = {name: compared(name, before / name, after / name) for name in names}
     if options.quick:
         print("--quick judges nothing: no record was written")
         return
-    print(f"written: {written(found, slowed, seconds, options.records)}")
+    print(f"written: {written(found, afterwards, seconds, options.records)}")
 
 
 def quietly_searched(name: str, plan: Path, seconds: int) -> Searched:
@@ -92,7 +95,7 @@ def searched(name: str, programs: int, seconds: int, plan: Path | None = None) -
         if ended.returncode not in (0, NOT_MEASURABLE):
             raise SystemExit(f"{name}: exit code {ended.returncode}\n{ended.stderr}")
         kept = tuple(each.choice.technique for each in read_plan(plan).choices) if plan.exists() else None
-        slower = slowdown(name, None, plan) > 1 + NOISE if programs and kept else None
+        slower = median(seconds_by(name, None, plan, RUNS)) > 1 + NOISE if programs and kept else None
     said = re.findall(r"other programs t\w+ \d+ % of the processor", ended.stderr + ended.stdout)
     told = said[-1] if said else ""
     print(f"{name}, {programs} other programs: exit code {ended.returncode}, kept {kept}, {told}", flush=True)
@@ -101,10 +104,18 @@ def searched(name: str, programs: int, seconds: int, plan: Path | None = None) -
     )
 
 
-def slowdown(name: str, first: Path | None, second: Path) -> float:
-    """Seconds of whole runs by the second plan for one second by the first, None being no plan: the median of pairs."""
+def compared(name: str, before: Path, after: Path) -> Speedup:
+    """How many times as fast whole runs are by the plan that was found afterwards; 1 where it is the same."""
+    found = [[each.choice for each in read_plan(plan).choices] for plan in (before, after)]
+    if found[0] == found[1]:
+        return Speedup(ratio=1.0, low=1.0, high=1.0, pairs=0)
+    return early_speedup([1 / ratio for ratio in seconds_by(name, before, after, PAIRS)])
+
+
+def seconds_by(name: str, first: Path | None, second: Path, pairs: int) -> list[float]:
+    """Of whole runs by the second plan for one second by the first, None being no plan: one for each pair."""
     seconds = list[float](), list[float]()
-    for number in range(RUNS):
+    for number in range(pairs):
         pair = [(seconds[0], first), (seconds[1], second)]
         for taken, plan in pair if number % 2 == 0 else pair[::-1]:
             with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +125,7 @@ def slowdown(name: str, first: Path | None, second: Path) -> float:
                 subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, check=True)
                 taken.append(time.monotonic() - began)
     print(f"{name}: by the first plan {seconds[0]}, by the second {seconds[1]}", flush=True)
-    return median(second / first for first, second in zip(*seconds, strict=True))
+    return [second / first for first, second in zip(*seconds, strict=True)]
 
 
 def _job(name: str) -> str:
@@ -136,13 +147,13 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
 
 
-def written(found: Sequence[Searched], slowed: dict[str, float], seconds: int, records: Path) -> Path:
+def written(found: Sequence[Searched], afterwards: dict[str, Speedup], seconds: int, records: Path) -> Path:
     machine = read_machine()
     surroundings = environment(machine, PACKAGES)
     busy = [each for each in found if each.programs]
     slower = sum(each.slower is True for each in busy)
     silent = sum(not each.said for each in busy)
-    different = sum(abs(ratio - 1) > MOST_APART for ratio in slowed.values())
+    different = sum(each.low > 1 + MOST_APART or each.high < 1 - MOST_APART for each in afterwards.values())
     targets = [
         _count(f"plans that are slower when quiet, of {len(busy)} searches beside other programs", MOST_SLOWER, slower),
         _count("of these searches, those that did not say how busy the machine was", MOST_SILENT, silent),
@@ -163,15 +174,16 @@ def written(found: Sequence[Searched], slowed: dict[str, float], seconds: int, r
         "",
         "Exit code 75: not measurable now, no plan was written. Kept: techniques of the plan that was written.",
         "",
-        f"Of another speed: by more than {MOST_APART:.0%}, the median of {RUNS} pairs of whole runs.",
+        f"Of another speed: by more than {MOST_APART:.0%}, as the 95 % interval of {PAIRS} pairs of whole runs says. "
+        "Where both searches found the same plan there are no runs.",
         "",
-        "| job | seconds by the plan found afterwards for one by the plan found before |",
+        "| job | times as fast by the plan found afterwards |",
         "|---|---|",
-        *(f"| {name} | {ratio:.3g} |" for name, ratio in slowed.items()),
+        *(f"| {name} | {each.ratio:.3g} ({each.low:.3g} to {each.high:.3g}) |" for name, each in afterwards.items()),
     ]
     result = {
         "claim": claim,
-        "afterwards": slowed,
+        "afterwards": {name: asdict(each) for name, each in afterwards.items()},
         "targets": [asdict(target) | {"outcome": target.outcome} for target in targets],
     }
     lines = [asdict(each) for each in found]

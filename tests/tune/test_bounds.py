@@ -15,7 +15,7 @@ from hasten.measure.budget import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
 from hasten.tune.bounds import FAULT_SECONDS, OPERATION_SECONDS, REACH, REMEDIED, Around, bounds_of, order, parts_of
 
-ALONE = Around(on_cpu=True, reads_beside=False, memory_full=False, saved_tensors=10**9)
+ALONE = Around(on_cpu=True, cores=8, reads_beside=False, memory_full=False, saved_tensors=10**9)
 RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
 BUDGET = Budget(  # 100 × 1 + 2 × 5 + 5 × 2 = 120 s
     arm="plain",
@@ -54,7 +54,7 @@ def test_a_technique_that_the_table_does_not_know_is_never_skipped():
 @pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
 def test_whatever_is_around_a_technique_only_adds_to_its_reach(technique):
     for values in itertools.product([True, False], repeat=3):
-        around = Around(on_cpu=values[0], reads_beside=values[1], memory_full=values[2], saved_tensors=10**9)
+        around = Around(on_cpu=values[0], cores=8, reads_beside=values[1], memory_full=values[2], saved_tensors=10**9)
         assert parts_of(technique.name, ALONE) <= parts_of(technique.name, around)
 
 
@@ -137,6 +137,13 @@ def test_of_equal_promise_what_claims_to_preserve_less_comes_first():
     given = [choice("channels_last"), replace(choice("precision"), preserves=Preserves.STATISTICS)]
     found = order(given, bounds_of(BUDGET, RUN, ALONE, {**TREATS, "precision": TREATS["channels_last"]}))
     assert [each.technique for each in found] == ["precision", "channels_last"]
+
+
+def test_on_a_cpu_a_cache_is_tried_before_workers_that_read_on_the_cores_of_the_model():
+    given = [choice("loader_workers"), choice("cache")]
+    for on_cpu, first in ((True, "cache"), (False, "loader_workers")):
+        bounds = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=on_cpu, cores=2), TREATS)
+        assert order(given, bounds)[0].technique == first
 
 
 def test_a_technique_without_a_bound_is_not_for_that_the_most_promising():

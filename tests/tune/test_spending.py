@@ -335,7 +335,12 @@ def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     trial.close()
     on_cpu, saved, faults = trial.run.device.type == "cpu", found.saved_tensors, found.page_faults
     assert found == Around(
-        on_cpu=on_cpu, reads_beside=beside, memory_full=False, saved_tensors=saved, page_faults=faults
+        on_cpu=on_cpu,
+        cores=trial.run.setup.machine.cores,
+        reads_beside=beside,
+        memory_full=False,
+        saved_tensors=saved,
+        page_faults=faults,
     )
     assert faults >= 0
     assert saved is not None

@@ -40,6 +40,7 @@ class Around:
     """What else decides how far a technique reaches, under the plan whose budget it is."""
 
     on_cpu: bool
+    cores: int
     reads_beside: bool  # loader workers, processes or threads, read while the step computes
     memory_full: bool  # of the device
     saved_tensors: int | None = None  # by the forward passes of a step, for the backward passes; None: nobody may look
@@ -168,7 +169,9 @@ def bounds_of(budget: Budget, run: PlannedRun, around: Around, treats: Mapping[s
         shows = REMEDIED.get(symptom, EVERYTHING) & parts
         found[technique] = Bound(
             most_gain=most_gain(budget, run, parts),
-            promise=(promise := share(budget, run, shows) * _presence(symptom, budget, around)),
+            promise=(
+                promise := share(budget, run, shows) * _presence(symptom, budget, around) * _part(technique, around)
+            ),
             reason=reason(budget, run, parts),
             counted=promise if symptom in COUNTED and around.on_cpu else 0.0,
         )
@@ -185,6 +188,12 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
     if symptom == "MANY_SMALL_OPERATIONS" and around.saved_tensors is not None and computing > 0:
         return min(1.0, around.saved_tensors * OPERATION_SECONDS / computing)
     return 1.0
+
+
+def _part(technique: str, around: Around) -> float:
+    """Of what a technique treats, the part that it can take away. Loader workers only move work to other cores, and on
+    a CPU the model computes on all of them; a cache leaves nothing to do."""
+    return 1 - 1 / around.cores if technique == "loader_workers" and around.on_cpu else 1.0
 
 
 def order(candidates: Sequence[Choice], bounds: Mapping[str, Bound]) -> list[Choice]:

@@ -162,6 +162,7 @@ def _around(run: Run, peak_bytes: int) -> Around:
     there = machine.memory_bytes if on_cpu else machine.accelerator_memory_bytes
     return Around(
         on_cpu=on_cpu,
+        cores=machine.cores,
         reads_beside=run.setup.loader.workers > 0,
         memory_full=there > 0 and peak_bytes > FULL * there,
     )
