@@ -108,7 +108,8 @@ def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
         behind.append([int(1e6 * each) for each in (torch.rand(()), *map(_one_of, others))])
         return Loss((each * hidden.flatten()).sum(), hidden.sum())
 
-    with prepare(job_of("Dropping", loss=masked, metrics={}), make_plan(**choices)) as run:
+    state = {f"generator {number}": each for number, each in enumerate(others)}
+    with prepare(job_of("Dropping", loss=masked, metrics={}, state=state), make_plan(**choices)) as run:
         behind.clear()  # what it has drawn where it was looked at
         for batch in run.epoch_batches():
             run.step(batch)

@@ -264,10 +264,6 @@ class Projecting(nn.Module):
         return loss(model, batch)
 
 
-def held(module: nn.Module) -> Callable[..., Loss]:
-    return lambda model, batch: module(model, batch)
-
-
 class Counting(Untied):
     """What comes before the blocks depends on how often it was called to be trained, which a number of it says."""
 
@@ -338,11 +334,11 @@ JOBS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "scaled": lambda: {"model": Scaled},
     "block frozen in parameters": lambda: {"parameters": without_a_block},
     "replacing": lambda: {"loss": replacing()},
-    "centred": lambda: {"loss": held(Centred())},
-    "centred by a parameter": lambda: {"loss": held(CentredByParameter())},
-    "many formats": lambda: {"loss": held(OfManyFormats())},
-    "masking": lambda: {"loss": held(Masking()), "drop_last": False},
-    "projecting": lambda: {"loss": held(Projecting())},
+    "centred": lambda: {"loss": Centred()},
+    "centred by a parameter": lambda: {"loss": CentredByParameter()},
+    "many formats": lambda: {"loss": OfManyFormats()},
+    "masking": lambda: {"loss": Masking(), "drop_last": False},
+    "projecting": lambda: {"loss": Projecting()},
     "counting": lambda: {"model": Counting},
     "shrinking": lambda: {"model": Shrinking},
     "frozen in parameters": lambda: {"parameters": only_blocks},

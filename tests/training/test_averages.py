@@ -97,20 +97,6 @@ def test_the_weights_come_back_to_the_bit_after_the_average_was_looked_at():
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
-@pytest.mark.trap(32)
-def test_a_buffer_that_is_replaced_while_the_average_is_looked_at_comes_back_too():
-    model = network()
-    average = average_of(model, ExponentialAverage(0.5))
-    move = stepped(model, average)
-    move(0)
-    move(1)
-    own, content = model[1].running_var, model[1].running_var.clone()
-    with average.in_place():
-        model[1].running_var = model[1].running_var * 0.9
-    assert model[1].running_var is own
-    assert torch.equal(own, content)
-
-
 def test_the_average_of_a_part_of_a_buffer_is_not_taken_for_that_of_the_whole():
     model = nn.Linear(2, 1)
     model.register_buffer("table", torch.ones(4, 6))

@@ -17,7 +17,7 @@ from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
-from hasten.training.quiet import evaluation_mode, release_inference_tensors
+from hasten.training.quiet import evaluation_mode
 from hasten.training.step import Step
 from hasten.training.supervised import supervised
 
@@ -179,25 +179,6 @@ def test_training_after_an_evaluation_under_autocast_still_reaches_the_weights()
     assert model.weight.grad.abs().sum() > 0
 
 
-def test_releasing_leaves_ordinary_tensors_alone():
-    model = network()
-    buffer = model[1].running_mean
-    release_inference_tensors(model.modules())
-    assert model[1].running_mean is buffer
-
-
-def test_a_tensor_of_an_evaluation_that_lies_in_several_places_is_one_afterwards():
-    model = nn.ModuleList([nn.Module(), nn.Module()])
-    with torch.inference_mode():
-        table = torch.ones(3)
-        for number, module in enumerate(model):
-            module.register_buffer(f"of_{number}", table)
-        model.kept = [table]
-    release_inference_tensors(model.modules())
-    assert model[0].of_0 is model[1].of_1 is model.kept[0]
-    assert not model[0].of_0.is_inference()
-
-
 class ReadOnly(dict[str, int]):
     def __setitem__(self, key: str, value: int) -> None:
         raise TypeError("read-only")
@@ -212,59 +193,6 @@ def ring() -> Any:
     tree: dict[str, Any] = {"children": []}
     tree["children"].append({"parent": tree, "self": tree["children"]})
     return tree
-
-
-@pytest.mark.parametrize("make", [lambda: ReadOnly(a=1), lambda: ReadOnlyList([1]), ring], ids=["dict", "list", "ring"])
-def test_an_evaluation_ends_well_beside_what_cannot_be_written_or_leads_back_to_itself(make):
-    model = network()
-    model.kept = make()
-    evaluator(model, supervised(functional.cross_entropy))()
-
-
-def test_a_tensor_of_an_evaluation_is_made_usable_inside_of_a_ring():
-    model, tree = nn.Module(), ring()
-    model.kept, inner = (tree, tree), tree["children"][0]
-    with torch.inference_mode():
-        inner["table"] = torch.ones(3)
-    release_inference_tensors([model])
-    assert not inner["table"].is_inference()
-    assert model.kept[1]["children"][0] is inner
-
-
-@pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("make", [lambda: torch.ones(3, device="meta"), lambda: torch.eye(3).to_sparse_csr()])
-def test_what_cannot_lie_elsewhere_and_was_swapped_in_an_evaluation_is_made_anew(make):
-    held = nn.Module()
-    held.register_buffer("held", make())
-    before = {held.held: False}
-    with torch.inference_mode():
-        torch.utils.swap_tensors(held.held, make())
-    release_inference_tensors([held], before)
-    assert not held.held.is_inference()
-    assert held.held.is_meta or not held.held.values().is_inference()
-
-
-def test_a_frozen_parameter_that_was_made_for_inference_is_the_same_object_after_an_evaluation():
-    model = network()
-    with torch.inference_mode():
-        model[0].weight = nn.Parameter(torch.ones(8, 5), requires_grad=False)
-    frozen = model[0].weight
-    evaluator(model)()
-    assert model[0].weight is frozen
-
-
-@pytest.mark.trap(45)
-def test_a_model_that_is_cast_in_an_evaluation_is_trained_on_with_the_parameters_that_it_has():
-    model = nn.Linear(5, 4)
-    weight = model.weight
-
-    def loss(model, batch):
-        return functional.cross_entropy(model.double()(batch[0].double()), batch[1])
-
-    evaluator(model, loss)()
-    loss(model, (FEATURES, TARGET)).backward()
-    assert model.weight is weight
-    assert weight.grad.abs().sum() > 0
 
 
 def limited(samples: int):

@@ -10,7 +10,7 @@ epochs of one index, never get the same number. torch and NumPy keep only 32 bit
 halves, so that samples which meet in one of them by chance still differ in the other.
 
 The training process reads samples too when there are no workers. `undisturbed` gives it back its own three states, so
-dropout and everything else that training draws goes on as if nothing had been read. That takes time once a batch, and
+everything else that training draws goes on as if nothing had been read. That takes time once a batch, and
 seeding takes some for every sample. Whatever else draws beside a training, an evaluation or a trial, is held apart by
 the same function, with the states of the accelerators it uses.
 """
@@ -24,8 +24,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-
-from hasten.data.twisters import numpy_state, python_state, set_numpy_state
 
 _MASK = (1 << 64) - 1
 
@@ -68,6 +66,15 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
+def seed_step(seed: int, rank: int, step: int, device: torch.device) -> None:
+    """Seed torch's default generators, of the CPU and of the device, for one optimizer step of one rank: what it draws
+    follows from these numbers alone, however the run came to it."""
+    number = derived(seed, rank, step)
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
+
+
 @contextmanager
 def undisturbed(*devices: torch.device) -> Iterator[None]:
     """Leave every global generator as it was found, whatever is drawn or seeded inside.
@@ -86,8 +93,8 @@ def random_state(*devices: torch.device) -> dict[str, Any]:
     return {
         "torch": torch.default_generator.get_state(),
         "devices": [torch.cuda.get_rng_state(device) for device in devices if device.type == "cuda"],
-        "numpy": numpy_state(),
-        "python": python_state(),
+        "numpy": np.random.get_state(legacy=False),
+        "python": random.getstate(),
     }
 
 
@@ -97,5 +104,5 @@ def set_random_state(state: Mapping[str, Any], *devices: torch.device) -> None:
     accelerators = [device for device in devices if device.type == "cuda"]
     for device, saved in zip(accelerators, state["devices"], strict=True):
         torch.cuda.set_rng_state(saved, device)
-    set_numpy_state(state["numpy"])
+    np.random.set_state(state["numpy"])
     random.setstate(state["python"])

@@ -332,7 +332,7 @@ class _Observer:
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         try:
-            with kept_weights.in_place(run), run.unmoved_loss():
+            with kept_weights.in_place(run), run.built.declared.preserved():
                 timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
             return _refused(error)

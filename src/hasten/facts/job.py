@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hasten.facts.loss import Loss
 
 Unit = Literal["step", "epoch", "evaluation"]
+_GENERATORS = ("Generator", "RandomState", "Random")  # by name, as this file loads without torch and NumPy
 UNITS: tuple[Unit, ...] = ("step", "epoch", "evaluation")
 SEED_THE_DATA = (
     "draw the data from a generator with a seed, such as torch.Generator().manual_seed(0) or "
@@ -136,9 +137,16 @@ class Job:
     evaluate_every: optimizer steps between evaluations; None evaluates at the end of every epoch. It, metrics and stop
         are refused without valid, where nothing would use them.
     log_every: optimizer steps between two lines of metrics.
-    seed: of everything random in training: initialisation, order, samples, dropout. Data that the job's function draws
-        has its own seed: the command line seeds torch's, NumPy's and Python's generators with 0, or with --seed, before
-        it loads the job's file and before it calls the function. From Python, seed what draws the data.
+    state: name -> an object with state_dict and load_state_dict, or a random generator (torch, NumPy or Python), that
+        the loss or the model changes while it trains: a teacher, a memory bank, a generator. Checkpoints hold it, and
+        evaluations and retried steps leave it as it was. A loss with both methods is declared by being one. State that
+        the loss holds directly is checked in the first two steps: what changes undeclared is an error. State in deeper
+        places, such as a list of modules, is not found.
+    eval_loss: what evaluations compute, where it differs from `loss`; the same form. None is `loss`.
+    seed: of everything random in training: initialisation, order, samples, dropout. torch's default generators are
+        seeded anew for every optimizer step, by this seed, the rank and the step's number. Data that the job's function
+        draws has its own seed: the command line seeds torch's, NumPy's and Python's generators with 0, or with --seed,
+        before it loads the job's file and before it calls the function. From Python, seed what draws the data.
     device: a torch device; None takes the accelerator where there is one.
     """
 
@@ -165,6 +173,8 @@ class Job:
     log_every: int = 50
     seed: int = 0
     device: str | None = None
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    eval_loss: Callable[[nn.Module, Any], Loss | Tensor] | None = None
 
     def __post_init__(self) -> None:
         self._check_functions()
@@ -179,11 +189,16 @@ class Job:
             "optimizer": "lambda params: torch.optim.AdamW(params, lr=1e-3)",
         }
         for name, example in examples.items():
-            if not callable(getattr(self, name)) or _is_built(getattr(self, name)):
+            given = getattr(self, name)
+            if not callable(given) or (_is_built(given) if name != "loss" else _is_torchs_loss(given)):
                 raise JobError(name, f"is {describe(getattr(self, name))}", f"give a function: {name}={example}")
         _check_arity("model", self.model, 0, examples["model"])
         _check_arity("loss", self.loss, 2, "lambda model, batch: hasten.Loss(total, count)")
         _check_arity("optimizer", self.optimizer, 1, examples["optimizer"])
+        if self.eval_loss is not None and not callable(self.eval_loss):
+            raise JobError(
+                "eval_loss", f"is {describe(self.eval_loss)}", "give a function of the model and a batch, or None"
+            )
         if self.parameters is not None and not callable(self.parameters):
             raise JobError("parameters", f"is {describe(self.parameters)}", "give a function of the model, or None")
         if self.schedule is not None and not isinstance(self.schedule, Schedule) and not callable(self.schedule):
@@ -217,6 +232,14 @@ class Job:
             raise JobError("stop", f"is {describe(self.stop)}", 'write hasten.EarlyStopping("loss", patience=10)')
         if self.average is not None and not isinstance(self.average, ExponentialAverage | EqualAverage):
             raise JobError("average", f"is {describe(self.average)}", "write hasten.ExponentialAverage(decay=0.999)")
+        if not isinstance(self.state, Mapping):
+            raise JobError("state", f"is {describe(self.state)}", 'write a dictionary: {"teacher": teacher}')
+        for name, part in self.state.items():
+            if not isinstance(name, str) or not name or "." in name or name == "loss":
+                raise JobError("state", f"has the name {name!r}", 'write a name without a dot, other than "loss"')
+            if not (_has_state_dict(part) or type(part).__name__ in _GENERATORS):
+                fix = "give an object with state_dict and load_state_dict, or a torch, NumPy or Python generator"
+                raise JobError("state", f"{name!r} is {describe(part)}", fix)
         if not isinstance(self.metrics, Mapping):
             raise JobError("metrics", f"is {describe(self.metrics)}", 'write a dictionary: {"accuracy": metric}')
         for name, metric in self.metrics.items():
@@ -252,6 +275,15 @@ def describe(value: object) -> str:
 def _is_built(value: object) -> bool:
     """True for a module or optimizer given where the function that makes one belongs."""
     return hasattr(value, "state_dict") and not isinstance(value, type)
+
+
+def _is_torchs_loss(value: object) -> bool:
+    """True for torch.nn.CrossEntropyLoss() and its like: they take a prediction and a target."""
+    return type(value).__module__ == "torch.nn.modules.loss"
+
+
+def _has_state_dict(value: object) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _is_number(value: object) -> bool:

@@ -74,8 +74,6 @@ class LossOfShares:
     """A loss function whose model gives scores in shares. What it returns is whole, but for a prediction while
     gradients are on: nobody reads it then."""
 
-    forward_only = staticmethod(torch.no_grad)  # in inference mode torch takes a loss apart before it sees the shares
-
     def __init__(self, loss: Callable[[nn.Module, Any], Any]) -> None:
         self._loss = loss
 

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
-from hasten.training.buffer_copies import Copies, Place
 from hasten.training.forms import have_same_form, is_expanded, place_in_memory
 from hasten.training.master_weights import MasterWeights
 
@@ -46,7 +45,7 @@ class WeightAverage:
         self._parameters = dict(model.named_parameters())
         self._trained = dict(zip(self._parameters, masters.replace(self._parameters.values()), strict=True))
         self._statistics = {
-            f"{path}.{name}".lstrip("."): Place(module._buffers, name)
+            f"{path}.{name}".lstrip("."): (module._buffers, name)
             for path, module in model.named_modules()
             for name in STATISTICS
             if name in module._buffers
@@ -82,17 +81,14 @@ class WeightAverage:
         buffers are never replaced: what the block writes into them stays."""
         self._update_averaged()
         live = self._live()
-        parameters = [each for name, each in live.items() if name in self._parameters]
         with torch.no_grad():
-            own, statistics = [each.detach().clone() for each in parameters], Copies()
-            statistics.take([], [*self._statistics.values()])  # an evaluation may put other tensors in their place
+            own = [each.detach().clone() for each in live.values()]
             _write([*self._means.values()], [*live.values()])
         try:
             yield
         finally:
             with torch.no_grad():
-                _write(own, parameters)
-                statistics.put_back()
+                _write(own, [*live.values()])
 
     def named(self, model: nn.Module) -> dict[str, Tensor]:
         """The model's state_dict() with the means in the place of what is averaged; the rest refers to the model."""
@@ -153,8 +149,8 @@ class WeightAverage:
     def _present_statistics(self) -> dict[str, Tensor]:
         return {
             name: each
-            for name, place in self._statistics.items()
-            if (each := place.tensor) is not None and each.is_floating_point() and not is_expanded(each)
+            for name, (holder, key) in self._statistics.items()
+            if (each := holder.get(key)) is not None and each.is_floating_point() and not is_expanded(each)
         }
 
     def _live(self) -> dict[str, Tensor]:

@@ -37,11 +37,8 @@ from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
-from hasten.training.generators import Generators
-from hasten.training.kept_buffers import Buffers
-from hasten.training.loss_parameters import LossParameters
+from hasten.training.declared_state import DeclaredState, declared_by
 from hasten.training.made_model import check_made, check_made_of_loss
-from hasten.training.reachable import reached
 from hasten.training.same_job import check_same_job, facts_of_built, facts_of_fields
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -51,8 +48,8 @@ _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 class Built:
     """A Setup with the plan applied, the data it will read, and what identifies them.
 
-    plan: as it was obeyed, so that every choice says what it claims to preserve. generators, buffers, loss_parameters:
-        what a step draws from and writes, beside the model's parameters, as far as the model and the loss lead to it.
+    plan: as it was obeyed, so that every choice says what it claims to preserve.
+    declared: the state that the job declares.
     data: digests of the job's data as it was built, of "train" and, where there is any, of "valid".
     """
 
@@ -61,9 +58,7 @@ class Built:
     train: Source
     valid: Source | None
     batch_size: int
-    generators: Generators
-    buffers: Buffers
-    loss_parameters: LossParameters
+    declared: DeclaredState
     data: Mapping[str, str]
     fingerprint: Fingerprint
     proven_on: ProvenOn
@@ -110,21 +105,15 @@ def build(
     claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
     draw.cache_clear()
     watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
-    found = reached(setup.model, job.loss, setup.device)
-    check_made_of_loss(found.modules.values())
-    if not found.whole:
-        setup.notices.append(
-            "so much hangs on the model and the loss that not all was looked through for what a checkpoint has to hold"
-        )
+    declared = declared_by(job)
+    check_made_of_loss(declared.modules)
     return Built(
         setup=setup,
         plan=with_claims(plan, claims),
         train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
         valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
         batch_size=setup.batch_size,
-        generators=Generators(found.generators),
-        buffers=Buffers(found.modules),
-        loss_parameters=LossParameters(found.modules, setup.model),
+        declared=declared,
         data=data,
         fingerprint=fingerprint,
         proven_on=proven_on,

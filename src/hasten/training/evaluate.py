@@ -1,9 +1,8 @@
 """Exact evaluation: every sample once, nothing padded, means weighted by what they are means of.
 
-Runs under inference_mode with its own batch size, which halves when memory runs out. It leaves the model's modes and
-the global random states as they were, and a run brings back what its loss moves of its own, and the generators of its
-job (UnmovedLoss). So how often one evaluates changes what is learned only where the model moves what it holds in
-evaluation mode too, or where the loss keeps what moves outside of its modules' buffers and parameters.
+Runs under no_grad with its own batch size, which halves when memory runs out. It leaves the model's modes and the
+global random states as they were, and a run restores the state that its job declares. So how often one evaluates
+changes what is learned only where the model changes in evaluation mode too, or the loss changes undeclared state.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate import sum_over_ranks
 from hasten.training.job_metrics import JobMetrics
 from hasten.training.losses import LossFunction, at_least_float32, calling, check_count, checked, count_of, total_of
-from hasten.training.quiet import evaluation_mode, release_inference_tensors
+from hasten.training.quiet import evaluation_mode
 from hasten.training.user_code import IN_AN_EVALUATION
 
 if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
@@ -42,7 +41,6 @@ class Evaluation:
     results: Mapping[str, float]  # "loss" and the job's metrics
     seconds: float
     batch_size: int  # the one that fitted
-    left_moved: tuple[str, ...] = ()  # names of what the loss holds and has moved or made, that stays so
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +76,7 @@ class Evaluator:
         """together: whether ranks wait for each other in a forward pass. pipeline: where each holds a stage of it."""
         self._together, self._pipeline = together, pipeline
         computes = loss if pipeline is None else pipeline.in_parts or loss
-        self._forward_only = getattr(computes, "forward_only", torch.inference_mode)
+        self._forward_only = getattr(computes, "forward_only", torch.no_grad)
         self._model, self._loss, self._batches, self._device = model, loss, batches, device
         self._metrics = JobMetrics(metrics, device, ranks)
         self._call_loss, self._ranks = calling(device, autocast), ranks
@@ -147,14 +145,8 @@ class Evaluator:
                 torch.cuda.empty_cache()
 
     def _evaluate(self, batches: Batches) -> dict[str, float]:
-        with undisturbed(self._device), evaluation_mode(self._model):
-            # An optimizer and averages hold the model's own parameters: each stays itself.
-            own: dict[Tensor, bool] = {each: each.is_inference() for each in self._model.parameters()}
-            try:
-                with self._forward_only():
-                    return self._results(batches)
-            finally:
-                release_inference_tensors(self._model.modules(), own)
+        with undisturbed(self._device), evaluation_mode(self._model), self._forward_only():
+            return self._results(batches)
 
     def _results(self, batches: Batches) -> dict[str, float]:
         # total, count, auxiliary total, samples: one all-reduce brings the ranks together

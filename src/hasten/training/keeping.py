@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from hasten.errors import HastenError, NonFinite, StorageFailed
 from hasten.facts.events import Event, Noticed
 from hasten.stop_signals import interrupt
-from hasten.training.late_modules import late_modules
 from hasten.training.no_saver import NoSaver
 from hasten.training.part_saver import PartSaver
 from hasten.training.saver import Saver, State
@@ -65,7 +64,6 @@ class Keeping:
         self._saver, self._stop, self._wishes, self._configuration = saver, stop, wishes, configuration
         self._saves, self._stops = False, 0  # as the wishes are, after the last step
         self._log_bytes, self._tell = log_bytes, tell
-        self._lacking = set[str]()  # from the checkpoints, and told
         self._last = None if origin is None or origin.states is None else origin.step  # that was saved
 
     def due(self, step: int) -> bool:
@@ -150,10 +148,6 @@ class Keeping:
         found["configuration"] = dict(self._configuration)
         best = self._is_best(run)
         save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
-        for lacking in late_modules(run):
-            if lacking not in self._lacking:
-                self._lacking.add(lacking)
-                self._tell(Noticed(text=lacking))
 
     def _is_best(self, run: Run) -> bool:
         return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

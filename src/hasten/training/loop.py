@@ -20,10 +20,10 @@ from hasten.facts.job import Job
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.aftermath import check_weights
 from hasten.training.keeping import Keeping, Origin
-from hasten.training.kept_buffers import make_buffers
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.losses import check_count
+from hasten.training.made_buffers import make_buffers
 from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
@@ -81,7 +81,6 @@ class _Loop:
         self._evaluated_at = -1
         self._skips_told = self._epoch = 0
         self._first_step_told = False
-        self._left_moved = set[str]()  # by evaluations, and told
         origin = keeping.origin if keeping is not None else None
         if origin is not None and origin.states is not None:
             with of_known_form(origin.checkpoint):
@@ -334,7 +333,6 @@ class _Loop:
         if evaluation.batch_size != size_before:
             text = f"evaluation batches of {size_before} did not fit into memory; {evaluation.batch_size} do"
             self._receiver.log(Noticed(text=text))
-        self._tell_left_moved(evaluation.left_moved)
         self._receiver.log(
             Evaluated(
                 step=run.steps,
@@ -348,17 +346,6 @@ class _Loop:
         self._line.restart()
         if self._keeping is not None:
             self._keeping.after_evaluation(run, self._state)
-
-    def _tell_left_moved(self, names: Iterable[str]) -> None:
-        new = [name for name in names if name not in self._left_moved]
-        self._left_moved.update(new)
-        if new:
-            self._tell(
-                [
-                    f"an evaluation has moved or made what the loss holds, and it stays so: {', '.join(new[:5])}. "
-                    "Where that is no cache, how often is evaluated changes what is learned"
-                ]
-            )
 
     def _finish(self) -> Result:
         run = self._run

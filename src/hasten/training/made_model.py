@@ -1,4 +1,4 @@
-"""What Job.model has returned and what Job.loss holds, looked at before anything is done with it."""
+"""What Job.model has returned and what Job.state holds, checked before anything is done with it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def check_made(model: Any) -> nn.Module:
 
 
 def check_made_of_loss(modules: Iterable[nn.Module]) -> None:
-    """modules: that can be reached from the loss. Raises JobError where one does not know its sizes yet."""
+    """modules: that the job declares. Raises JobError where one does not know its sizes yet."""
     for module in modules:
-        lazy = _first_lazy((*module._parameters.items(), *module._buffers.items()))
+        lazy = _first_lazy((*module.named_parameters(), *module.named_buffers()))
         if lazy is not None:
             raise JobError(
-                "loss",
+                "state",
                 f"holds a {type(module).__name__} whose {lazy} is not initialized, as its size shows in the first "
                 "forward only",
                 "run one forward of it before the job is returned, such as teacher(torch.zeros(1, 8))",

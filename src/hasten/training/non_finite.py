@@ -12,13 +12,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from hasten.training.checksums import parts_of_sparse
-from hasten.training.forms import is_sparse
 from hasten.training.gradients import dense, everywhere
 
 Named = Iterable[tuple[str, Tensor]]
-_SUMMED = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
-_FLOAT8 = {each for name, each in vars(torch).items() if name.startswith("float8_")}  # torch can only convert them
 
 
 def gradient_sizes(parameters: Named) -> list[tuple[str, Tensor]]:
@@ -52,14 +48,3 @@ def non_finite_weights(weights: Named) -> list[str]:
     tensors = dict(weights)
     suspects = non_finite_sizes([(name, tensor.detach().sum()) for name, tensor in tensors.items()])
     return [name for name in suspects if not tensors[name].isfinite().all()]
-
-
-def float_values(tensor: Tensor) -> Tensor | None:
-    """What can be summed and asked whether it is finite, of a dense or sparse tensor; None of one whose kind cannot
-    be, such as a quantized one, or is always finite."""
-    values = (parts_of_sparse(tensor)[-1] if is_sparse(tensor) else tensor).detach()
-    if values.dtype in _FLOAT8:
-        return values.float()
-    if values.dtype is torch.complex32:
-        return torch.view_as_real(values.resolve_conj())
-    return values if values.dtype in _SUMMED else None

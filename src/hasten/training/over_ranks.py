@@ -57,7 +57,7 @@ def begin(run: Run) -> None:
     for each in (run.looked_at, run.sharded):
         if each is not None:
             each.begin()
-    check_made_alike(run.built.loss_parameters.named(), run.grid.data, run.ranks, run.device)
+    check_made_alike(run.built.declared.named_parameters(), run.grid.data, run.ranks, run.device)
 
 
 def loss_of(run: Run) -> LossFunction:
@@ -74,9 +74,9 @@ def loss_of(run: Run) -> LossFunction:
 
 
 def _following(run: Run, loss: LossFunction) -> LossFunction:
-    """The loss, with buffers that it alone holds, a centre for instance, as the first rank has them in each step: as
-    those of the model are."""
-    modules, ranks = run.built.loss_parameters.moving, run.grid.data
+    """The loss, with the buffers of declared modules, a centre for instance, as the first rank has them in each step:
+    as those of the model are."""
+    modules, ranks = [each for module in run.built.declared.modules for each in module.modules()], run.grid.data
     if not modules or not ranks.many or run.grid.stages.many:  # stages hold no such modules
         return loss
     return FollowedBuffers(loss, modules, ranks, run.device.type)
@@ -186,7 +186,7 @@ def as_the_leader_has_it(run: Run, evaluation: Evaluation) -> Evaluation:
 
 def check_replicas(run: Run) -> None:
     """Raises JobError, on all ranks, where replicas have gone their own ways: before they are evaluated or saved."""
-    pipeline, named = run.pipeline, run.built.loss_parameters.named()
+    pipeline, named = run.pipeline, run.built.declared.named_parameters()
     if run.replica is not None or (pipeline is not None and pipeline.in_parts is None):
         held = run.model.named_parameters()
         named += [each for each in held if pipeline is None or pipeline.owners.has(each[0])]

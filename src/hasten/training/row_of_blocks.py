@@ -179,7 +179,7 @@ class Look:
     @contextmanager
     def _same_model(self) -> Iterator[None]:
         run = self.run
-        drawn, modules = run.built.generators.states(), [*run.model.modules()]
+        drawn, modules = run.built.declared.generator_states(), [*run.model.modules()]
         kept = [(vars(each), dict(vars(each))) for each in modules]
         holders = (held for each in modules for held in (each._parameters, each._buffers, each._modules))
         kept += [(held, dict(held)) for held in holders if isinstance(held, dict)]  # a scripted layer has others
@@ -188,7 +188,7 @@ class Look:
             with undisturbed(run.device), same_state(run.model):
                 yield
         finally:
-            run.built.generators.go_on_from(drawn)
+            run.built.declared.set_generator_states(drawn)
             for held, before in kept:
                 held.clear()
                 held.update(before)
@@ -204,12 +204,12 @@ class Look:
     ) -> Iterator[Callable[[], None]]:
         """Call these around each block's forward. It draws the same whatever was drawn before, and what follows it the
         same whatever it draws. Gives what is to be called before each call of the loss."""
-        generators = self.run.built.generators
-        drawn = generators.states()
+        declared = self.run.built.declared
+        drawn = declared.generator_states()
 
         def begin() -> None:
             seed_everything(0)
-            generators.go_on_from(drawn)
+            declared.set_generator_states(drawn)
 
         def before(name: str, block: nn.Module, given: Any) -> None:
             begin()

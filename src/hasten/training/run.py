@@ -13,14 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
 from hasten.data.keeping import Watcher
-from hasten.data.randomness import seed_everything
+from hasten.data.randomness import seed_everything, seed_step
 from hasten.data.sources import Source
 from hasten.data.transfer import place
 from hasten.errors import RAISED, HastenError, JobError, Misconfigured
@@ -49,7 +48,7 @@ from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
-from hasten.training.unmoved_loss import UnmovedLoss
+from hasten.training.undeclared_state import UndeclaredState
 from hasten.training.user_code import AT_A_STEP
 from hasten.training.window_start import WindowStart
 
@@ -118,7 +117,7 @@ class Run:
         self._between_windows, self._is_put_back = True, True
         self._places = Places(self.loader.steps_per_epoch)
         self._window_start: WindowStart | None = None
-        self.unmoved_loss = UnmovedLoss(self.built.loss_parameters, self.built.generators)
+        self._undeclared = UndeclaredState(job, self.model, built.declared, self.device)
         self.check_stop: Callable[[], None] = lambda: None  # called between an evaluation's batches; may raise
         self.wait_seconds, self.samples_seen, self._seen_before, self._kept_step = 0.0, 0, 0, 0
         self._stays_on_host = self.device.type == "cpu" and setup.step.memory_format is None
@@ -196,12 +195,13 @@ class Run:
         detached and on the device, so that looking at it is the caller's choice. Through stages of a pipeline it is
         the window's, and NaN until that closes.
 
-        Raises NonFinite for a step that is refused. The run is then as the step before left it; of random states and
-        buffers that is true once keep_window_starts was called."""
+        Raises NonFinite for a step that is refused. The run is then as the step before left it; of buffers and declared
+        state that is true once keep_window_starts was called."""
         if self._between_windows:
-            self._seen_before = self.samples_seen
+            self._seen_before, step = self.samples_seen, self.steps + 1
+            seed_step(self.job.seed, self.grid.data.rank, step, self.device)
             if self._window_start is not None:
-                self._window_start.mark(self.steps + 1)
+                self._window_start.mark(step)
         self._between_windows, self._is_put_back = False, True
         try:
             loss = self._step.accumulate(batch, self._counted, self._last)
@@ -210,6 +210,8 @@ class Run:
                 self._step.update()
                 self._window += 1
                 self._between_windows = True
+                if not self._undeclared.is_done:
+                    self._undeclared.check()
         except HastenError:
             raise
         except RAISED as error:
@@ -229,13 +231,13 @@ class Run:
         over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
         with kept_weights.in_place(self):
-            with self.unmoved_loss():
+            with self.built.declared.preserved():
                 evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
                 self._best, self._kept_step = kept_weights.present(self), self.steps
         self.schedule.after_evaluation(evaluation.results)
-        return replace(evaluation, left_moved=tuple(self.unmoved_loss.left_moved))
+        return evaluation
 
     def _placed(self, batch: Any, source: Source) -> Any:
         setup, hurry = self.setup, self.setup.loader.pin_memory
@@ -351,11 +353,13 @@ class Run:
     def keep_window_starts(self) -> None:
         """From now on remember how each window began, so that the run can go back to it."""
         if self._window_start is None:
-            self._window_start = WindowStart(self, windows=2 if self._step.skips.deferred else 1)
+            self._window_start = WindowStart(
+                self.model, self.built.declared, windows=2 if self._step.skips.deferred else 1
+            )
 
     def back_to_window_start(self) -> bool:
         """After an exception in a window: be as the last completed step left the run. False where that cannot be, as
-        the exception came while the parameters moved, as a large buffer or teacher had stood still and moves, or as
+        the exception came while the parameters moved, as a large buffer was written for the first time, or as
         keep_window_starts was never called."""
         if self._window_start is None or self._step.moving:
             return False

@@ -12,7 +12,9 @@ import torch
 from hasten.data.ahead import copied, copied_ahead
 from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
 from hasten.data.options import Placement
+from hasten.errors import JobError
 from hasten.training.evaluate import Evaluator
+from hasten.training.losses import LossFunction
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
@@ -68,6 +70,15 @@ def placement_of(run: Run) -> Placement:
     )
 
 
+def _evaluation_loss(run: Run) -> LossFunction:
+    if run.job.eval_loss is None:
+        return run.sharded or run.loss
+    if run.sharded is not None or run.pipeline is not None:
+        what = "is given, and with `shard` or `pipeline` evaluations compute the loss of the training"
+        raise JobError("eval_loss", what, "leave it out, or leave the technique out of the plan")
+    return run.job.eval_loss
+
+
 def evaluator_of(run: Run) -> Evaluator | None:
     """None for a job without valid data. What is to be told of the data is added to the run's notices.
 
@@ -104,7 +115,7 @@ def evaluator_of(run: Run) -> Evaluator | None:
         first.check_before_start(run.loader if run.job.evaluate_every is not None else None)
     return Evaluator(
         run.model,
-        run.sharded or run.loss,
+        _evaluation_loss(run),
         run.job.metrics,
         batches,
         batch_size,

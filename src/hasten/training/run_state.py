@@ -1,7 +1,7 @@
 """All that the next step of a run depends on, as one state; and a run that goes on from one.
 
-Weights, buffers of the model and the loss, parameters that the loss moves, optimizers, the loss scale, the schedule,
-averages, early stopping, the position in the data, and every random generator. A state is taken between two optimizer
+The model's state_dict(), declared state, optimizers, the loss scale, the schedule, averages, early stopping, the
+position in the data, and the global random generators. A state is taken between two optimizer
 steps and refers to the run's own tensors: copy it, or write it, before the next step.
 """
 
@@ -11,15 +11,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.checkpoint.part_files import Pieced, assembled
 from hasten.data.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate import gather_over_ranks
+from hasten.training.forms import have_same_form
 from hasten.training.group_values import as_stored
+from hasten.training.made_buffers import make_buffers
 from hasten.training.over_ranks import check_replicas, marked, own_part, parts_of, settle_buffers
+from hasten.training.window_start import SMALL_BYTES
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
@@ -36,8 +40,8 @@ def state_of(run: Run) -> dict[str, Any]:
         settle_buffers(run)
     return {
         "model": marked(run, run.model.state_dict()),
-        "buffers": run.built.buffers.state_dict(run.model),
-        "loss_parameters": run.built.loss_parameters.state_dict(),
+        "unsaved_buffers": _unsaved_buffers(run.model),
+        "declared": run.built.declared.state_dict(),
         "optimizers": [_optimizer_state(run, optimizer) for optimizer in run.optimizers],
         "step": run._step.state_dict(),
         "schedule": run.schedule.state_dict(),
@@ -49,7 +53,6 @@ def state_of(run: Run) -> dict[str, Any]:
         "microbatch_size": run.microbatch_size,
         "evaluation_batch_size": run.evaluation_batch_size,
         "random": random_state(run.device),
-        "generators": run.built.generators.states(),
         "low_rank": _low_rank(run),
         "together": run.grid.together,
         "stages": _stages(run),
@@ -58,11 +61,31 @@ def state_of(run: Run) -> dict[str, Any]:
     }
 
 
+def _unsaved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Small buffers that the model's state_dict() leaves out (persistent=False), as a counter: a step may change them.
+    Large ones are tables that the model computes."""
+    saved = model.state_dict(keep_vars=True)
+    return {
+        name: each
+        for name, each in model.named_buffers()
+        if name not in saved and each.layout is torch.strided and each.nbytes <= SMALL_BYTES
+    }
+
+
+def _load_unsaved_buffers(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """One that this model does not have yet, or has in another form, is computed by the model again."""
+    present = dict(model.named_buffers())
+    with torch.no_grad():
+        for name, each in saved.items():
+            if name in present and have_same_form(present[name], each):
+                present[name].copy_(each)
+
+
 def _of_other_ranks(run: Run) -> list[dict[str, Any]]:
     """What each of them draws from, and holds back of its gradients; all else is the same on all. Waits for them."""
     if not run.ranks.many:
         return []
-    own = {"random": random_state(run.device), "generators": run.built.generators.states(), "low_rank": _low_rank(run)}
+    own = {"random": random_state(run.device), "low_rank": _low_rank(run)}
     return gather_over_ranks([own], run.ranks, run.device)[1:]
 
 
@@ -94,8 +117,6 @@ def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
     if number >= len(saved):
         return
     own = saved[number]
-    run.built.generators.go_on_from(own["generators"])
-    run.notices += run.built.generators.told(own["generators"])
     set_random_state(own["random"], run.device)
     if run.replica is not None and run.replica.low_rank is not None:
         run.notices += run.replica.low_rank.go_on(own.get("low_rank") if alike else None, run.device)
@@ -104,7 +125,7 @@ def _go_on_as_rank(run: Run, state: Mapping[str, Any]) -> None:
 def load_state(run: Run, state: Mapping[str, Any]) -> None:
     """Raises Misconfigured when the state is that of another model or optimizer, JobError of another schedule."""
     try:
-        run.built.buffers.load_state_dict(state["buffers"], run.device)  # first, so that all that follows fits
+        make_buffers(run.model, state["model"])
         present = run.model.state_dict()
         run.model.load_state_dict(
             {
@@ -112,7 +133,8 @@ def load_state(run: Run, state: Mapping[str, Any]) -> None:
                 for key, saved in state["model"].items()
             }
         )
-        run.built.loss_parameters.load_state_dict(state["loss_parameters"], run.device)
+        _load_unsaved_buffers(run.model, state["unsaved_buffers"])
+        run.built.declared.load_state_dict(state["declared"])
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             _load_optimizer(run, optimizer, saved)
     except (RuntimeError, ValueError, KeyError) as error:

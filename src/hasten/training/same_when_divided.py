@@ -29,7 +29,6 @@ from hasten.techniques._restore import same_state
 from hasten.training.losses import LossFunction, checked, mean_and_count
 from hasten.training.nudged import Nudged
 from hasten.training.quiet import evaluation_mode, undisturbed
-from hasten.training.unmoved_loss import UnmovedLoss
 
 if TYPE_CHECKING:
     from hasten.parallel.divided import Divided
@@ -90,7 +89,7 @@ def _modes(run: Run, batch: Any) -> list[bool]:
 
 
 def _drawn(run: Run) -> str:
-    return repr((random_state(run.device), run.built.generators.states()))
+    return repr((random_state(run.device), run.built.declared.generator_states()))
 
 
 def _whole(run: Run, batch: Any, training: bool) -> _Seen:
@@ -129,9 +128,14 @@ def _seen(
 
 @contextmanager
 def _untouched(run: Run, *, training: bool) -> Iterator[None]:
-    unmoved = UnmovedLoss(run.built.loss_parameters, run.built.generators)
     counted = PythonState(run.model, run.job.loss).as_it_was()
-    with undisturbed(run.device), same_state(run.model), evaluation_mode(run.model), unmoved(), counted:
+    with (
+        undisturbed(run.device),
+        same_state(run.model),
+        evaluation_mode(run.model),
+        run.built.declared.preserved(),
+        counted,
+    ):
         if training:
             run.model.train()
         yield

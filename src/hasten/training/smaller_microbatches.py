@@ -12,7 +12,6 @@ import torch
 
 from hasten.errors import OutOfMemory
 from hasten.techniques.batch_split import normalizes_by_batch
-from hasten.training.kept_buffers import shown
 from hasten.training.run import Run
 
 
@@ -27,7 +26,7 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     if size == 1:
         fix = "train on smaller samples, or hasten explain activation_checkpointing"
         raise OutOfMemory(f"one sample does not fit: {what}", where=where, fix=fix) from error
-    if any(map(normalizes_by_batch, [run.model, *run.built.loss_parameters.modules])):
+    if any(map(normalizes_by_batch, [run.model, *run.built.declared.modules])):
         raise OutOfMemory(
             f"{what}. The batch is not taken in smaller parts by itself: batch norm would see other batches",
             where=where,
@@ -36,8 +35,8 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     moves = _moved_by_forward(run)
     if moves is not None:
         raise OutOfMemory(
-            f"{what}. The batch is not taken in smaller parts by itself: a forward pass moves {shown(moves)}, and "
-            "would move it once for each part",
+            f"{what}. The batch is not taken in smaller parts by itself: a forward pass changes {moves}, and would "
+            "change it once for each part",
             where=where,
             fix="take that upon you with a plan: hasten explain microbatch",
         ) from error
@@ -52,19 +51,13 @@ def halve_microbatches(run: Run, error: Exception) -> str:
     return (
         f"{where}: microbatches of {size} did not fit into memory ({what}); from here on every batch is taken in "
         f"microbatches of {smaller}, with the same updates up to rounding where the loss adds up single samples and "
-        f"nothing random is drawn{_may_count_parts(run)}"
+        "nothing random is drawn"
     )
 
 
-def _may_count_parts(run: Run) -> str:
-    names = [] if run._window_start is None else sorted(set(run._window_start.remembering()))
-    kept = f"what is kept in attributes of {', '.join(names[:5])} has changed since the run began"
-    return f"; {kept}: where it counts forward passes, it counts parts now" if names else ""
-
-
 def _moved_by_forward(run: Run) -> str | None:
-    """The name of a tensor, as far as one has been seen to move: since the run began, or in the window that is taken
-    again."""
-    for name in run.built.loss_parameters.state_dict():
-        return name
-    return None if run._window_start is None else run._window_start.name_of_moved
+    """What a forward pass changes: declared state, or a buffer that the window changed which is taken again."""
+    if run.built.declared.has_more_than_generators:
+        return f"the declared state of {', '.join(run.built.declared.parts)}"
+    changed = None if run._window_start is None else run._window_start.changed_buffer
+    return None if changed is None else f"the buffer {changed!a}"

@@ -62,7 +62,7 @@ def stages_of(run: Run) -> Pipeline:
             fix=f"the order is {', '.join(names)}",
         )
     _check_hooks(model, [names[each] for each in before])
-    streams = Streams(run.device, run.built.generators)
+    streams = Streams(run.device, run.built.declared)
     passing = Passing([model.get_submodule(name) for name in names], streams.before_block, streams.behind_block)
     begins = [names[each] for each in before]
     parts = Parts(passing, spans_of(before, len(names)), begins, ranks)
@@ -119,11 +119,9 @@ def _check_job(run: Run) -> None:
     if run.built.train.iterable:
         raise JobError("train", "is an iterable data set, and a pipeline's microbatches are of equal size", FIX)
     refuse_sparse(run.model, "pipeline", "stages")
-    for module in run.built.loss_parameters.moving:
-        if module._parameters or module._buffers:
-            what = f"holds {type(module).__name__} with parameters or buffers, and what moves them is one stage alone"
-            fix = "leave `pipeline` out of the plan, or hold it in the model; what never moves may be a plain tensor"
-            raise JobError("loss", what, fix)
+    if run.built.declared.has_more_than_generators:
+        what = f"declares {', '.join(run.built.declared.parts)}, which one stage alone would change"
+        raise JobError("state", what, "leave `pipeline` out of the plan, or hold it in the model")
 
 
 def _by_kind(seconds: Sequence[float], blocks: Sequence[nn.Module]) -> list[float]:

@@ -47,19 +47,6 @@ Measure = Callable[[Any, Any, Any], tuple[Tensor, "Tensor | float"]]
 """(prediction, target, input) -> total and count."""
 
 
-class OnItsDevice:
-    """A loss that holds tensors, called with them where the prediction is.
-
-    on: (device) -> the loss as it is used there. What it counts in its buffers is in that one.
-    """
-
-    def __init__(self, loss: Callable[..., Tensor]) -> None:
-        self.on = following(loss)
-
-    def __call__(self, prediction: Any, target: Any) -> Tensor:
-        return self.on(prediction.device)(prediction, target)
-
-
 def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, Any], Loss]:
     """(model, batch) -> Loss, where batch is (input, target) and the loss is of (model(input), target).
 
@@ -70,7 +57,8 @@ def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, 
     Raises JobError for a reduction other than a mean, and for a loss with parameters to train: they belong into the
     model.
     """
-    measure = _measurer(loss)
+    loss_on = following(loss)
+    measure = _measurer(loss, loss_on)
 
     def supervised_loss(model: nn.Module, batch: Any) -> Loss:
         features, target = _pair(batch)
@@ -78,10 +66,13 @@ def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, 
         total, count = measure(prediction, target, features)
         return Loss(total, count, prediction=prediction, target=target)
 
+    supervised_loss.loss_on = loss_on  # pyright: ignore[reportFunctionMemberAccess]: read by undeclared_state.py
     return supervised_loss
 
 
-def _measurer(loss: Callable[..., Tensor] | nn.Module) -> Measure:
+def _measurer(
+    loss: Callable[..., Tensor] | nn.Module, loss_on: Callable[[torch.device], Callable[..., Tensor]]
+) -> Measure:
     if not callable(loss) or isinstance(loss, type):
         raise JobError("loss", f"supervised was given {describe(loss)}", "write supervised(F.cross_entropy)")
     _refuse_parameters(loss)
@@ -89,7 +80,7 @@ def _measurer(loss: Callable[..., Tensor] | nn.Module) -> Measure:
     _refuse_other_reductions(function, arguments)
     if function in _CLASS_LOSSES:
         return _class_measure(function, arguments)
-    mean = _mean_on_its_device(loss)
+    mean = partial(_call_on_its_device, loss_on) if held_tensors(loss) else loss
     if function in _ELEMENT_LOSSES or _computes_as(_ELEMENT_MODULES, function):
         return partial(_mean_of_elements, mean)
     return partial(_mean_of_samples, mean)
@@ -164,10 +155,10 @@ def _probability_rows(target: Tensor) -> int:
     return target.numel() // target.shape[1] if target.dim() > 1 else 1
 
 
-def _mean_on_its_device(loss: Callable[..., Tensor]) -> Callable[[Any, Any], Tensor]:
-    if not held_tensors(loss):
-        return loss
-    return OnItsDevice(loss)
+def _call_on_its_device(
+    loss_on: Callable[[torch.device], Callable[..., Tensor]], prediction: Any, target: Any
+) -> Tensor:
+    return loss_on(prediction.device)(prediction, target)
 
 
 def _mean_of_elements(

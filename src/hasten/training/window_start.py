@@ -1,120 +1,136 @@
-"""What a forward pass moves without asking, as a window found it: random generators, buffers, and a loss's teacher.
+"""How a window of microbatches began, so that it can be retried, or its step saved, after an exception.
 
-An exception in the middle of a window leaves the parameters as the last step left them, but dropout has drawn and batch
-norm has counted. back() makes that good, so that the state is again that of the last completed step. And where loss
-scaling skips a step that overflowed in its forward pass, batch norm has taken infinities into averages that would keep
-them for ever; heal() takes them out again.
+A forward pass changes buffers, such as batch norm's statistics, and declared state, such as a teacher. Both are copied
+at the start of every window. Random numbers need no copy: each window is seeded by its step. Parameters change only in
+the update.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hasten.data.randomness import random_state, set_random_state
-from hasten.facts.machine import free_memory, ranks_here
-from hasten.training.buffer_copies import Copies, Stays
-from hasten.training.memories import Memories
-from hasten.training.moving_buffers import Moving, affordable_trial
+import torch
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from hasten.training.run import Run
+from hasten.training.declared_state import DeclaredState, copied
 
-_OF_TORCH = {"torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm"}  # many in a model, and remember nothing
+SMALL_BYTES = 64 << 10  # buffers up to this size are always copied; larger ones, such as masks, once they were written
+
+Place = tuple[dict[str, Tensor | None], str]
+"""A module's `_buffers`, and the name of one in it."""
 
 
 @dataclass(slots=True)
 class _Mark:
-    """copies: of buffers, and of parameters that only the loss holds. whole: as far as is known."""
+    """copies: of the buffers at `places`. versions: of the large buffers that are not copied."""
 
-    copies: tuple[Copies, Copies] = field(default_factory=lambda: (Copies(), Copies()))
-    memories: Memories = field(default_factory=lambda: Memories(()))
     step: int = 0
-    random: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)
-    whole: bool = True
+    places: list[Place] = field(default_factory=list[Place])
+    copies: list[Tensor] = field(default_factory=list[Tensor])
+    versions: list[int] = field(default_factory=list[int])
+    declared: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class WindowStart:
-    """windows: how many are remembered. Where the device decides on a window, the next begins before its answer."""
+    """windows: how many are remembered: 2 where the device decides whether a step applied, as the host learns it during
+    the next one."""
 
-    def __init__(self, run: Run, windows: int) -> None:
-        self._generators, self._device = run.built.generators, run.device
-        self._heals = run.setup.step.scale_gradients
-        self._marks = deque[_Mark](maxlen=windows)
-        self._held = run.built.loss_parameters
-        # Most teachers stand still, and one can be as large as all else together.
-        teacher = Moving(
-            self._held.holders,
-            apart=self._held.of_model(),
-            may_stand=lambda tensor: True,
-            trial_windows=affordable_trial(self._held.nbytes, free_memory() / ranks_here()),
-        )
-        modules, self._of_loss = run.built.buffers.modules, set(map(id, self._held.modules))
-        self._moving = (Moving([module._buffers for module in modules]), teacher)
-        self._remembering = [module for module in modules if type(module).__module__ not in _OF_TORCH]
-        self._at_first = Memories(self._remembering)
-        self.name_of_moved: str | None = None  # of one, as far as was seen when a window was put back
+    def __init__(self, model: nn.Module, declared: DeclaredState, windows: int) -> None:
+        self._declared, self._marks = declared, deque[_Mark](maxlen=windows)
+        places = [(module._buffers, name) for module in model.modules() for name in module._buffers]
+        dense = [place for place in places if (each := _at(place)) is not None and each.layout is torch.strided]
+        self._copied = [place for place in dense if _size(place) <= SMALL_BYTES]
+        self._large = [place for place in dense if _size(place) > SMALL_BYTES]
+        self._versions = _versions(self._large)
+        self.changed_buffer: str | None = None  # the name of one that a window changed, once one was seen
 
     def mark(self, step: int) -> None:
         """The window of this optimizer step begins."""
-        full = len(self._marks) == self._marks.maxlen
-        mark = self._marks.popleft() if full else _Mark()
-        mark.step, mark.random, mark.whole = step, random_state(self._device), True
-        if self._generators:
-            mark.own = self._generators.states()
-        if self._heals:  # else nobody asks, and it costs more than all the rest
-            mark.memories = Memories(each for each in self._remembering if each._buffers or id(each) in self._of_loss)
-        for moving, copies in zip(self._moving, mark.copies, strict=True):
-            if not moving.holders:
-                continue
-            if moving.look():
-                for earlier in self._marks:
-                    earlier.whole = False
-            copies.take(moving.holders, moving.places, large_on_host=moving.on_trial)
+        self._copy_what_was_written()
+        mark = self._marks.popleft() if len(self._marks) == self._marks.maxlen else _Mark()
+        mark.step, mark.versions = step, self._versions
+        if self._copied:
+            self._copy(mark)
+        if self._declared:
+            mark.declared = copied(self._declared.state_dict())
         self._marks.append(mark)
 
     def back(self, step: int) -> bool:
-        """Be as that optimizer step's window began. False where that is forgotten, or not all can be put back."""
+        """Restore buffers and declared state as that step's window found them. False where that is not remembered, or a
+        large buffer was written for the first time."""
         mark = self._of(step)
         if mark is None:
             return False
-        whole = mark.whole and not any(moving.has_moved_unseen() for moving in self._moving)
-        moved = chain.from_iterable(moving.moved() for moving in self._moving)
-        self.name_of_moved = self.name_of_moved or next(moved, None)
-        set_random_state(mark.random, self._device)
-        if mark.own:
-            self._generators.go_on_from(mark.own)
-        for copies in mark.copies:
-            copies.put_back()
-        self._held.fit_containers()
-        return whole
-
-    def remembering(self) -> list[str]:
-        """The classes of modules that remember something else than when the run began."""
-        return [type(module).__name__ for module in self._at_first.changed()]
+        self._restore(mark)
+        if self._declared:
+            self._declared.load_state_dict(mark.declared)
+        return mark.versions == _versions(self._large)
 
     def heal(self, step: int) -> None:
-        """Let buffers be as that optimizer step's window began, where one was finite then and is not any more; and so
-        what a loss keeps as parameters. Finite ones stay where their module remembers something else since, as it may
-        have filled them."""
+        """Restore buffers where one became NaN or infinite in that step's window, which overflowed. Waits for the
+        device."""
         mark = self._of(step)
-        if mark is None:
+        if mark is None or not any(map(_became_non_finite, map(_at, mark.places), mark.copies)):
             return
-        filled = mark.memories.filled()
-        for number, (moving, copies) in enumerate(zip(self._moving, mark.copies, strict=True)):
-            poisoned = set(map(id, copies.poisoned()))
-            if poisoned:
-                copies.put_contents_back(_but(poisoned, filled))
-                for later in (each.copies[number] for each in self._marks if each.step > step):
-                    later.take(moving.holders, later.places)
+        self._restore(mark)
+        for later in self._marks:
+            if later.step > step:
+                self._copy(later)
+
+    def _copy_what_was_written(self) -> None:
+        if not self._large or (now := _versions(self._large)) == self._versions:
+            return
+        written = [place for place, old, new in zip(self._large, self._versions, now, strict=True) if old != new]
+        self._copied = [*self._copied, *written]
+        self._large = [place for place in self._large if place not in written]
+        self._versions = _versions(self._large)
+
+    def _copy(self, mark: _Mark) -> None:
+        present = [_at(place) for place in self._copied]
+        places = [place for place, each in zip(self._copied, present, strict=True) if each is not None]
+        tensors = [each for each in present if each is not None]
+        with torch.no_grad():
+            if [*map(_form, mark.copies)] != [*map(_form, tensors)]:
+                mark.copies = [each.detach().clone() for each in tensors]
+            else:
+                torch._foreach_copy_(mark.copies, tensors)  # pyright: ignore[reportPrivateImportUsage]
+        mark.places = places
+
+    def _restore(self, mark: _Mark) -> None:
+        for place, then in zip(mark.places, mark.copies, strict=True):
+            now = _at(place)
+            if now is None or _form(now) != _form(then):
+                continue
+            if self.changed_buffer is None and not torch.equal(now, then):
+                self.changed_buffer = place[1]
+            with torch.no_grad():
+                now.copy_(then)
 
     def _of(self, step: int) -> _Mark | None:
         return next((mark for mark in self._marks if mark.step == step), None)
 
 
-def _but(poisoned: set[int], filled: Stays) -> Stays:
-    """What has grown stays whatever is in it: its module would not make it again."""
-    return lambda place, has_grown: has_grown or (filled(place, has_grown) and id(place) not in poisoned)
+def _at(place: Place) -> Tensor | None:
+    holder, name = place
+    return holder.get(name)
+
+
+def _became_non_finite(now: Tensor | None, then: Tensor) -> bool:
+    if now is None or _form(now) != _form(then) or not now.is_floating_point():
+        return False
+    return bool((then.isfinite() & ~now.isfinite()).any())
+
+
+def _size(place: Place) -> int:
+    tensor = _at(place)
+    return 0 if tensor is None else tensor.nbytes
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _versions(places: list[Place]) -> list[int]:
+    return [-1 if (each := _at(place)) is None else each._version for place in places]

@@ -114,7 +114,7 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with kept_weights.in_place(run), run.unmoved_loss():
+        with kept_weights.in_place(run), run.built.declared.preserved():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:
