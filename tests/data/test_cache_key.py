@@ -1,14 +1,14 @@
-"""The key of a cache changes with everything that decides a sample, and with nothing else."""
+"""The key of a cache changes with what decides a sample, and with nothing else."""
 
 from __future__ import annotations
 
-import array
 import collections
 import datetime
 import enum
 import functools
+import importlib
 import io
-import operator
+import itertools
 import os
 import random
 import re
@@ -19,22 +19,24 @@ import textwrap
 import threading
 import types
 import typing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hasten.data import cache_key
-from hasten.data.cache_key import key_of
+from hasten.data.cache_key import key_of, told_by
 from hasten.errors import DataFailed
-from kept_samples import Holding, key, made
+from kept_samples import Holding, key
 
 pytestmark = pytest.mark.trap(41)
+
+numbers = itertools.count()
 
 
 class Level(enum.Enum):
@@ -48,10 +50,10 @@ class Size(typing.NamedTuple):
 
 
 class Slotted:
-    __slots__ = ("__hidden", "left", "right")
+    __slots__ = ("left", "right")
 
-    def __init__(self, left: int, hidden: int = 0) -> None:
-        self.left, self.__hidden = left, hidden
+    def __init__(self, left: int) -> None:
+        self.left = left
 
 
 class Linked:
@@ -59,121 +61,66 @@ class Linked:
         self.size, self.back = size, self
 
 
-# Code, as text, so that two versions of it can be compared.
+# Code
+
+
+def written(folder: Path, text: str, name: str) -> Any:
+    """What a module of this text holds under a name. The module is another one each time, of the same name."""
+    place = folder / f"{next(numbers)}"
+    place.mkdir()
+    (place / "users_module.py").write_text(textwrap.dedent(text))
+    sys.modules.pop("users_module", None)
+    sys.path.insert(0, str(place))
+    try:
+        importlib.invalidate_caches()
+        return getattr(importlib.import_module("users_module"), name)
+    finally:
+        sys.path.remove(str(place))
 
 
 FUNCTION = """
-SIZE = 224
-MEANS = {"a": [0.5, 0.25]}
-def helper(x):
-    return x + 1
-class Base:
-    weight = 3
-    def scaled(self, x):
-        return x * self.weight
-class Inner(Base):
-    '''What it is.'''
-    @property
-    def size(self):
-        return SIZE
-    @staticmethod
-    def fixed(x):
-        return x - 7
-    @functools.lru_cache
-    def kept(self):
-        return 11
-def transform(x, by=2, *, also=(3, 4)):
-    '''What it does.'''
-    # A remark.
-    inner = Inner()
-    words = x in {"b", "c", "d"}
-    def nested(y):
-        return y * 5 + MEANS["a"][0]
-    return nested(helper(x)) + by + inner.size + words
+    SIZE = 224
+    def helper(x):
+        return x + SIZE
+    def transform(x, by=2):
+        return helper(x) + by
+    class Transform:
+        def __call__(self, x):
+            return helper(x)
 """
 
 
-def test_the_same_code_has_the_same_key():
-    assert key(made(FUNCTION, functools=functools)) == key(made(FUNCTION, functools=functools))
+@pytest.mark.parametrize("name", ["transform", "Transform"])
+def test_code_counts_with_all_of_its_module(tmp_path, name):
+    def of(text: str) -> str:
+        found = written(tmp_path, text, name)
+        return key(found() if isinstance(found, type) else found)
+
+    assert of(FUNCTION) == of(FUNCTION)
+    for old, new in (("224", "225"), ("x + SIZE", "x - SIZE")):
+        assert of(FUNCTION) != of(FUNCTION.replace(old, new))
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("SIZE = 224", "SIZE = 225"),
-        ("0.25", "0.26"),
-        ("x + 1", "x - 1"),
-        ("x + 1", "x + 2"),
-        ("by=2", "by=3"),
-        ("also=(3, 4)", "also=(3, 5)"),
-        ("y * 5", "y * 6"),
-        ('{"b", "c", "d"}', '{"b", "c", "e"}'),
-        ("weight = 3", "weight = 4"),
-        ("x * self.weight", "x / self.weight"),
-        ("return SIZE", "return SIZE + 1"),
-        ("x - 7", "x - 8"),
-        ("return 11", "return 12"),
-    ],
-)
-def test_a_change_of_code_or_of_a_constant_changes_the_key(old, new):
-    assert old in FUNCTION
-    before, after = (made(text, functools=functools) for text in (FUNCTION, FUNCTION.replace(old, new)))
-    assert key(before) != key(after)
-    assert key(functools.partial(before, by=1)) != key(functools.partial(after, by=1))
+def test_the_data_set_s_own_code_counts(tmp_path):
+    text = """
+        class D:
+            def __len__(self): return 3
+            def __getitem__(self, i): return i * 2
+    """
+    found = {key_of(written(tmp_path, each, "D")(), 1) for each in (text, text.replace("* 2", "* 3"))}
+    assert len(found) == 2
 
 
-@pytest.mark.parametrize(("old", "new"), [("# A remark.", "# Another."), ("\ndef helper", "\n\n\ndef helper")])
-def test_remarks_and_empty_lines_do_not_count(old, new):
-    before, after = (made(text, functools=functools) for text in (FUNCTION, FUNCTION.replace(old, new)))
-    assert key(before) == key(after)
-
-
-def test_an_object_counts_with_the_code_of_its_class():
-    source = "class T:\n def __call__(self, x):\n  return x * 2"
-    before, after = made(source, "T"), made(source.replace("2", "3"), "T")
-    assert key(before()) != key(after())  # pyright: ignore[reportCallIssue]
-    assert key(before()) == key(made(source, "T")())  # pyright: ignore[reportCallIssue]
-
-
-def test_the_data_set_s_own_code_counts():
-    source = "class D:\n def __len__(self): return 3\n def __getitem__(self, i): return i * 2"
-    keys = {key_of(made(text, "D")(), 1) for text in (source, source.replace("* 2", "* 3"))}
-    assert len(keys) == 2
-
-
-@pytest.mark.parametrize(("old", "new"), [("w * 2", "w * 3"), ("w: int = 7", "w: int = 8")])
-def test_code_and_defaults_of_a_named_tuple_count(old, new):
-    source = "class Size(NamedTuple):\n h: int\n w: int = 7\n def wide(self):\n  return self.w * 2"
-    before, after = (made(text, "Size", NamedTuple=typing.NamedTuple) for text in (source, source.replace(old, new)))
-    assert key(before(1, 2)) != key(after(1, 2))
-    assert key(before(1, 2)) == key(made(source, "Size", NamedTuple=typing.NamedTuple)(1, 2))
-
-
-def test_what_a_function_closes_over_counts():
-    def scaled(by):
-        return lambda x: x * by
+def test_what_a_function_closes_over_and_its_defaults_count():
+    def scaled(by: int) -> Any:
+        return lambda x, and_by=by: x * by * and_by
 
     assert key(scaled(2)) != key(scaled(3))
     assert key(scaled(2)) == key(scaled(2))
 
 
-def test_a_module_of_the_user_s_own_counts_by_its_file(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    for module in ("helping_here", "helping_inside"):
-        (tmp_path / f"{module}.py").write_text("SIZE = 2\n")
-    function = made(
-        """
-        import helping_here
-        def transform(x):
-            import helping_inside
-            return helping_here.SIZE + helping_inside.SIZE
-        """
-    )
-    keys = [key(function)]
-    for module in ("helping_here", "helping_inside"):
-        (tmp_path / f"{module}.py").write_text("SIZE = 33\n")
-        keys.append(key(function))
-    assert len(set(keys)) == 3
+def test_a_version_that_the_user_raises_counts():
+    assert told_by(Holding(1), 1, version=1).key != told_by(Holding(1), 1, version=2).key
 
 
 def test_installed_code_counts_by_name_and_version(monkeypatch):
@@ -186,6 +133,14 @@ def test_installed_code_counts_by_name_and_version(monkeypatch):
 
 def test_the_schema_of_the_cache_counts():
     assert key_of(Holding(1), 1) != key_of(Holding(1), 2)
+
+
+def test_code_without_a_text_is_refused_with_the_remedy():
+    module = types.ModuleType("typed")
+    exec("def transform(x): return x", module.__dict__)
+    with pytest.raises(DataFailed, match="whose source text is not to be found") as caught:
+        key(module.__dict__["transform"])
+    assert "cache_key() -> str" in caught.value.fix
 
 
 # Values
@@ -214,15 +169,7 @@ DIFFERENT = {
         ),
         torch.eye(3).to_sparse(),
     ),
-    "named tuples": lambda tmp: (
-        *(Size(2, 3), Size(3, 2), (2, 3), collections.namedtuple("Size", "width height")(2, 3)),
-        *(collections.namedtuple("Size", "height width")(2, 3), collections.namedtuple("Area", "height width")(2, 3)),
-    ),
-    "objects of Python's own library": lambda tmp: (
-        *(operator.itemgetter(1), operator.itemgetter(2), operator.attrgetter("a"), operator.attrgetter("b")),
-        *(operator.methodcaller("a", 1), operator.methodcaller("a", 2), operator.methodcaller("a", b=2)),
-        *(array.array("i", [1, 2]), array.array("i", [1, 3]), array.array("f", [1, 2]), [1, 2]),
-    ),
+    "named tuples": lambda tmp: (*(Size(2, 3), Size(3, 2), (2, 3)),),
     "functions of a package": lambda tmp: (np.mean, np.sum, np.load, torch.relu, functools.partial(np.mean, axis=0)),
     "enums": lambda tmp: (Level.LOW, Level.HIGH),
     "dtypes": lambda tmp: (torch.float32, torch.float64, np.dtype("f4"), torch.device("cpu")),
@@ -235,7 +182,7 @@ DIFFERENT = {
         Image.new("1", (2, 3)),
     ),
     "attributes": lambda tmp: (types.SimpleNamespace(a=1), types.SimpleNamespace(a=2), types.SimpleNamespace(b=1)),
-    "slots": lambda tmp: (Slotted(1), Slotted(2), Slotted(1, hidden=5)),
+    "slots": lambda tmp: (Slotted(1), Slotted(2)),
     "circles": lambda tmp: (Linked(1), Linked(2)),
     "bound methods": lambda tmp: ("a".join, "b".join, Linked(1).__init__, Linked(2).__init__),
     "partials": lambda tmp: (functools.partial(int, base=2), functools.partial(int, base=3), functools.partial(float)),
@@ -267,19 +214,7 @@ def test_a_module_counts_by_its_weights():
     assert key(model(0).train()) != key(model(0).eval())
 
 
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3) | st.tuples(inner),
-    max_leaves=8,
-)
-
-
-@given(one=PLAIN, other=PLAIN)
-def test_values_that_read_differently_have_different_keys(one, other):
-    assert (key(one) == key(other)) == (repr(one) == repr(other))
-
-
-# What cannot be told, and what says it itself
+# What cannot be described, and what says it itself
 
 
 class Opened:
@@ -291,22 +226,17 @@ class Opened:
     "value",
     [
         *(io.BytesIO(b"1"), np.random.default_rng(0), torch.Generator(), random.Random(0)),
-        *(iter([1]), socket.socket, threading.local()),
+        *(iter([1]), socket.socket, threading.Lock()),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_told_is_refused_with_its_place_and_a_remedy(value):
+def test_what_cannot_be_described_is_refused_with_its_place_and_a_remedy(value):
     part = value() if value is socket.socket else value
-    with pytest.raises(DataFailed, match=re.escape("Holding.part.inside['handle'] is ")) as caught:
+    with pytest.raises(DataFailed, match=re.escape("Holding.part.inside['handle']")) as caught:
         key(Opened(part))
     assert "cache_key() -> str" in caught.value.fix
     if value is socket.socket:
         part.close()
-
-
-@pytest.mark.parametrize("value", [threading.Lock(), threading.RLock(), __import__("logging").getLogger("x")])
-def test_what_holds_no_data_is_passed_over(value):
-    assert key(Opened(value)) == key(Opened(value))
 
 
 class Saying:
@@ -346,7 +276,7 @@ def test_another_process_finds_the_same_key(tmp_path):
             def __len__(self):
                 return 3
             def __getitem__(self, index):
-                return index if "one" in {"one", "two", "six"} else len(WORDS)
+                return index
         print(key_of(Photos(), 1))
         """)
     )

@@ -108,30 +108,6 @@ def test_a_folder_with_too_many_files_is_refused(photos, monkeypatch):
     assert "cache_key" in caught.value.fix
 
 
-def split_at_slashes(name):
-    return name.split("/")[-1].rpartition(".")[0] + "photos"
-
-
-def test_a_word_in_code_is_no_folder(photos, monkeypatch):
-    """Else the key would be that of the whole disk, or change with every run in the present folder."""
-    monkeypatch.chdir(photos.parent)
-    before = key(split_at_slashes)
-    touch(photos)
-    (photos.parent / "new.txt").write_text("1")
-    assert key(split_at_slashes) == before
-
-
-def test_a_file_that_is_named_in_code_counts(photos, monkeypatch):
-    monkeypatch.chdir(photos.parent)
-
-    def reading():
-        return open("photos/cat/1.jpg", "rb")
-
-    before = key(reading)
-    touch(photos)
-    assert key(reading) != before
-
-
 def test_the_present_folder_by_its_dot_is_not_listed(photos, monkeypatch):
     monkeypatch.chdir(photos)
     before = key({"split at": "/", "and": "."})

@@ -17,7 +17,7 @@ from hasten import Shards
 from hasten.data import shard_index
 from hasten.data.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.shard_values import encoded
-from hasten.data.tar import END, members, packed
+from hasten.data.tar import END, packed
 from hasten.errors import DataFailed
 from packing import NUMBERED, packed_folder
 
@@ -50,29 +50,16 @@ def alter_manifest(folder: Path, change: object) -> None:
 # ---- damage
 
 
-def test_any_altered_byte_of_a_sample_is_found_and_named(folder: Path):
+def test_any_altered_byte_of_a_sample_is_found_and_the_sample_named(folder: Path):
     path = folder / "shard-000000.tar"
-    whole, rows = path.read_bytes(), np.fromfile(folder / ROWS, dtype=ROW)
-    found = list(members(lambda offset, size: whole[offset : offset + size], "", len(whole)))
-    for place in range(0, int(rows["length"][0]), 97):
+    whole, length = path.read_bytes(), int(np.fromfile(folder / ROWS, dtype=ROW)["length"][0])
+    for place in range(0, length, 97):
         alter(path, place)
-        (member,) = [member for member in found if member.start <= place < member.end]
-        with pytest.raises(DataFailed, match="sample 0 is damaged: it is not what was packed, in member ") as caught:
+        with pytest.raises(DataFailed, match="sample 0 is damaged: it is not what was packed") as caught:
             Shards(folder)[0]
-        assert caught.value.where == f"{path}, byte {place:,}"
-        assert repr(member.name) in caught.value.what or "in member a header: " in caught.value.what
+        assert caught.value.where == f"{path}, bytes 0 to {length:,}"
         Shards(folder)[1]
         path.write_bytes(whole)
-
-
-def test_many_altered_bytes_are_found_and_their_sample_named(folder: Path):
-    path = folder / "shard-000000.tar"
-    length = int(np.fromfile(folder / ROWS, dtype=ROW)["length"][0])
-    for place in (length - 600, length - 700):
-        alter(path, place)
-    with pytest.raises(DataFailed, match="in member ") as caught:
-        Shards(folder)[0]
-    assert caught.value.where == f"{path}, bytes 0 to {length:,}"
 
 
 def test_a_shard_that_was_cut_off_or_removed_is_found_when_it_is_opened_and_later(folder: Path):

@@ -34,10 +34,12 @@ class Augmented:
     dataset: map-style; its sample i is always the same.
     transform: may draw random numbers, from torch's, NumPy's or Python's global generator, and may change its argument
         in place.
+    version: raise it where samples change in a way that the key of a cache does not see, as by another module: a cache
+        of another version is not used.
     """
 
-    def __init__(self, dataset: Any, transform: Callable[[Any], Any]) -> None:
-        self.dataset, self.transform = dataset, transform
+    def __init__(self, dataset: Any, transform: Callable[[Any], Any], *, version: int = 0) -> None:
+        self.dataset, self.transform, self.version = dataset, transform, version
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -57,7 +59,7 @@ class Augmented:
 
     def with_steady(self, replacement: Any) -> Augmented:
         """The same transform on top of another steady part."""
-        return Augmented(replacement, self.transform)
+        return Augmented(replacement, self.transform, version=self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Seam:
     steady: Any
     rejoined: Callable[[Any], Any]
     whole: bool = False  # nothing is done anew: every sample is always the same
+    version: int = 0  # of the steady part
 
 
 def seam_of(dataset: Any) -> Seam | None:
@@ -79,9 +82,11 @@ def seam_of(dataset: Any) -> Seam | None:
         inner = seam_of(dataset.dataset)
         if inner is None:
             return None
-        return Seam(inner.steady, lambda kept: Subset(inner.rejoined(kept), dataset.indices), inner.whole)
+        return Seam(
+            inner.steady, lambda kept: Subset(inner.rejoined(kept), dataset.indices), inner.whole, inner.version
+        )
     if callable(getattr(dataset, "with_steady", None)) and hasattr(dataset, "steady"):
-        return Seam(dataset.steady, dataset.with_steady)
+        return Seam(dataset.steady, dataset.with_steady, version=getattr(dataset, "version", 0))
     return None if steady_reason(dataset) is None else Seam(dataset, lambda kept: kept, whole=True)
 
 

@@ -56,6 +56,7 @@ def open_cache(
     say: Say | None = None,
     rows: np.ndarray | None = None,
     on_bad: OnBad | None = None,
+    version: int = 0,
 ) -> Cached:
     """The samples of a steady map-style data set from its cache, which is built when there is none that is whole.
 
@@ -67,6 +68,7 @@ def open_cache(
     on_bad: called with every sample that cannot be read, in whose place the cache keeps why; it may raise, which ends
         the build. None: the first one ends it. A cache that keeps some is opened either way, and raises where one is
         read.
+    version: of what the key does not see; see told_by.
 
     Raises DataFailed, naming the sample, for one that is not steady or cannot be kept, and naming the place for a part
     of the data set whose changes could not be told; UserCodeFailed when the data set raises; StorageFailed when the
@@ -75,7 +77,7 @@ def open_cache(
     say = say or _silent
     if len(dataset) == 0:
         raise DataFailed("a data set with 0 samples cannot be cached", fix="look at the path that it was made with")
-    told = told_by(dataset, SCHEMA)
+    told = told_by(dataset, SCHEMA, version)
     check_outside(user_caches() if folder is None else folder, told.listed)
     key, base = told.key, _prepared(folder)
     found = _whole(base / key, key, _silent)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hasten.data.origins import entries_below
 from hasten.errors import DataFailed, StorageFailed
 
 MOST_ENTRIES = 20_000_000  # files below a folder; more of them is a slip, such as the root of a disk
@@ -68,3 +67,33 @@ def changed_by_runs(listed: Sequence[Listed]) -> Iterator[str]:
                 "write into the present folder, which lies there; name only what is read, as in DATA = ROOT / "
                 f'"data.npy" outside of functions, or {REMEDY}'
             )
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; a link in a circle, which the system refuses to follow, is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def entries_below(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Relative name, size and time of last change (ns) of every file below a folder, sorted within each folder."""
+    waiting, met = [folder], set[tuple[int, int]]()
+    while waiting:
+        here = waiting.pop()
+        about = os.stat(here)
+        if (about.st_dev, about.st_ino) in met:
+            continue  # a link back
+        met.add((about.st_dev, about.st_ino))
+        with os.scandir(here) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if is_folder(entry):
+                waiting.append(entry.path)
+                continue
+            try:
+                about = entry.stat()
+            except OSError:
+                about = entry.stat(follow_symlinks=False)  # a link to nothing, or to where nobody may look
+            yield os.path.relpath(entry.path, folder), about.st_size, about.st_mtime_ns

@@ -126,7 +126,9 @@ def _cached(source: Source, options: LoaderOptions, watcher: Watcher, replace_ba
     folder = options.cache if isinstance(options.cache, Path) else None
     told, rows = watcher.of_cache or watcher, steady_rows(source.dataset)
     on_bad = _judge(source, seam, rows, replace_bad)
-    cached = open_cache(seam.steady, folder, progress=told.progress, say=told.say, rows=rows, on_bad=on_bad)
+    cached = open_cache(
+        seam.steady, folder, progress=told.progress, say=told.say, rows=rows, on_bad=on_bad, version=seam.version
+    )
     source = replace(source, dataset=seam.rejoined(cached))
     if source.dataset is cached and not options.workers and source.collate is default_collate:
         # With workers, columns would be copied to each where processes are not forked.

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from hasten.data.cache_key import key_of
+from hasten.data.cache_key_folders import is_folder
 from hasten.data.crops import View, sufficient
 from hasten.data.decode import DECODING, DENOMINATORS, MOST_PIXELS, Encoded, printable, refused
-from hasten.data.origins import is_folder
 from hasten.errors import DataFailed
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"})

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hasten.data.altered_byte import altered_byte
 from hasten.data.cache_key import key_of
 from hasten.data.shard_index import MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, open_index, scanned
 from hasten.data.shard_order import ShardOrder
@@ -208,14 +207,6 @@ def _wanted(names: tuple[str, ...], sample: list[Member], shard: str) -> Member:
 
 
 def _damaged(content: bytes, start: int, crc32: int, index: int, shard: str) -> DataFailed:
-    """The error for bytes that are not those which were packed: in which member, and at which byte if it is one."""
-    stop, byte = start + len(content), altered_byte(content, crc32)
-    first, last = (start, stop) if byte is None else (start + byte, start + byte + 1)
-    try:
-        found = list(members_between(_reader(content, start), shard, start, stop))
-        among = " or ".join(repr(member.name) for member in found if member.start < last and first < member.end)
-    except DataFailed as error:
-        among = f"a header: {error.what}"
-    where = f"{shard}, byte {first:,}" if byte is not None else f"{shard}, bytes {start:,} to {stop:,}"
-    what = f"sample {index:,} is damaged: it is not what was packed, in member {among}"
-    return DataFailed(what, where=where, fix=_FETCH_AGAIN)
+    """The error for bytes that are not those which were packed."""
+    where = f"{shard}, bytes {start:,} to {start + len(content):,}"
+    return DataFailed(f"sample {index:,} is damaged: it is not what was packed", where=where, fix=_FETCH_AGAIN)

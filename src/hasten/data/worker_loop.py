@@ -27,7 +27,6 @@ import torch.multiprocessing  # teaches multiprocessing to send tensors
 
 from hasten.checkpoint.segments import note_this_process
 from hasten.data.failures import Failed, failed_start
-from hasten.data.own_positions import take_own_positions
 from hasten.data.randomness import derived, reseed
 from hasten.data.sending import Sending
 from hasten.data.torch_worker_info import set_worker_info
@@ -90,7 +89,6 @@ def _begin(work: Work, stacks: Connection) -> Failed | None:
     if work.noted_in is not None:
         note_this_process(work.noted_in)
     write_stacks_when_asked(stacks)
-    take_own_positions()
     torch.set_num_threads(1)
     seed = derived(work.seed, work.number)
     reseed(seed)
