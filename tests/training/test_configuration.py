@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
-from hasten.training.configuration import Kind, changes, configuration_of, in_force
+from hasten.training.code_digest import code_digest
+from hasten.training.configuration import changes, configuration_of, in_force
 from kept_runs import every, job, resumed, trained
+from support import small_job
 
 
 def sgd(**settings: Any) -> Callable[[Any], torch.optim.Optimizer]:
@@ -184,54 +186,35 @@ def test_a_number_that_a_module_of_the_users_own_keeps_is_told(tmp_path):
     assert "model.attributes: share 0.2 → 0.5, which counts from here on" in told
 
 
-def smooth(share: float) -> Any:
-    return hasten.supervised(partial(functional.cross_entropy, label_smoothing=share))
-
-
-def smooth_by_value(share: float) -> Any:
-    return lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1], label_smoothing=share)
-
-
-def smooth_by_module(share: float) -> Any:
-    return hasten.supervised(nn.CrossEntropyLoss(label_smoothing=share))
-
-
-def smooth_by_function(share: float) -> Any:
-    inner = smooth_by_value(share)
-
-    @wraps(inner)
-    def outer(model: nn.Module, batch: Any) -> Tensor:
-        return inner(model, batch)
-
-    return outer
-
-
-@pytest.mark.parametrize("smoothed", [smooth, smooth_by_value, smooth_by_module, smooth_by_function])
 @pytest.mark.fault("changed configuration on resume")
-def test_another_loss_is_told_and_not_refused(tmp_path, smoothed):
-    half_trained(tmp_path / "run", loss=smoothed(0.0))
-    told = notices(resumed(tmp_path / "run", job(loss=smoothed(0.1))))
-    assert "loss: other code, or other values in it, which counts from here on" in told
+def test_another_text_of_the_jobs_file_is_told_and_not_refused(tmp_path, monkeypatch):
+    half_trained(tmp_path / "run")
+    monkeypatch.setattr("hasten.training.code_digest.text_of_module", lambda name: "another text")
+    told = notices(resumed(tmp_path / "run", job()))
+    assert "code: the job's file has another text, which counts from here on" in told
 
 
-def test_another_function_of_the_schedule_is_told(tmp_path):
-    def falling(function: Any) -> Any:
-        return lambda optimizer, total_steps: lr_scheduler.LambdaLR(optimizer, function)
+def test_the_files_of_all_of_the_jobs_functions_count_and_those_of_libraries_do_not():
+    text = {"written": "one"}
 
-    half_trained(tmp_path / "run", schedule=falling(lambda step: 0.9**step))
-    told = notices(resumed(tmp_path / "run", job(schedule=falling(lambda step: 0.8**step))))
-    assert "schedule.functions: other code" in told
+    def function_of(module: str) -> Any:
+        function = lambda *given: None  # noqa: E731
+        function.__module__ = module
+        return function
 
+    def digest(**changes: Any) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hasten.training.code_digest.text_of_module", lambda name: text.get(name, ""))
+            return code_digest(small_job(**changes))
 
-def test_what_another_python_compiles_is_drift():
-    before, now = (
-        {"loss": f"code {digest}", "python": version} for digest, version in (("a", "3.11.7"), ("b", "3.12.0"))
-    )
-    assert [(change.key, change.kind) for change in changes(before, now)] == [
-        ("loss", Kind.DRIFT),
-        ("python", Kind.DRIFT),
-    ]
-    assert [change.kind for change in changes(before, {**now, "python": "3.11.9"})] == [Kind.CODE, Kind.DRIFT]
+    for field in ("model", "loss", "optimizer", "parameters", "collate", "eval_loss"):
+        for wrapped in (function_of("written"), partial(function_of("written"))):
+            text["written"] = "one"
+            before = digest(**{field: wrapped})
+            assert digest(**{field: wrapped}) == before
+            text["written"] = "two"
+            assert digest(**{field: wrapped}) != before
+    assert digest(loss=function_of("torch.nn")) == digest(loss=function_of("hasten.training"))
 
 
 # ---- a checkpoint of an older hasten, or of another torch
@@ -241,7 +224,7 @@ def test_what_an_older_checkpoint_does_not_say_is_no_change():
     with hasten.prepare(job(optimizer=sgd(), schedule=one_cycle(0.3))) as run:
         now = configuration_of(run)
     older = {
-        key for key in now if key in ("shapes", "loss", "data") or key.startswith(("model", "optimizer.", "schedule."))
+        key for key in now if key in ("shapes", "code", "data") or key.startswith(("model", "optimizer.", "schedule."))
     }
     assert len(older) > 8
     assert changes({key: value for key, value in now.items() if key not in older}, now) == []
@@ -371,4 +354,5 @@ def test_modules_that_a_plan_has_changed_are_not_told_as_the_jobs(tmp_path):
     with hasten.prepare(job()) as run, hasten.prepare(job(model=dropping(0.5))) as other:
         before, now = configuration_of(run), configuration_of(other)
     plan = {"plan.compile": {"value": "default", "options": {}, "preserves": "ROUNDING"}}
-    assert [change.key for change in changes(before, {**now, **plan})] == ["plan.compile"]
+    found = [change.key for change in changes(before, {**now, **plan})]
+    assert found == ["code", "plan.compile"]  # the models are of two files

@@ -2,7 +2,7 @@
 
 A change is of one of four kinds. SAFE ones cannot change what is trained: how often to log, where data is read. DRIFT
 is the ground that a run stands on, such as torch's version: the run goes on as well as it can, and is told that it may
-differ in the last bits. CODE is what functions of the job say: a change of it is told, as nobody can see what it does.
+differ in the last bits. CODE is the text of the job's own file: a change of it is told, as nobody can see what it does.
 RISKY is all else: it trains something else from here on, so it needs to be allowed by name.
 
 Not every change that is allowed has an effect, or can work at all. An optimizer's settings and a schedule's are part of
@@ -26,13 +26,12 @@ from hasten.facts.choice import Preserves
 from hasten.facts.job import SEED_THE_DATA, Job, describe
 from hasten.facts.names import did_you_mean
 from hasten.techniques import ALL, Stage
-from hasten.training.code_of import digest_of
+from hasten.training.code_digest import code_digest
 from hasten.training.differences import DATA, difference, differs
 from hasten.training.settings import (
     module_settings,
     optimizer_settings,
     own_attributes,
-    schedule_functions,
     schedule_length,
     schedule_settings,
 )
@@ -48,7 +47,7 @@ FIELDS = (
 _READING = "loader_workers", "prefetch", "persistent_workers", "pin_memory", "device_prefetch"
 _SAFE = frozenset({"log_every", *(f"plan.{technique}" for technique in _READING)})
 _DRIFT = frozenset({"torch", "python", "device", "threads", "plan.shard", "plan.tensor", "plan.pipeline"})
-_CODE = frozenset({"loss", "schedule.functions", "model.attributes"})
+_CODE = frozenset({"code", "model.attributes"})
 _OF_MODEL = frozenset({"shapes", "model"})
 _OF_DATA = frozenset({"data"})
 _OF_SCHEDULE = frozenset({"schedule.length", "schedule.settings"})
@@ -114,7 +113,7 @@ def configuration_of(run: Run) -> dict[str, Any]:
     found["data"] = {name: f"{DATA} {digest}" for name, digest in run.built.data.items()}
     found["parameters"], found["shapes"] = fingerprint.parameters, f"shapes {fingerprint.shapes}"
     found["model"], found["model.attributes"] = module_settings(run.model), own_attributes(run.model)
-    found["loss"] = f"code {digest_of(job.loss)}"
+    found["code"] = f"code {code_digest(job)}"
     for number, optimizer in enumerate(run.optimizers):
         key = f"optimizer.{number}" if number else "optimizer"
         found[key] = type(optimizer).__name__
@@ -124,7 +123,6 @@ def configuration_of(run: Run) -> dict[str, Any]:
     if run.schedule.kinds:
         found["schedule.length"] = schedule_length(run.schedule)
         found["schedule.settings"] = schedule_settings(run.schedule)
-        found["schedule.functions"] = [f"code {digest_of(each)}" for each in schedule_functions(run.schedule)]
     for item in run.built.plan.choices:
         choice = item.choice
         preserves = choice.preserves.name if choice.preserves is not None else None
@@ -153,8 +151,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     keys = [*before, *(key for key in now if key not in before)]
     different = [key for key in keys if _differs(key, before, now)]
     told = [key for key in different if not _follows(key, different)]
-    other_python = _bytecode(before) != _bytecode(now)
-    return [Change(key, before.get(key), now.get(key), _kind(key, before, now, other_python)) for key in told]
+    return [Change(key, before.get(key), now.get(key), _kind(key, before, now)) for key in told]
 
 
 def check_allowed(found: Collection[Change], allowed: Collection[str]) -> list[str]:
@@ -194,7 +191,6 @@ def _follows(key: str, different: Collection[str]) -> bool:
         "model.attributes": _CHANGING_MODULES | _DIVIDING,
         "schedule.length": {"schedule"},
         "schedule.settings": {"schedule", "schedule.length", "plan.schedule"},
-        "schedule.functions": {"schedule"},
     }
     return any(each in causes_of.get(key, ()) for each in different)
 
@@ -252,11 +248,11 @@ def _meaning(change: Change) -> str:
     }[change.kind]
 
 
-def _kind(key: str, before: Mapping[str, Any], now: Mapping[str, Any], other_python: bool) -> Kind:
+def _kind(key: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Kind:
     if key in _DRIFT:
         return Kind.DRIFT
     if key in _CODE:
-        return Kind.DRIFT if other_python and key != "model.attributes" else Kind.CODE
+        return Kind.CODE
     if key in _SAFE or (key.startswith("plan.") and all(_preserves_bits(each.get(key)) for each in (before, now))):
         return Kind.SAFE
     return Kind.RISKY
@@ -265,11 +261,6 @@ def _kind(key: str, before: Mapping[str, Any], now: Mapping[str, Any], other_pyt
 def _preserves_bits(choice: Any) -> bool:
     """A choice that is absent changes nothing by itself."""
     return choice is None or choice["preserves"] == Preserves.BITS.name
-
-
-def _bytecode(configuration: Mapping[str, Any]) -> list[str]:
-    """The Python that has compiled the job: each minor version writes it in its own way."""
-    return str(configuration.get("python")).split(".")[:2]
 
 
 def _value(choice: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 _CHOICE = {"value", "options", "preserves"}
 DATA = "data"  # begins a digest of data
 _DIGESTS = {
-    "code": "other code, or other values in it",
+    "code": "the job's file has another text",
     "shapes": "other names or sizes of tensors",
     DATA: "has other values",
 }

@@ -58,16 +58,6 @@ def schedule_settings(schedule: RateSchedule) -> dict[str, Any]:
     return found
 
 
-def schedule_functions(schedule: RateSchedule) -> list[Any]:
-    """Functions of the job that compute a rate."""
-    return [
-        function
-        for scheduler in schedule._schedulers
-        for part in _parts(scheduler)
-        for function in getattr(part, "lr_lambdas", ())
-    ]
-
-
 def schedule_length(schedule: RateSchedule) -> str:
     """As its state has it, which fits no other length and no other unit."""
     return f"{schedule.unit}s without an end" if schedule._end is None else f"{schedule._end} {schedule.unit}s"
