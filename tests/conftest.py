@@ -10,8 +10,6 @@ import hypothesis
 import pytest
 import torch
 
-from hasten.tune.nursery import nursery
-
 hypothesis.settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("deterministic")
 
@@ -87,13 +85,3 @@ def other_start(request):
     multiprocessing.set_start_method(request.param, force=True)
     yield request.param
     multiprocessing.set_start_method(before, force=True)
-
-
-@pytest.fixture(scope="session")
-def kept_nursery():
-    """Holds what arms are copied from: it lives as long as somebody does, and loading torch takes it seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "2")  # so that one is another choice
-        kept = [nursery()]
-    yield kept
-    kept[0].close()

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "techniques": frozenset({"facts", "kernels", "data", "parallel"}),
     "training": frozenset({"facts", "data", "parallel", "checkpoint", "techniques"}),
     "doctor": frozenset({"facts", "checkpoint", "measure", "techniques", "training"}),
-    "tune": frozenset({"facts", "measure", "techniques", "training", "doctor"}),
+    "tune": frozenset({"facts", "measure", "checkpoint", "techniques", "training", "doctor"}),
     "report": frozenset({"facts"}),
 }
 OPEN_TO_ALL = frozenset({"errors", "stop_signals"})

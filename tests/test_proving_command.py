@@ -28,18 +28,11 @@ from hasten.tune.arms import Arms
 from hasten.tune.kill_instants import Pace, Phase
 from hasten.tune.look import look_at
 from hasten.tune.loss_proof import judged
-from hasten.tune.nursery import nursery
 from hasten.tune.pairs import Pair, Trained
 from hasten.tune.resume_proof import Kill, ResumeProof
 from report_samples import sample_records
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def torch_loaded_once():
-    """For all commands of these tests, which would each load it."""
-    return nursery()  # it lives as long as somebody holds it
 
 
 @pytest.fixture

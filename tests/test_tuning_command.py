@@ -25,7 +25,6 @@ from hasten.facts.trials import Confirmed, Surveyed, records_of
 from hasten.tune.candidates import OUT_OF_TIME, Left
 from hasten.tune.ledger import Ledger, Options
 from hasten.tune.look import Look
-from hasten.tune.nursery import Nursery, nursery
 from hasten.tune.search import Found
 from report_samples import sample_records
 
@@ -47,18 +46,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def torch_loaded_once(kept_nursery: list[Nursery], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For many commands, each of which would load it and end what has."""
-    kept_nursery[:] = [nursery()]
-    monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
-
-
 def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
-    loading = nursery()
     code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
     assert code == 0
-    assert not loading.lives  # the command ends it, whoever else has wanted one
     assert "this job would take " in out
     assert f"hasten train {CLOCKED}:job --plan plan.toml" in out
     assert "the same job again" in err
@@ -72,7 +62,6 @@ def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leave
 
 
 @pytest.mark.proof
-@pytest.mark.usefixtures("torch_loaded_once")
 def test_a_machine_is_answered_with_one_json_object(here: Path):
     code, out, _ = ran(f"{CLOCKED}:job", "--allow", "bits", "--json", "--output", "other.toml")
     answer = json.loads(out)
@@ -131,7 +120,6 @@ def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path
     assert sorted(here.iterdir()) == before
 
 
-@pytest.mark.usefixtures("torch_loaded_once")
 @pytest.mark.parametrize(
     ("function", "code", "says"),
     [
@@ -179,7 +167,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in late], ())
         found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tuning, "_searched", lambda *asked: found)
-        monkeypatch.setattr("hasten.tune.nursery.nursery", lambda: SimpleNamespace(close=lambda: None))
+        monkeypatch.setattr("hasten.tune.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]
 
     return ended

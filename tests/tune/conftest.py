@@ -1,4 +1,4 @@
-"""Loading torch once for the arms of all tests, as one search does it for all of its own; and what tests plant."""
+"""What tests of searches share, and what they plant."""
 
 import time
 from functools import cache
@@ -6,13 +6,6 @@ from functools import cache
 import pytest
 
 from hasten.tune import arms, evaluated, trial
-from hasten.tune.nursery import nursery
-
-
-@pytest.fixture(autouse=True)
-def _arms_are_copied_from_one_process(kept_nursery):
-    """A test that ends it makes the next one begin another."""
-    kept_nursery[:] = [nursery()]
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,10 @@ import os
 import re
 import shutil
 import signal
-import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -212,38 +210,6 @@ def dies_before_its_child() -> None:
     os.abort()
 
 
-def escapes() -> None:
-    """As a daemon does: its parent ends, its session is its own. Nothing in its environment tells who started it."""
-    if len(CALLS) > 1:
-        return
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            note(os.getpid())
-            os.write(writing, b"written")
-            os.execve("/bin/sleep", ["sleep", "170"], {})
-        os._exit(0)
-    os.wait()
-    os.read(reading, 7)
-
-
-def escapes_and_kills_its_keeper() -> None:
-    escapes()
-    os.kill(os.getppid(), signal.SIGKILL)
-    stay()
-
-
-def escapes_and_stops_its_keeper() -> None:
-    escapes()
-    os.kill(os.getppid(), signal.SIGSTOP)
-
-
-def leaves_shared_memory() -> None:
-    if not CALLS[1:]:
-        KEPT.append(SharedMemory(os.environ["HASTEN_TEST_MEMORY"], create=True, size=1 << 20))
-
-
 def leaves_a_thread() -> None:
     threading.Thread(target=stay_busy, daemon=False).start()
 
@@ -272,73 +238,6 @@ def changes_its_place() -> None:
 def handles_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, lambda number, frame: KEPT.append(number))
-
-
-# What it does to its line.
-
-
-def closes_everything() -> None:
-    os.closerange(0, 4096)
-
-
-def closes_everything_and_stays() -> None:
-    os.closerange(0, 4096)
-    stay()
-
-
-def sockets() -> list[int]:
-    return [number for number in map(int, os.listdir("/proc/self/fd")) if _is_socket(number)]
-
-
-def _is_socket(descriptor: int) -> bool:
-    try:
-        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
-    except OSError:
-        return False
-
-
-def send(text: bytes) -> None:
-    for descriptor in sockets():
-        left = text
-        while left:
-            left = left[os.write(descriptor, left) :]
-
-
-def sends_junk() -> None:
-    send(b"\0\xff junk\n")
-
-
-def sends_a_list() -> None:
-    send(b"[1]\n")
-
-
-def sends_what_is_too_deep() -> None:
-    send(b"[" * 1_000_000 + b"\n")
-
-
-def sends_half_an_answer() -> None:
-    send(b'{"steps": 2, "sec')
-    stay()
-
-
-def sends_too_much() -> None:
-    for _ in range(65):
-        send(bytes(1 << 20))
-
-
-def answers_without_a_field() -> None:
-    send(b'{"steps": 2}\n')
-    stay()
-
-
-def answers_with_no_step() -> None:
-    send(b'{"steps": 0}\n')
-    stay()
-
-
-def answers_twice() -> None:
-    send(b'{"steps": 2, "seconds": 1, "turns": [], "losses": [], "peak_bytes": 1}\n' * 2)
-    stay()
 
 
 # What is only strange.

@@ -62,7 +62,7 @@ def searched(
 
 
 @pytest.fixture(scope="module")
-def planted(kept_nursery: object) -> Searched:
+def planted() -> Searched:
     """The search that finds microbatches of 4, for all who only look at it."""
     return searched("microbatch", "threads")
 

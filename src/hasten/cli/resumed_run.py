@@ -6,18 +6,20 @@ tune/run_process.py is its other side.
 from __future__ import annotations
 
 import faulthandler
-import json
 import signal
-import socket
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hasten.cli.shared import load, read
 from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
+
+if TYPE_CHECKING:
+    from hasten.tune.messages import Messages
 
 GRACE_SECONDS = 3600.0  # nobody is in a hurry: the checkpoint that the run ends with is what is compared
 
@@ -28,12 +30,12 @@ class Teller:
     steps: after which; a run whose planned end is not later comes to that by itself.
     """
 
-    def __init__(self, line: socket.socket, steps: int) -> None:
-        self._line, self._steps = line, steps
+    def __init__(self, messages: Messages, steps: int) -> None:
+        self._messages, self._steps = messages, steps
         self._asks = True
 
     def tell(self, told: str, **fields: Any) -> None:
-        self._line.sendall(json.dumps({"told": told, **fields}).encode() + b"\n")
+        self._messages.send({"told": told, **fields})
 
     def log(self, event: Event) -> None:
         if isinstance(event, Started | Resumed):
@@ -49,7 +51,7 @@ class Teller:
             self.tell(type(event).__name__)
 
     def close(self) -> None:
-        """The line stays: how the run ends is still to be told."""
+        """The connection stays: how the run ends is still to be told."""
 
     def _end_after(self, step: int) -> None:
         if self._asks and step >= self._steps:
@@ -61,12 +63,13 @@ def train(told: Mapping[str, Any]) -> None:
     """told: the fields of an Errand; descriptors to tell through (line) and to write stacks to (report); the number of
     the process that asks (parent)."""
     from hasten.training.stacks import signal_to_ask_by
+    from hasten.tune.messages import Messages
     from hasten.tune.processes import die_with
 
     die_with(told["parent"])
     if (asked_by := signal_to_ask_by()) is not None:
         faulthandler.register(asked_by, file=told["report"], all_threads=True)
-    teller = Teller(socket.socket(fileno=told["line"]), told["steps"])
+    teller = Teller(Messages(Connection(told["line"])), told["steps"])
     teller.tell("loaded")
     try:
         teller.tell("ended", complete=_trained(told, teller))

@@ -63,11 +63,12 @@ def tune(
     """
     began = time.monotonic()
     from hasten.errors import Misconfigured
-    from hasten.tune.nursery import nursery
+    from hasten.tune.libraries import libraries_of
+    from hasten.tune.trial_process import start_fork_server
 
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
-    loading = nursery()  # which loads torch, as this process does meanwhile
+    start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plans import held_place, write_found_plan
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning
@@ -84,7 +85,6 @@ def tune(
         finally:
             screen.close()
             trials.close()
-            loading.close()
         plan, written = _plan(found), found.has_plan or not found.interrupted
         if written:
             write_found_plan(plan, output)

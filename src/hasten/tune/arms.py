@@ -1,12 +1,11 @@
 """Arms of a trial: processes that each hold the job under one plan, of which one runs while all others are stopped.
 
-Every arm is a copy of one process that has loaded torch and hasten and nothing of the user's (keeper.py), so that it
-begins at once and inherits neither data nor settings. It is stopped with all that it started when its window is over,
-and is killed with all of it at the end, also when this process is killed.
+Every arm is forked from a server that has loaded torch and hasten and nothing of the user's (trial_process.py), so that
+it begins at once and inherits neither data nor settings. It is stopped with all that it started when its window is
+over, and is killed with all of it at the end, also when this process is killed.
 
 Nothing that an arm does ends the search: it fails alone, as an ArmFailed with its class (fate.py), and is ended at
-once, so that what it held is free for the others. This process starts no thread, touches no signal and keeps nothing
-open of an arm that has ended.
+once, so that what it held is free for the others.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
 from hasten.measure.paired import Window
-from hasten.tune.copied import Copied, NotBegun
 from hasten.tune.fate import ArmFailed, Fate, Told
 from hasten.tune.libraries import libraries_of
 from hasten.tune.limits import Limits as Limits
 from hasten.tune.limits import Watch, room_for
-from hasten.tune.line import Closed, Garbled
-from hasten.tune.nursery import Nursery, how_it_ended, nursery
+from hasten.tune.messages import Closed, Garbled
 from hasten.tune.other_programs import OtherPrograms
+from hasten.tune.output_tail import how_it_ended
 from hasten.tune.process_seconds import import_seconds
+from hasten.tune.trial_process import Assignment, NotStarted, TrialProcess, new_folder
 
 LOOK_SECONDS = 0.1  # between two looks at what a running arm holds
 SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
@@ -50,24 +49,22 @@ class Arm:
     as its last window said.
     """
 
-    def __init__(self, name: str, copied: Copied, limits: Limits) -> None:
-        self.name, self._copied, self._limits = name, copied, limits
-        self._watch, self._look_at = Watch(copied.keeper, copied.folder, limits), 0.0
+    def __init__(self, name: str, process: TrialProcess, limits: Limits) -> None:
+        self.name, self._process, self._limits = name, process, limits
+        self._watch, self._look_at = Watch(process.pid, process.folder, limits), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
         self.turns, self.losses, self.peak_bytes, self.build_seconds = list[float](), list[float](), 0, 0.0
         self.first_turn: float | None = None
         self.data = dict[str, str]()
 
-    def build(self, job: str, plan: Plan) -> None:
+    def wait_until_built(self) -> None:
         """Raises ArmFailed."""
-        first = {"job": job, "plan": plan_to_toml(plan), "environment": environment_within(self._copied.folder)}
-        first |= {"path": sys.path, "arguments": sys.argv, "folder": _here()}
         with self._failing_alone(), _understood():
             try:
-                answer = self._answer_to(first, self._limits.build_seconds)
+                answer = self._answer_within(self._limits.build_seconds)
                 self.build_seconds, self.data = float(answer["seconds"]), {**answer["data"]}
             finally:
-                self._copied.stop()
+                self._process.stop()
 
     def window(self, steps: int) -> Window:
         """Raises ArmFailed for whatever keeps it from a window, and for one without a step (trap 48)."""
@@ -90,23 +87,21 @@ class Arm:
         if self._failure is not None:
             raise self._failure
         with self._failing_alone():
-            if not self._copied.line.is_empty:
-                raise ArmFailed(self.name, Fate.CRASHED, "it sent what nobody had asked it for")
-            self._copied.go_on()
+            self._process.resume()
             try:
-                seconds = self._limits.window_seconds if limit_seconds is None else limit_seconds
-                return self._answer_to({"do": do, **fields}, seconds)
+                self._process.messages.send({"do": do, **fields})
+                return self._answer_within(self._limits.window_seconds if limit_seconds is None else limit_seconds)
             finally:
-                self._copied.stop()
+                self._process.stop()
 
     def end(self) -> None:
         """Kill it and all that it started; what it held is free afterwards. Nothing where it has ended."""
-        self._copied.end()
+        self._process.end()
 
     @property
     def printed(self) -> str:
         """The end of what it has printed."""
-        return self._copied.printed
+        return self._process.printed
 
     @property
     def held_bytes(self) -> int:
@@ -130,17 +125,16 @@ class Arm:
             self.end()
             raise self._failure
 
-    def _answer_to(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _answer_within(self, seconds: float) -> dict[str, Any]:
         """Meanwhile what it prints is read, and what it holds is looked at."""
-        self._copied.line.send(request, seconds)
         until = time.monotonic() + seconds
-        while (answer := self._copied.line.take()) is None:
-            if self._copied.is_lost:
+        while (answer := self._process.messages.receive()) is None:
+            if self._process.messages.ended or self._process.exit_code is not None:
                 raise self._died()
             left = until - time.monotonic()
             if left <= 0:
-                raise ArmFailed(self.name, Fate.HUNG, f"no answer within {seconds:g} s; {self._copied.standing()}")
-            self._copied.listen(min(left, LOOK_SECONDS))
+                raise ArmFailed(self.name, Fate.HUNG, f"no answer within {seconds:g} s; {self._process.standing()}")
+            self._process.listen(min(left, LOOK_SECONDS))
             if time.monotonic() >= self._look_at:  # of windows shorter than that, one in several is looked at
                 self._look()
         if "failed" in answer:
@@ -155,11 +149,9 @@ class Arm:
         self._look_at = time.monotonic() + LOOK_SECONDS
 
     def _died(self) -> ArmFailed:
-        code = self._copied.exit_code_of_lost()
+        code = self._process.exit_code_soon()
         if code is None:
-            killed = "it was killed, with the process that keeps it"
-            what = killed if self._copied.keeper_was_killed else "it lives, but has closed the line that it answers on"
-            return ArmFailed(self.name, Fate.CRASHED, what)
+            return ArmFailed(self.name, Fate.CRASHED, "it lives, but has closed the connection that it answers on")
         killed, before = killed_for_memory(), self._killed_before
         if code == -signal.SIGKILL and killed is not None and before is not None and killed > before:
             return ArmFailed(self.name, Fate.OUT_OF_MEMORY, "the system has killed it, as memory was full")
@@ -178,8 +170,6 @@ def _understood() -> Iterator[None]:
 class Arms:
     """Starts the arms of a search. job: its name, path/file.py:function, which every arm loads for itself. place: where
     what a search keeps on the disk may lie meanwhile; None: where the system has temporary files.
-
-    The process that they are copied from ends with this object, or with the block of `with Arms(…) as arms:`.
     """
 
     def __init__(
@@ -193,7 +183,6 @@ class Arms:
         self.other_programs = other_programs or OtherPrograms(None)
         self._limits = self._given
         self._libraries: Sequence[str] = libraries_of(job)
-        self._nursery: Nursery | None = None
         self._process_seconds: float | None = None
         self._data: dict[str, str] | None = None  # that the first arm has built
 
@@ -201,21 +190,21 @@ class Arms:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._nursery = None
+        """Nothing is held between two arms."""
 
     @contextmanager
     def start(self, name: str, plan: Plan) -> Iterator[Arm]:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
-        copied, slow_once = self._copy(name), any(each.choice.technique in SLOW_ONCE for each in plan.choices)
+        process, slow_once = self._started(name, plan), any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
-            arm = Arm(name, copied, self._given if slow_once else self._limits)
-            arm.build(self._job, plan)
+            arm = Arm(name, process, self._given if slow_once else self._limits)
+            arm.wait_until_built()
             self._check_data(arm.data)
             yield arm
         finally:
-            copied.end()
+            process.end()
 
     def _check_data(self, data: dict[str, str]) -> None:
         if self._data is None:
@@ -226,16 +215,20 @@ class Arms:
             )
             raise Misconfigured(what, where=self._job, fix=SEED_THE_DATA)
 
-    def _copy(self, name: str) -> Copied:
-        """The nursery may have been killed since the last one: then there is another. One that ends again ends by what
-        it loads beforehand: then each arm loads for itself."""
-        for libraries in (self._libraries, self._libraries, ()):
-            self._libraries, self._nursery = libraries, nursery()
-            try:
-                return Copied(self._nursery, libraries, self._limits.build_seconds)
-            except NotBegun as error:
-                reason = error
-        raise ArmFailed(name, Fate.CRASHED, f"it was not begun: {reason}")
+    def _started(self, name: str, plan: Plan) -> TrialProcess:
+        folder = new_folder()
+        assignment = Assignment(
+            job=self._job,
+            plan=plan_to_toml(plan),
+            environment=environment_within(folder),
+            path=sys.path,
+            arguments=sys.argv,
+            folder=_here(),
+        )
+        try:
+            return TrialProcess(assignment, folder, self._libraries)
+        except NotStarted as error:
+            raise ArmFailed(name, Fate.CRASHED, f"it was not started: {error}") from None
 
     def process_seconds(self, arm: Arm) -> float:
         """That a process of `hasten train` takes around its training, whatever the plan: imports, and the checkpoint of

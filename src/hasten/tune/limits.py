@@ -2,7 +2,7 @@
 
 The process that waits for an arm's answer looks, ten times a second: an arm spends nothing on it, and one that hangs or
 is about to fill the machine cannot keep it from looking. So an arm is told to be out of memory before the system has to
-choose a victim. Should it ever have to, arms stand first in its list (nursery.py), and never who started them.
+choose a victim. Should it ever have to, trials stand first in its list (trial_process.py), and never who started them.
 
 Memory is that of all processes of an arm. Pages that they share are counted once: a sum of what each holds is looked at
 first, as it costs nothing and is never too small; only when that is too much, the kernel is asked to count exactly.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from hasten.facts.machine import free_memory
 from hasten.facts.sizes import byte_size
 from hasten.tune.fate import Fate
-from hasten.tune.processes import descendants, proportional_bytes, resident_bytes
+from hasten.tune.processes import all_of, proportional_bytes, resident_bytes
 
 MEMORY_SHARE, DISK_SHARE = 0.8, 0.5  # of what is free, for one arm that is given no limit
 LEAST_LEFT = 0.1  # share of what was free at an arm's start that has to stay free, whoever takes it
@@ -46,11 +46,11 @@ def room_for(bytes_of_one: int, free_bytes: int) -> int:
 
 
 class Watch:
-    """Looks at all processes below a keeper, and at a folder. most_bytes: of memory that they were seen to hold, pages
+    """Looks at a process with all below it, and at a folder. most_bytes: of memory that they were seen to hold, pages
     that they share counted in each."""
 
-    def __init__(self, keeper: int, folder: str, limits: Limits) -> None:
-        self._memory, self._disk = _Memory(keeper, limits.memory_bytes), _Disk(folder, limits.disk_bytes)
+    def __init__(self, pid: int, folder: str, limits: Limits) -> None:
+        self._memory, self._disk = _Memory(pid, limits.memory_bytes), _Disk(folder, limits.disk_bytes)
 
     @property
     def most_bytes(self) -> int:
@@ -66,14 +66,14 @@ class Watch:
 
 
 class _Memory:
-    def __init__(self, keeper: int, limit: int | None) -> None:
+    def __init__(self, pid: int, limit: int | None) -> None:
         free = free_memory()
-        self._keeper, self._least_left = keeper, int(free * LEAST_LEFT)
+        self._pid, self._least_left = pid, int(free * LEAST_LEFT)
         self._limit = int(free * MEMORY_SHARE) if limit is None else limit
         self._exact_at, self._exact_from, self.most_bytes = 0.0, 0, 0
 
     def too_much(self) -> str | None:
-        family = descendants(self._keeper)
+        family = all_of(self._pid)
         held = sum(map(resident_bytes, family))
         self.most_bytes = max(self.most_bytes, held)
         if held > self._limit and self._is_exact_count_due(held):

@@ -1,13 +1,8 @@
-"""The processes that descend from one, and what holds them together without the rights of an administrator.
+"""The processes that one process has started: found, stopped, killed and measured.
 
-On Linux a process can declare itself the one that orphans below it fall to (a subreaper). A process that leaves its
-group, its session and its parent, as a daemon does, is still found below it, until its last descendant has ended; and
-"no descendant is left" can be asked of the kernel, without a race.
+They are those below it, and those of its session, to which an orphan still belongs.
 
-Elsewhere an orphan falls to the system's first process. There only what still has its parent is found.
-
-Sources: https://man7.org/linux/man-pages/man2/PR_SET_CHILD_SUBREAPER.2const.html,
-https://man7.org/linux/man-pages/man5/proc_pid_task_children.5.html
+Source: https://man7.org/linux/man-pages/man5/proc_pid_task_children.5.html
 """
 
 from __future__ import annotations
@@ -17,35 +12,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 # From <linux/prctl.h>.
-_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+_SET_PARENT_DEATH_SIGNAL = 1
 _STANDING = (b"T", b"t", b"Z", b"X")  # stopped, stopped by a debugger, ended
 _PAUSE_SECONDS = 0.002
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
-def adopt_orphans() -> None:
-    """From now on orphans among this process's descendants become its children. Nothing outside Linux."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
-
-
 def die_with(parent: int) -> None:
     """This process is killed when its parent, which has this number, ends. Nothing outside Linux."""
-    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def watch_over(pid: int) -> int | None:
@@ -81,25 +66,49 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def stop_below(pid: int, *, seconds: float = 1.0) -> None:
-    """Stop every descendant of a process. One that the kernel does not let go of within so many seconds stops later.
+def all_of(pid: int) -> list[int]:
+    """A process, those below it, and those of the session that it leads."""
+    found = [pid, *descendants(pid)]
+    return [*found, *(each for each in _session_of(pid) if each not in found)]
 
-    A process that is just starting another when it is told to stop does that first, and the new one knows of nothing.
-    So it is over when all that were told stand still, and a look after that finds no other.
+
+def _session_of(leader: int) -> list[int]:
+    found = list[int]()
+    for each in psutil.pids():
+        with suppress(OSError):
+            if hasattr(os, "getsid") and os.getsid(each) == leader:
+                found.append(each)
+    return found
+
+
+def stop_all(pid: int, *, seconds: float = 1.0) -> None:
+    """Stop a process and all of its own. One that the kernel does not let go of within so many seconds stops later.
+
+    A process that is just starting another when it is stopped does that first. So it is over when all that were
+    signalled stand still, and a look after that finds no other.
     """
-    told, until = set[int](), time.monotonic() + seconds
-    while (new := set(descendants(pid)) - told) or time.monotonic() < until:
+    signalled, until = set[int](), time.monotonic() + seconds
+    while (new := {pid, *descendants(pid)} - signalled) or time.monotonic() < until:
         for one in new:
             _signal(one, signal.SIGSTOP)
-        told |= new
-        if all(map(_stands_still, told)) and told.issuperset(descendants(pid)):
+        signalled |= new
+        if all(map(_stands_still, signalled)) and signalled.issuperset(descendants(pid)):
             return
 
 
-def continue_below(pid: int) -> None:
-    """Let every descendant of a process go on."""
-    for one in descendants(pid):
+def continue_all(pid: int) -> None:
+    """Let a process and all below it go on."""
+    for one in (pid, *descendants(pid)):
         _signal(one, signal.SIGCONT)
+
+
+def kill_all(pid: int, seconds: float) -> None:
+    """Kill a process and all of its own, until none is left or for so long."""
+    until = time.monotonic() + seconds
+    while (left := [each for each in all_of(pid) if _lives(each)]) and time.monotonic() < until:
+        for one in left:
+            _signal(one, signal.SIGKILL)
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -121,52 +130,10 @@ def _stands_still(pid: int) -> bool:
     return True
 
 
-def end_descendants(spare: Callable[[int], bool] = lambda pid: False, *, seconds: float = 5.0) -> bool:
-    """Kill and reap what is below this process, but for what is spared; a child of its own with all that is below it.
-
-    For a process that adopts orphans. False where something was left after so many seconds: a process of another user's
-    rights, or one that the kernel does not let go of.
-    """
-    until = time.monotonic() + seconds
-    while children := [child for child in _own_children() if not spare(child)]:
-        for child in children:
-            for pid in (child, *(one for one in descendants(child) if not spare(one))):
-                _signal(pid, signal.SIGKILL)
-        # A process that ends hands its children on before it can be reaped: the next look sees them.
-        ended = [child for child in children if _reaped(child)]
-        if not ended:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_PAUSE_SECONDS)
-    return True
-
-
-def wait_for_children(seconds: float) -> None:
-    """Until all have ended and are reaped, or for so long."""
-    until = time.monotonic() + seconds
-    while not all([_reaped(child) for child in _own_children()]) and time.monotonic() < until:  # noqa: C419  all of them
-        time.sleep(_PAUSE_SECONDS)
-
-
-def cleans_up(pid: int) -> bool:
-    """Whether it is one of Python's or torch's helpers that end by themselves when those that they serve have ended,
-    and then free the shared memory that these have left."""
-    with suppress(OSError):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return b"multiprocessing.resource_tracker" in command or b"torch_shm_manager" in command
+def _lives(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     return False
-
-
-def _own_children() -> list[int]:
-    found = _children(os.getpid())
-    return found or [child.pid for child in psutil.Process().children()]
-
-
-def _reaped(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def resident_bytes(pid: int) -> int:

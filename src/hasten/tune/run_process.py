@@ -4,7 +4,7 @@ It is a new interpreter, as `hasten train` is one, and no copy of a process that
 share more than two commands do, such as the seed by which Python hashes text, which decides the order of a set. It has
 a session of its own: an interrupt from the keyboard does not reach it, and all that it has started is killed at once.
 
-What it is to do is an errand, told as JSON, and it tells JSON lines; cli/resumed_run.py is its other side.
+What it is to do is an errand, told as JSON, and it sends JSON messages; cli/resumed_run.py is its other side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,8 +26,8 @@ from hasten.errors import Hang, HastenError, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import killed_for_memory
 from hasten.training.stacks import ask, standing
 from hasten.tune.fate import Told
-from hasten.tune.line import Garbled, Line, Tail
-from hasten.tune.nursery import LAST_WORDS, how_it_ended
+from hasten.tune.messages import Garbled, Messages
+from hasten.tune.output_tail import LAST_WORDS, Tail, how_it_ended
 from hasten.tune.processes import descendants, resident_bytes, watch_over
 
 KILLED_SECONDS = 60.0  # that the kernel may take to let go of what was killed: a device can hold it
@@ -105,10 +104,10 @@ class RunProcess:
         self.exit_code: int | None = None
         self._failure: HastenError | None = None
         self._killed_before = killed_for_memory()
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         self._report, their_report = Pipe(duplex=False)
         reading, writing = os.pipe()
-        self._line, self._tail = Line(ours), Tail(reading)
+        self._messages, self._tail = Messages(ours), Tail(reading)
         self._ended: int | None = None  # a descriptor that can be read then; where there is none, it is looked at
         ends = (theirs.fileno(), their_report.fileno())
         told = asdict(errand) | {"line": ends[0], "report": ends[1], "parent": os.getpid()}
@@ -127,7 +126,7 @@ class RunProcess:
 
     def listen(self, seconds: float) -> None:
         """Until it tells something or ends, or for so many seconds. Raises what has made it fail."""
-        ends = [end.fileno() for end in (self._line, self._tail) if not end.ended]
+        ends = [end.fileno() for end in (self._messages, self._tail) if not end.ended]
         if self._ended is not None:
             ends.append(self._ended)
         wait(ends, max(min(seconds, LOOK_SECONDS), 0.0))
@@ -180,10 +179,9 @@ class RunProcess:
         return Hang(f"a process that trains has taken no step for {seconds:,.0f} s; {where}", fix=fix)
 
     def _hear(self) -> None:
-        self._line.read()
         self._tail.read()
         try:
-            while (message := self._line.take()) is not None:
+            while (message := self._messages.receive()) is not None:
                 self.heard_at = time.monotonic()
                 self._take(message)
         except (Garbled, KeyError, TypeError, ValueError) as error:
@@ -217,7 +215,7 @@ class RunProcess:
         return UserCodeFailed(what, fix="train it once to see it fail: hasten train")
 
     def _close(self) -> None:
-        for end in (self._line, self._tail, self._report):
+        for end in (self._messages, self._tail, self._report):
             end.close()
         if self._ended is not None:
             os.close(self._ended)

@@ -1,18 +1,17 @@
 """The life of an arm's process: build the job by a plan, then answer requests until nobody asks any more.
 
-Requests and answers are JSON on a line of their own. Whatever the job prints goes elsewhere, so nothing it says is
-taken for an answer. What an arm can be asked stands in REQUESTS: a function of the trial and the request's fields.
+Requests and answers are JSON messages. Whatever the job prints goes elsewhere, so nothing it says is taken for an
+answer. What an arm can be asked stands in REQUESTS: a function of the trial and the request's fields.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from hasten.errors import Misconfigured, NonFinite, OutOfMemory
 from hasten.facts.plan_file import plan_from_toml
@@ -23,6 +22,7 @@ from hasten.tune.curve import planned_run, train, train_on
 from hasten.tune.evaluated import aim, evaluated_run, evaluated_run_on
 from hasten.tune.fate import LONGEST_MESSAGE, Fate, Told
 from hasten.tune.gradients import judge_gradients_of, keep_references
+from hasten.tune.messages import Messages
 from hasten.tune.process_seconds import saving_seconds
 from hasten.tune.rates import rates
 from hasten.tune.same_gradients import compare_gradients, keep_gradients
@@ -55,36 +55,22 @@ REQUESTS: Mapping[str, Callable[[Trial, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-class Line(Protocol):
-    """A file of both directions."""
-
-    def readline(self) -> bytes: ...
-    def write(self, text: bytes, /) -> int: ...
-    def flush(self) -> None: ...
-
-
-def serve(line: Line, name: str, plan: str) -> None:
-    """line: requests and answers; plan: TOML."""
+def serve(messages: Messages, name: str, plan: str) -> None:
+    """plan: TOML."""
     me = os.getpid()
     try:
         begin = time.perf_counter()
         trial = Trial(load_job(name), plan_from_toml(plan), name)
         fields: dict[str, Any] = {"seconds": time.perf_counter() - begin, "data": dict(trial.run.built.data)}
         while os.getpid() == me:  # and no copy that the job has made of the arm: that was asked nothing
-            _answer(line, **fields)
-            if not (text := line.readline()):
+            messages.send(fields)
+            if (asked := messages.wait()) is None:
                 return  # nobody asks any more
-            asked = json.loads(text)
             fields = REQUESTS[asked["do"]](trial, asked)
     except BaseException as error:
         if os.getpid() == me:
             message = f"{type(error).__name__}: {error}"[:LONGEST_MESSAGE]
-            _answer(line, failed=_fate_of(error).value, message=message, told=_told(error))
-
-
-def _answer(line: Line, **fields: Any) -> None:
-    line.write(json.dumps(fields).encode() + b"\n")
-    line.flush()
+            messages.send({"failed": _fate_of(error).value, "message": message, "told": _told(error)})
 
 
 def _told(error: BaseException) -> dict[str, str] | None:
