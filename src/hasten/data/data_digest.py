@@ -4,7 +4,8 @@ It reads no sample: that could be slow, and could change the data set. It takes 
 tensors, arrays and lists of numbers that the data set and its sampler hold, evenly spaced rows. A map-style data set
 that holds no numbers is known by its length, an iterable data set by its type.
 
-A data set may keep samples that it has read, and that must not make it other data when it is built again. So
+A data set may keep samples that it has read, and that must not make it other data. What an object held when it was
+first asked about counts as long as it lives: a notebook trains and resumes with the same one. Where it is built again,
 dictionaries that a data set holds do not count, and a list that it holds counts only where it has numbers, texts,
 paths, or lists and dictionaries of them, as labels and annotations are; not where it has tensors, arrays, pictures or
 empty places. Tensors, arrays and tuples that it holds always count. A list of numbers that grows by reading makes other
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import PurePath
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -36,6 +38,7 @@ _VALUES = 64  # of each row
 _DEEPEST = 8  # lists and data sets within each other
 _LOOKS = 4096  # at values and rows in all
 _NUMBERS = "biufc"  # NumPy's kinds of dtypes
+_KNOWN = WeakKeyDictionary[Any, list[str]]()  # by the data set: what it held when it was first asked
 _PLAIN = (bool, int, float, np.number, np.bool, str, bytes, PurePath, list, tuple, dict, Dataset)
 
 
@@ -57,9 +60,19 @@ def _of_source(source: Source, looks: Iterator[int]) -> Iterator[str]:
     elif isinstance(source.dataset, list | tuple):
         yield from _of_value(source.dataset, _DEEPEST, looks)
     else:
-        yield from _held_by(source.dataset, _DEEPEST, looks)
+        yield from _held_at_first(source.dataset, looks)
     if source.sampler is not None:
         yield from _held_by(source.sampler, _DEEPEST, looks)
+
+
+def _held_at_first(dataset: Any, looks: Iterator[int]) -> list[str]:
+    try:
+        found = _KNOWN.get(dataset)
+        if found is None:
+            found = _KNOWN[dataset] = [*_held_by(dataset, _DEEPEST, looks)]
+        return found
+    except TypeError:  # what compares by its content
+        return [*_held_by(dataset, _DEEPEST, looks)]
 
 
 def _held_by(holder: object, depth: int, looks: Iterator[int]) -> Iterator[str]:

@@ -112,7 +112,10 @@ def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
 
 def failed_arrival(error: Exception, *, field: str) -> Failed:
     """A batch was sent by its loader worker and could not be put together again, or pinned, in the training process."""
-    kind, fix = kind_of(error), "look at how this class is unpickled; or set workers to 0"
+    kind, fix = (
+        kind_of(error),
+        "look at how this class is unpickled; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
+    )
     if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
         kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
     return Failed(

@@ -216,7 +216,7 @@ class Feed:
                 f"cannot be sent to a loader worker, which here starts by {method}: {found.path} is {found.what} "
                 f"({found.reason})",
                 "write functions and classes at the top of a module, and open files and locks with the first "
-                "sample; or set workers to 0",
+                "sample; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
             )
 
     def _unsendable(self) -> Unsendable | None:
@@ -324,7 +324,8 @@ def _usable(source: Source, options: LoaderOptions, placement: Placement) -> tup
     if workers and source.why_not_ahead is not None:
         if source.field == "train":
             what = f"{source.why_not_ahead}; loader workers would use older weights"
-            raise PlanError(what, where="loader_workers", fix="set loader_workers = 0 (num_workers=0 in a DataLoader)")
+            fix = "set loader_workers = 0 (num_workers=0 in a DataLoader), or let the data not hold the model"
+            raise PlanError(what, where="loader_workers", fix=fix)
         notices.append(f"{source.field} is read without loader workers: {source.why_not_ahead}")
         workers = 0
     if pin_memory and not placement.accelerator:  # the machine may have one all the same

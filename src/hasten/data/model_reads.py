@@ -6,12 +6,14 @@ it started, and whatever reads ahead of an update reads with older weights.
 The look is shallow. It begins with the data set and its collate function and goes LEVELS deep: what they hold in
 attributes, items, closures, default arguments and functools.partial, and the globals that the user's own code names. A
 model counts where one of its parameters is one that the job trains, so an encoder of the data set's own does not. Of a
-method of the model that is given as collate, as one that tokenizes, the modules and parameters count that it names.
+method of the model that is given as collate, or that a function names with the model, as one that tokenizes, the
+modules and parameters count that it names.
 
 What was given up: a model that is reached in another way, as through a registry or a cached function, is not found. Nor
 is a global whose name is an attribute of the data set too: which of the two the code means, its names do not tell. Nor
 is a plain tensor that shares a parameter's memory, as in a state_dict(): vectors that an embedding began with do too.
-Nor is a collate method of the model that uses its weights only through `self(...)` or another method.
+Nor is such a method that uses the model's weights only through `self(...)` or another method, nor a function that names
+one and calls the model as well.
 """
 
 from __future__ import annotations
@@ -72,13 +74,39 @@ def _is_trained(trained: set[int], value: Any) -> bool:
 
 def _of_collate(collate: Any) -> Iterator[_Found]:
     function = collate.__func__ if isinstance(collate, MethodType) else None
-    if not (isinstance(function, FunctionType) and isinstance(collate.__self__, nn.Module)):
+    if isinstance(function, FunctionType) and isinstance(collate.__self__, nn.Module):
+        yield from _of_method(function, _Found(collate.__self__, "collate.__self__"))
+    else:
         yield _Found(collate, "collate")
-        return
-    model, names = collate.__self__, _names(function.__code__)
+
+
+def _of_method(function: FunctionType, held: _Found) -> Iterator[_Found]:
+    """What a method of a model that is held names."""
+    model, names = held.value, _names(function.__code__)
     yield from _parts_of_code(function, frozenset(dir(model)))
-    held = {**dict(model.named_children()), **dict(model.named_parameters(recurse=False))}
-    yield from (_Found(held[name], f"collate.__self__.{name}") for name in sorted(names & held.keys()))
+    parts = {**dict(model.named_children()), **dict(model.named_parameters(recurse=False))}
+    yield from (held.part(parts[name], f".{name}") for name in sorted(names & parts.keys()))
+
+
+def _used_by(names: set[str], held: _Found) -> Iterator[_Found]:
+    """What code with these names uses of what it holds: of a model only methods, where it names some of its class."""
+    methods = _own_methods(held.value) if isinstance(held.value, nn.Module) else {}
+    named = sorted(names & methods.keys())
+    if not named:
+        yield held
+    for name in named:
+        yield from _of_method(methods[name], held.part(held.value, f".{name}"))
+
+
+def _own_methods(model: nn.Module) -> dict[str, FunctionType]:
+    """Of its class, and not of torch's, but for those that compute what the model computes."""
+    classes = [each for each in type(model).__mro__ if not each.__module__.startswith("torch.")]
+    found = {name: item for each in reversed(classes) for name, item in vars(each).items()}
+    return {
+        name: item
+        for name, item in found.items()
+        if isinstance(item, FunctionType) and name != "forward" and not name.startswith("__")
+    }
 
 
 def _parts(found: _Found) -> Iterator[_Found]:
@@ -152,20 +180,21 @@ def _parts_of_code(function: FunctionType, no_globals: frozenset[str]) -> Iterat
     code, user = function.__code__, function.__qualname__
     if not is_theirs(code.co_filename):
         return
+    names = _names(code)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield _Found(cell.cell_contents, name, user)
+            yield from _used_by(names, _Found(cell.cell_contents, name, user))
         except ValueError:  # it is empty as yet
             continue
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     yield from (_Found(item, "a default argument", user) for item in defaults)
-    names, around = _names(code), function.__globals__
+    around = function.__globals__
     for name in sorted(names - no_globals):
         item = around.get(name)
         if isinstance(item, ModuleType) and is_theirs(getattr(item, "__file__", None) or "<"):
             yield from (_Found(vars(item)[each], f"{name}.{each}", user) for each in names if each in vars(item))
         elif name in around:
-            yield _Found(item, name, user)
+            yield from _used_by(names, _Found(item, name, user))
 
 
 def _names(code: CodeType) -> set[str]:

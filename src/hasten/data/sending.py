@@ -202,7 +202,8 @@ class Sending:
             kind=UserCodeFailed,
             what=f"a batch of Job.{self.field} cannot leave its loader worker: {part}{error}",
             where=f"Job.{self.field}",
-            fix="return tensors, numbers and text from the data set and collate; or set workers to 0",
+            fix="return tensors, numbers and text from the data set and collate; or set loader_workers = 0 "
+            "(num_workers=0 in a DataLoader)",
         )
 
 

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from hasten.errors import HastenError
 
+ROUNDING = 1e-12  # so far below 0 a rate is 0: LinearLR(end_factor=0.0) of torch ends at about -1e-19
 LARGEST = 1e30  # beyond, what an optimizer computes from it in float32 overflows: Adam divides it by 1 - beta
 _NAMES = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay", "betas": "beta"}
 
@@ -32,7 +33,8 @@ class ValueCheck:
         self._usable: dict[int, Any] = {}  # by a group's identity: what it had beside its rate when that was looked at
 
     def __call__(self, step: int) -> None:
-        """Raises the fault where a group has a value that is no real number from 0 to LARGEST.
+        """Raises the fault where a group has a value that is no real number from 0, or a rate within rounding of it, to
+        LARGEST.
 
         step: the optimizer step that would use them, from 1 on.
         """
@@ -42,7 +44,7 @@ class ValueCheck:
                 rate: Any = value("lr")
                 others = value("momentum"), value("weight_decay"), value("betas")
                 usable = rate.__class__ is float and 0.0 <= rate <= LARGEST  # as nearly always: no time for more
-                if (usable or _is_usable(rate)) and self._usable.get(id(group)) == others:
+                if (usable or _is_usable(rate, -ROUNDING)) and self._usable.get(id(group)) == others:
                     continue
                 self._look(optimizer, group, step)
                 self._usable[id(group)] = None if _tensors_in(others) else others  # a tensor may change in place
@@ -51,12 +53,12 @@ class ValueCheck:
         for key in _NAMES:
             value = group.get(key)
             for each in value if isinstance(value, tuple | list) else (value,):
-                if not _is_usable(each):
+                if not _is_usable(each, -ROUNDING if key == "lr" else 0.0):
                     raise _error(optimizer, group, key, each, step, self._fault)
 
 
 def has_usable_rates(optimizer: Optimizer) -> bool:
-    return all(_is_usable(group.get("lr")) for group in optimizer.param_groups)
+    return all(_is_usable(group.get("lr"), -ROUNDING) for group in optimizer.param_groups)
 
 
 def as_float(value: Any) -> float:
@@ -73,12 +75,12 @@ def as_stored(value: Any) -> Any:
     return math.nan if isinstance(value, complex) else value
 
 
-def _is_usable(value: Any) -> bool:
+def _is_usable(value: Any, least: float) -> bool:
     if isinstance(value, Tensor):
         if not value.is_cpu or value.numel() != 1:
             return True
         value = value.item()
-    return value is None or (isinstance(value, float | int | Real) and 0 <= cast("float", value) <= LARGEST)
+    return value is None or (isinstance(value, float | int | Real) and least <= cast("float", value) <= LARGEST)
 
 
 def _tensors_in(values: Iterable[Any]) -> bool:
@@ -89,7 +91,7 @@ def _error(optimizer: Optimizer, group: Any, key: str, value: Any, step: int, fa
     number = next(place for place, each in enumerate(optimizer.param_groups) if each is group)
     shown = value.item() if isinstance(value, Tensor) else value
     owner = f"parameter group {number} of {type(optimizer).__name__}"
-    write = f"give a real number from 0 to {LARGEST:g}"
+    write = f"let step {step} have a real number from 0 to {LARGEST:g}"
     if isinstance(shown, complex):
         write += "; a negative base with a fractional exponent is complex: write max(0.0, base) ** exponent"
     return fault(f"gives optimizer step {step} the {_NAMES[key]} {shown!r} ({owner})", write)

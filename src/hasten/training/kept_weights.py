@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 def notices_of(run: Run) -> list[str]:
     if not run.modes or run.average is None:
         return []
-    what = f"average takes the mean of the weights that {run.modes.names} trains with"
-    return [f"{what}; those of its eval() are not evaluated or kept"]
+    return [
+        f"Job.average replaces the evaluation weights of {run.modes.names}: the mean of its training weights is "
+        "evaluated and kept. Leave average out to use the optimizer's own"
+    ]
 
 
 @contextmanager

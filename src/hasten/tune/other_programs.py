@@ -97,7 +97,8 @@ class OtherPrograms:
         self.lost_seconds += load.seconds
         if self.lost_seconds > patience_seconds and not load.is_quiet:
             raise NotMeasurable(
-                f"not measurable now: {_taken(load)}, after {self.lost_seconds:.0f} s of waiting",
+                f"not measurable now: {_taken(load)}, after {self.lost_seconds:.0f} s of waiting and of measurements "
+                "that were dropped",
                 fix="run the same command when the machine is quiet, which continues this search; on a machine that is "
                 "never quiet, add --busy",
             )
