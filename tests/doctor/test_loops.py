@@ -249,10 +249,8 @@ def test_a_real_look_tells_a_loop_of_calls_with_the_seconds_of_what_it_calls():
     look = observe_job(job(model=lambda: Turning(same_block)), tell=lambda what: None)
     (line,) = loops(look)
     assert line.turns is not None
-    called = [each for each in look.lines if each.function == "Block.forward"]
+    assert line.turns.operations > line.direct  # those of what it calls too
     assert line.turns.timed > line.timed
-    assert line.turns.timed > sum(each.timed for each in called) / 2  # the least of each is of a step of its own
-    assert line.turns.seconds >= max(each.seconds for each in called)
     (found,) = [each for each in found_in(look) if each.code == "H704"]
     assert found.place.endswith(f"test_loops.py:{same_block.__code__.co_firstlineno + 3}")
 
