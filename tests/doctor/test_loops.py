@@ -245,7 +245,7 @@ def test_a_loop_is_told_at_the_first_of_its_lines_that_take_about_as_long_as_the
         assert found.place == f"{first.path}:{first.line}"
 
 
-def test_a_real_look_tells_a_loop_of_calls_with_the_seconds_of_what_it_calls():
+def test_a_real_look_tells_a_loop_of_calls_with_what_it_calls():
     look = observe_job(job(model=lambda: Turning(same_block)), tell=lambda what: None)
     (line,) = loops(look)
     assert line.turns is not None
