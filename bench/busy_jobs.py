@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
+from bench.tuner_jobs import Deep, classifier, generator
 from bench.whole_work import Photos
 from torch import Tensor, nn
 
@@ -15,9 +14,9 @@ import hasten
 
 def layers() -> hasten.Job:
     """Many small parameters, updated by a loop in Python."""
-    rows = torch.randn(8192, 16, generator=_generator())
-    return _classifier(
-        Layers,
+    rows = torch.randn(8192, 16, generator=generator())
+    return classifier(
+        partial(Deep, 40),
         (rows, (rows.sum(dim=1) > 0).long()),
         partial(torch.optim.AdamW, lr=1e-3),
         batch_size=32,
@@ -25,23 +24,9 @@ def layers() -> hasten.Job:
     )
 
 
-class Layers(nn.Module):
-    """float32 [batch, 16] -> logits [batch, 2], through 40 residual layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(40))
-        self.head = nn.Linear(16, 2)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        for layer in self.layers:
-            rows = rows + 0.1 * torch.tanh(layer(rows))
-        return self.head(rows)
-
-
 def photos() -> hasten.Job:
     """JPEG files, each decoded again in every epoch, and flipped at random."""
-    return _classifier(
+    return classifier(
         lambda: nn.Sequential(
             *(nn.Conv2d(3, 32, 4, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2), nn.ReLU()),
             *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4)),
@@ -60,28 +45,15 @@ def flipped(sample: tuple[Tensor, int]) -> tuple[Tensor, int]:
 
 def convolutions() -> hasten.Job:
     """Its best number of compute threads depends on what other programs leave free."""
-    generator = _generator()
-    images = torch.randn(4000, 1, 28, 28, generator=generator)
-    return _classifier(
+    drawn = generator()
+    images = torch.randn(4000, 1, 28, 28, generator=drawn)
+    return classifier(
         lambda: nn.Sequential(
             *(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
             nn.Linear(4608, 10),
         ),
-        (images, torch.randint(0, 10, (4000,), generator=generator)),
+        (images, torch.randint(0, 10, (4000,), generator=drawn)),
         partial(torch.optim.SGD, lr=0.01),
         batch_size=64,
         epochs=4,
-    )
-
-
-def _generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
-
-
-def _classifier(
-    model: Callable[[], nn.Module], train: Any, optimizer: Any, *, batch_size: int, epochs: int
-) -> hasten.Job:
-    loss = hasten.supervised(nn.functional.cross_entropy)
-    return hasten.Job(
-        model=model, loss=loss, optimizer=optimizer, train=train, batch_size=batch_size, epochs=epochs, seed=0
     )

@@ -49,6 +49,16 @@ class NamesAGlobal(IterableDataset[Any]):
             yield torch.ones(6), int(policy(torch.ones(6)).argmax())
 
 
+class Acting(nn.Sequential):
+    def act(self, row: Any) -> int:
+        return int(self(row).argmax())
+
+
+class CallsAMethodOfTheModel(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(6), policy.act(torch.ones(6))
+
+
 class NamesAnAttributeOfAGlobal(Rows):
     def __getitem__(self, index: int) -> Any:
         return torch.ones(6), int(holder.current(torch.ones(6)).argmax())
@@ -119,7 +129,7 @@ def labelled(model: Any, samples: Any) -> Any:
 def made_for(data_of: Any) -> Any:
     """A job whose data set is made with its model, which everything that is global here holds too."""
     global policy
-    policy = holder.current = registry["policy"] = elsewhere.policy = made = nn.Sequential(
+    policy = holder.current = registry["policy"] = elsewhere.policy = made = Acting(
         nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)
     )
     OfTheClass.shared = None
@@ -191,6 +201,7 @@ def mining(model: Any) -> Any:
 
 REACHING = {
     "a global": (lambda model: NamesAGlobal(), "policy in NamesAGlobal.__iter__"),
+    "a method of a global": (lambda model: CallsAMethodOfTheModel(), "policy in CallsAMethodOfTheModel.__getitem__"),
     "an attribute of a global": (lambda model: NamesAnAttributeOfAGlobal(), "holder.current in NamesAnAttribute"),
     "an entry of a global": (lambda model: NamesAnEntryOfAGlobal(), r"registry\['policy'\] in NamesAnEntry"),
     "an attribute of a module": (lambda model: NamesAnAttributeOfAModule(), "elsewhere.policy in NamesAnAttribute"),

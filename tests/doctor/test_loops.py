@@ -245,14 +245,12 @@ def test_a_loop_is_told_at_the_first_of_its_lines_that_take_about_as_long_as_the
         assert found.place == f"{first.path}:{first.line}"
 
 
-def test_a_real_look_tells_a_loop_of_calls_with_the_seconds_of_what_it_calls():
+def test_a_real_look_tells_a_loop_of_calls_with_what_it_calls():
     look = observe_job(job(model=lambda: Turning(same_block)), tell=lambda what: None)
     (line,) = loops(look)
     assert line.turns is not None
-    called = [each for each in look.lines if each.function == "Block.forward"]
+    assert line.turns.operations > line.direct  # those of what it calls too
     assert line.turns.timed > line.timed
-    assert line.turns.timed > sum(each.timed for each in called) / 2  # the least of each is of a step of its own
-    assert line.turns.seconds >= max(each.seconds for each in called)
     (found,) = [each for each in found_in(look) if each.code == "H704"]
     assert found.place.endswith(f"test_loops.py:{same_block.__code__.co_firstlineno + 3}")
 

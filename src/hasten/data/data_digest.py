@@ -36,7 +36,7 @@ from hasten.data.sources import Source
 _ROWS, _FLOATING_ROWS = 64, 8  # of each array or list
 _VALUES = 64  # of each row
 _DEEPEST = 8  # lists and data sets within each other
-_LOOKS = 4096  # at values and rows in all
+_LOOKS = 4096  # at values and rows of a data set, and of its sampler
 _NUMBERS = "biufc"  # NumPy's kinds of dtypes
 _KNOWN = WeakKeyDictionary[Any, list[str]]()  # by the data set: what it held when it was first asked
 _PLAIN = (bool, int, float, np.number, np.bool, str, bytes, PurePath, list, tuple, dict, Dataset)
@@ -60,12 +60,13 @@ def _of_source(source: Source, looks: Iterator[int]) -> Iterator[str]:
     elif isinstance(source.dataset, list | tuple):
         yield from _of_value(source.dataset, _DEEPEST, looks)
     else:
-        yield from _held_at_first(source.dataset, looks)
+        yield from _held_at_first(source.dataset)
     if source.sampler is not None:
-        yield from _held_by(source.sampler, _DEEPEST, looks)
+        yield from _held_by(source.sampler, _DEEPEST, iter(range(_LOOKS)))
 
 
-def _held_at_first(dataset: Any, looks: Iterator[int]) -> list[str]:
+def _held_at_first(dataset: Any) -> list[str]:
+    looks = iter(range(_LOOKS))
     try:
         found = _KNOWN.get(dataset)
         if found is None:

@@ -6,14 +6,14 @@ it started, and whatever reads ahead of an update reads with older weights.
 The look is shallow. It begins with the data set and its collate function and goes LEVELS deep: what they hold in
 attributes, items, closures, default arguments and functools.partial, and the globals that the user's own code names. A
 model counts where one of its parameters is one that the job trains, so an encoder of the data set's own does not. Of a
-method of the model that is given as collate, or that a function names with the model, as one that tokenizes, the
-modules and parameters count that it names.
+method of the model that is given as collate, or that a collate function names with the model, as one that tokenizes,
+the modules and parameters count that it names.
 
 What was given up: a model that is reached in another way, as through a registry or a cached function, is not found. Nor
 is a global whose name is an attribute of the data set too: which of the two the code means, its names do not tell. Nor
 is a plain tensor that shares a parameter's memory, as in a state_dict(): vectors that an embedding began with do too.
-Nor is such a method that uses the model's weights only through `self(...)` or another method, nor a function that names
-one and calls the model as well.
+Nor is such a method that uses the model's weights only through `self(...)` or another method, nor a collate function
+that names one and calls the model as well.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ def _of_collate(collate: Any) -> Iterator[_Found]:
     function = collate.__func__ if isinstance(collate, MethodType) else None
     if isinstance(function, FunctionType) and isinstance(collate.__self__, nn.Module):
         yield from _of_method(function, _Found(collate.__self__, "collate.__self__"))
+    elif isinstance(collate, FunctionType):
+        names = _names(collate.__code__)
+        yield from (part for found in _parts_of_code(collate, frozenset()) for part in _used_by(names, found))
     else:
         yield _Found(collate, "collate")
 
@@ -89,7 +92,7 @@ def _of_method(function: FunctionType, held: _Found) -> Iterator[_Found]:
 
 
 def _used_by(names: set[str], held: _Found) -> Iterator[_Found]:
-    """What code with these names uses of what it holds: of a model only methods, where it names some of its class."""
+    """What a collate function with these names uses: of a model only methods, where it names some of its class."""
     methods = _own_methods(held.value) if isinstance(held.value, nn.Module) else {}
     named = sorted(names & methods.keys())
     if not named:
@@ -180,21 +183,20 @@ def _parts_of_code(function: FunctionType, no_globals: frozenset[str]) -> Iterat
     code, user = function.__code__, function.__qualname__
     if not is_theirs(code.co_filename):
         return
-    names = _names(code)
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield from _used_by(names, _Found(cell.cell_contents, name, user))
+            yield _Found(cell.cell_contents, name, user)
         except ValueError:  # it is empty as yet
             continue
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     yield from (_Found(item, "a default argument", user) for item in defaults)
-    around = function.__globals__
+    names, around = _names(code), function.__globals__
     for name in sorted(names - no_globals):
         item = around.get(name)
         if isinstance(item, ModuleType) and is_theirs(getattr(item, "__file__", None) or "<"):
             yield from (_Found(vars(item)[each], f"{name}.{each}", user) for each in names if each in vars(item))
         elif name in around:
-            yield from _used_by(names, _Found(item, name, user))
+            yield _Found(item, name, user)
 
 
 def _names(code: CodeType) -> set[str]:

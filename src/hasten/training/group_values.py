@@ -91,7 +91,7 @@ def _error(optimizer: Optimizer, group: Any, key: str, value: Any, step: int, fa
     number = next(place for place, each in enumerate(optimizer.param_groups) if each is group)
     shown = value.item() if isinstance(value, Tensor) else value
     owner = f"parameter group {number} of {type(optimizer).__name__}"
-    write = f"let step {step} have a real number from 0 to {LARGEST:g}"
+    write = f"give step {step} a real number from 0 to {LARGEST:g}"
     if isinstance(shown, complex):
         write += "; a negative base with a fractional exponent is complex: write max(0.0, base) ** exponent"
     return fault(f"gives optimizer step {step} the {_NAMES[key]} {shown!r} ({owner})", write)
