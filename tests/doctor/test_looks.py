@@ -26,8 +26,8 @@ from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.observe import observe_job
 from hasten.facts.plan import make_plan
 from hasten.facts.run_look import CheckpointCost, Refused
-from hasten.measure.held import held_bytes
-from hasten.measure.stacks import share
+from hasten.measure.process_memory import held_bytes
+from hasten.measure.stack_sampling import share
 from look_jobs import Model, job
 
 

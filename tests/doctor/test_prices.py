@@ -11,7 +11,7 @@ from tests.run_looks import HEALTHY, exactly
 from hasten.doctor.observe import found_in
 from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.run_look import KeptMemory, RunLook
-from hasten.report.findings import as_text
+from hasten.report.finding_formats import as_text
 
 KEPT_MEMORY = KeptMemory(kept=exactly(0.05), returned=exactly(0.1))
 

@@ -15,7 +15,7 @@ from hasten.doctor import observe
 from hasten.doctor.observe import found_in, observe_job
 from hasten.errors import DataFailed
 from hasten.facts.run_look import Refused
-from hasten.report.looks import run_lines
+from hasten.report.terminal.profile_text import run_lines
 from look_jobs import job
 
 

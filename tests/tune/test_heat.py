@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.heat import Outcome, Pace, is_known, run_heat

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.final import confirm
 from hasten.tune.heat import Pace

@@ -8,7 +8,7 @@ import pytest
 
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
-from hasten.measure.curves import Criterion
+from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.arms import Arms
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.loss_proof import EARLY, TRAINING, criterion_of, judged, paired_curves, prove_loss, value_of

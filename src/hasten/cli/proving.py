@@ -139,7 +139,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """And what the report of the plan shows of it."""
     from hasten.cli.proven_beside import add_losses, trials_of
     from hasten.cli.shared import read
-    from hasten.report.waiting import Waiting
+    from hasten.report.terminal.progress_bar import Waiting
     from hasten.training.locate import split_name
     from hasten.tune.arms import Arms, Limits
     from hasten.tune.fate import ArmFailed
@@ -177,9 +177,9 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
 
 
 def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import table
+    from hasten.report.formatting import table
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
     from hasten.tune.loss_proof import TRAINING
 
     criterion = proof.criterion
@@ -199,7 +199,7 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.report.text import UNKNOWN, decimal
+    from hasten.report.formatting import UNKNOWN, decimal
     from hasten.tune.fate import ArmFailed
     from hasten.tune.loss_proof import value_of
 

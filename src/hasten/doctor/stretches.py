@@ -15,7 +15,7 @@ import torch
 
 from hasten.doctor.free_loading import FreeLoading
 from hasten.facts.run_look import Seconds
-from hasten.measure.page_faults import page_faults
+from hasten.measure.process_memory import page_faults
 from hasten.training.run import Run
 
 

@@ -13,8 +13,8 @@ from hasten.doctor.line_times import LineTimes
 from hasten.doctor.operations import Operations, Tally
 from hasten.doctor.places import Place, Where, is_users, shown
 from hasten.facts.run_look import Compiled, Line, Seconds, Turns
-from hasten.measure.paired import early_speedup
-from hasten.measure.stacks import share
+from hasten.measure.paired_timing import early_speedup
+from hasten.measure.stack_sampling import share
 
 if TYPE_CHECKING:
     from hasten.doctor.compiler_notes import Note

@@ -9,7 +9,7 @@ from statistics import median
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.sizes import three_digits
 from hasten.facts.trials import Reached
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 from hasten.tune.course import Aim, Arrival
 from hasten.tune.objective import WORTH_SEEING, is_gain
 

@@ -34,8 +34,7 @@ from itertools import combinations
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.confirmed import is_proven
 from hasten.facts.trials import Confirmed, Earned
-from hasten.measure.paired import early_speedup
-from hasten.measure.processes import over_processes
+from hasten.measure.paired_timing import early_speedup, over_processes
 from hasten.tune.arms import Arms
 from hasten.tune.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.heat import LOOKS, ROUNDS_OF_A_CONTROL, Outcome, Pace, Watch, run_heat

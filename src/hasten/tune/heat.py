@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, stdev
 
-from hasten.measure.curves import critical
-from hasten.measure.paired import LEAST_PAIRS, TAIL, early_speedup
+from hasten.measure.loss_equivalence import critical
+from hasten.measure.paired_timing import LEAST_PAIRS, TAIL, early_speedup
 from hasten.tune.arms import Arms
 from hasten.tune.fate import ArmFailed
 from hasten.tune.objective import WORTH_SEEING, Length, Seen, paired_totals

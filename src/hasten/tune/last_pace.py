@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hasten.facts.choice import Choice
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.candidates import EVALUATION_ALONE
 from hasten.tune.final import FAR
 from hasten.tune.heat import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM, Pace

@@ -14,7 +14,7 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import Fingerprint, ProvenOn
 from hasten.facts.texts import printable
 from hasten.facts.trials import Budget, Costs, Surveyed
-from hasten.measure.budget import PlannedRun
+from hasten.measure.speedup_bound import PlannedRun
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.bounds import Around, Bound, bounds_of
 from hasten.tune.candidates import plan_of

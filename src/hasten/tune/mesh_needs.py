@@ -25,7 +25,7 @@ from hasten.facts.machine import read_machine
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
 from hasten.facts.sizes import byte_size
-from hasten.measure.flops import profile_flops
+from hasten.measure.flop_count import profile_flops
 from hasten.techniques._few_samples import few_samples
 from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.build import Built, build

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from hasten.facts.plan import Plan
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.arms import Arm, Arms
 from hasten.tune.objective import Seen, one_off
 from hasten.tune.trial import EVALUATION_SECONDS

@@ -21,7 +21,7 @@ from hasten.errors import InvalidMeasurement, NotMeasurable
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.confirmed import differs_from_itself
 from hasten.facts.trials import Confirmed, Costs, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.arms import Arms
 from hasten.tune.by_losses import SEEDS, ShortRuns
 from hasten.tune.candidates import plan_of, same

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hasten.facts.trials import Budget
-from hasten.measure.budget import STEP, Part
+from hasten.measure.speedup_bound import STEP, Part
 from hasten.training.phases import Phase, phases_told
 from hasten.training.run import Run
 from hasten.tune.bounds import Around
