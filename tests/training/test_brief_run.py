@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.look_jobs import job
+from tests.doctor.support.profiled_jobs import job
 from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
