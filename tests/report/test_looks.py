@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.doctor.support.run_profiles import HEALTHY, four_times
-
+from doctor.support.run_profiles import HEALTHY, four_times
 from hasten.facts.run_look import DeviceUse, Refused, RunLook
 from hasten.report.looks import budget_rows, run_lines
 

@@ -1,5 +1,5 @@
-"""What a rule is: one file of hasten.doctor.rules, model_rules or run_rules that ends in a RULE. The file's docstring is
-the rule's manual page, with a paragraph under each of the headings below."""
+"""What a rule is: one file of hasten.doctor.rules, model_rules or run_rules that ends in a RULE. The file's docstring
+is the rule's manual page, with a paragraph under each of the headings below."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from hasten.errors import Hang, HastenError, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import killed_for_memory
-from hasten.training.stacks import ask, standing
+from hasten.training.probes.stacks import ask, standing
 from hasten.tune.fate import Told
 from hasten.tune.messages import Garbled, Messages
 from hasten.tune.output_tail import LAST_WORDS, Tail, how_it_ended

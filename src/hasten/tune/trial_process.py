@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.temporary import process_folder
-from hasten.training.stacks import ask, signal_to_ask_by, standing
+from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
 from hasten.tune.messages import Messages
 from hasten.tune.output_tail import Tail
 from hasten.tune.processes import continue_all, die_with, kill_all, stop_all

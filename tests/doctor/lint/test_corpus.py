@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.doctor.support.snippets import marked
 
+from doctor.support.snippets import marked
 from hasten.doctor.lint.linter import lint_source
 from hasten.doctor.lint.source_files import read
 from hasten.doctor.rules import ALL

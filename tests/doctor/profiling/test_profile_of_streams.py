@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.doctor.support.profiled_jobs import job
-from tests.doctor.support.run_profiles import HEALTHY
 from torch.utils.data import Dataset, IterableDataset
 
+from doctor.support.profiled_jobs import job
+from doctor.support.run_profiles import HEALTHY
 from hasten.doctor.profiling import profile_run
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.errors import DataFailed

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.doctor.support.profiled_jobs import Model, job
 from torch import Tensor, nn
 from torch._C._autograd import DeviceType
 from torch.nn import functional
@@ -19,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import Dataset
 
 import hasten
+from doctor.support.profiled_jobs import Model, job
 from hasten.checkpoint.temporary import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.profiling.device_use import covered, intervals

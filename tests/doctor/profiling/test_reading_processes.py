@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.doctor.support.profiled_jobs import job
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from doctor.support.profiled_jobs import job
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.facts.plan import make_plan
 

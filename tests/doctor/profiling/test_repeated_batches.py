@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.doctor.support.profiled_jobs import job
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from doctor.support.profiled_jobs import job
 from hasten.data.loader import Microbatch
 from hasten.doctor.profiling.kept_memory import kept_memory
 from hasten.doctor.profiling.larger_batches import larger_batches, tells_more
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.doctor.profiling.repeated_batches import FreeLoading, enlarged, kept_windows
 from hasten.doctor.profiling.timed_steps import Stretches
-from hasten.training.brief_run import brief_run
+from hasten.training.probes.brief_run import brief_run
 
 
 def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:

@@ -10,17 +10,17 @@ from itertools import count
 from typing import Any
 
 import torch
-from tests.doctor.support.profiled_jobs import job
 from torch import Tensor, nn
 from torch.nn import functional
 
+from doctor.support.profiled_jobs import job
 from hasten.doctor.profiling.compiler_log import compiler_notes
 from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.doctor.profiling.user_lines import function_of, place_of, spans_of_loops
 from hasten.measure.stacks import callers
-from hasten.training.brief_run import brief_run, whole_step
+from hasten.training.probes.brief_run import brief_run, whole_step
 
 
 class Doubled(torch.autograd.Function):

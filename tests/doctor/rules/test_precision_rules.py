@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.doctor.support.snippets import assert_finds_what_is_marked
 
+from doctor.support.snippets import assert_finds_what_is_marked
 from hasten.doctor.lint.fixes import mend
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rules import deprecated_amp

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.doctor.support.run_profiles import HEALTHY, exactly
 
+from doctor.support.run_profiles import HEALTHY, exactly
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.run_look import KeptMemory, RunLook

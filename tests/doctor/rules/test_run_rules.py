@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.doctor.support.run_profiles import HEALTHY, LINE, exactly, four_times
 
+from doctor.support.run_profiles import HEALTHY, LINE, exactly, four_times
 from hasten.doctor.profiling.line_costs import growth, seconds_of
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.doctor.profiling.timed_steps import sampling_error, with_fastest

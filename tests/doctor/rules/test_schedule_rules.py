@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from tests.doctor.support.snippets import assert_finds_what_is_marked
+
+from doctor.support.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.doctor.support.snippets import assert_finds_what_is_marked
 
+from doctor.support.snippets import assert_finds_what_is_marked
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rules import ALL
 
