@@ -22,7 +22,7 @@ from hasten.doctor.larger_batches import larger_batches, tells_more
 from hasten.doctor.observe import observe_job
 from hasten.doctor.stretches import Stretches
 from hasten.training.brief_run import brief_run
-from look_jobs import job
+from support.doctor.faulty_model_job import job
 
 
 def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:

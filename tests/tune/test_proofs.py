@@ -18,7 +18,7 @@ from hasten.tune.ledger import Ledger, Options
 from hasten.tune.proof import GradientProver
 from hasten.tune.proofs import prove, rivals
 from hasten.tune.result import plan_found
-from report_samples import sample_records
+from support.report.samples import sample_records
 from tune.test_final import COSTS, ratio
 from tune.test_search import searched
 

@@ -10,7 +10,7 @@ from hasten.facts.plan_file import LARGEST_BYTES, plan_from_toml, plan_to_toml
 from hasten.facts.trials import Confirmed, Costs, Surveyed, Tried
 from hasten.tune.fate import ArmFailed, Fate
 from hasten.tune.result import plan_found
-from report_samples import sample_records
+from support.report.samples import sample_records
 
 SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))

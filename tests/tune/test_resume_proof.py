@@ -12,12 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
-import forked_runs
 from hasten.errors import Hang, UserCodeFailed
 from hasten.tune import resume_proof
 from hasten.tune.kill_instants import Instant, Phase
 from hasten.tune.processes import resident_bytes
 from hasten.tune.resume_proof import Kill, ResumeProof, prove_resume
+from support.tune import forked_runs
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

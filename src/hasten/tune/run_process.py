@@ -4,7 +4,7 @@ It is a new interpreter, as `hasten train` is one, and no copy of a process that
 share more than two commands do, such as the seed by which Python hashes text, which decides the order of a set. It has
 a session of its own: an interrupt from the keyboard does not reach it, and all that it has started is killed at once.
 
-What it is to do is an errand, told as JSON, and it sends JSON messages; cli/resumed_run.py is its other side.
+What it is to do is an errand, told as JSON, and it sends JSON messages; cli/prove/resume_worker.py is its other side.
 """
 
 from __future__ import annotations
