@@ -18,7 +18,7 @@ from commanded import ran
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
 from hasten.training.locate import load_job
-from hasten.tune.arms import Arms
+from hasten.tune.trials.arms import Arms
 from support import small_job
 
 JOB = """

@@ -42,7 +42,7 @@ def ranks_met() -> Iterator[None]:
     from hasten.parallel.join import failing_as_one, joined
     from hasten.training.failures import cause_of
     from hasten.training.stop_request import failures_end_the_process
-    from hasten.tune.processes import die_with
+    from hasten.tune.trials.process_tree import die_with
 
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
