@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import hasten
-from hasten.training.locate import load_job
+from hasten.training.setup.load_job import load_job
 from hasten.tune.trials.libraries import libraries_of
 
 OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what the arms of a search have loaded before they begin

@@ -11,7 +11,7 @@ import hasten
 import killed_jobs
 from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Noticed, Saved
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 STEPS = 10

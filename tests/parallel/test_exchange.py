@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exchange_jobs import TEXTS, said, waited_in_vain
-from hasten.parallel.join import _is_too_long_a_wait
+from hasten.parallel.launch.process_group import _is_too_long_a_wait
 from ranks import on_ranks
 
 

@@ -8,7 +8,7 @@ from tests.look_jobs import job
 from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
-from hasten.training.brief_run import RATE, brief_run, whole_step
+from hasten.training.probes.brief_run import RATE, brief_run, whole_step
 
 
 def test_a_job_that_only_its_schedule_keeps_from_diverging_can_be_looked_at():

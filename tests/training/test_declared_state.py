@@ -18,7 +18,7 @@ import hasten
 from going_on import check_goes_on, losses
 from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.events import Trained
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 

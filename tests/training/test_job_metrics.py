@@ -2,7 +2,7 @@
 
 import pytest
 
-from hasten.training.job_metrics import merges
+from hasten.training.evaluation.job_metrics import merges
 from metric_jobs import judged, metrics, stopped_by
 from ranks import on_ranks
 

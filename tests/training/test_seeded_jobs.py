@@ -17,7 +17,7 @@ import hasten
 from commanded import ran
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
-from hasten.training.locate import load_job
+from hasten.training.setup.load_job import load_job
 from hasten.tune.trials.arms import Arms
 from support import small_job
 

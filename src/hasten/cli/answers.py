@@ -26,7 +26,7 @@ def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> N
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import decimal
-    from hasten.training.schedule_trace import trace_schedule
+    from hasten.training.schedule.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
         total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
@@ -191,7 +191,7 @@ def show_verified(folder: Path) -> None:
 def _to_pack(source: str) -> Packable:
     from hasten.data.pack import PicturesInFolders, Samples
     from hasten.errors import Misconfigured
-    from hasten.training.locate import load_returned
+    from hasten.training.setup.load_job import load_returned
 
     if Path(source).is_dir():
         return PicturesInFolders(Path(source))

@@ -68,7 +68,7 @@ class Shown:
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
     from hasten.checkpoint.temporary import process_folder
     from hasten.cli.shared import read
-    from hasten.training.locate import split_name
+    from hasten.training.setup.load_job import split_name
     from hasten.tune.resume.resume_proof import prove_resume
     from hasten.tune.resume.run_process import interpreter
 

@@ -140,7 +140,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     from hasten.cli.proven_beside import add_losses, trials_of
     from hasten.cli.shared import read
     from hasten.report.waiting import Waiting
-    from hasten.training.locate import split_name
+    from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
     from hasten.tune.trials.trial_outcome import ArmFailed

@@ -62,7 +62,7 @@ class Teller:
 def train(told: Mapping[str, Any]) -> None:
     """told: the fields of an Errand; descriptors to tell through (line) and to write stacks to (report); the number of
     the process that asks (parent)."""
-    from hasten.training.stacks import signal_to_ask_by
+    from hasten.training.probes.stacks import signal_to_ask_by
     from hasten.tune.trials.messages import Messages
     from hasten.tune.trials.process_tree import die_with
 
@@ -94,8 +94,8 @@ def _trained(told: Mapping[str, Any], teller: Teller) -> bool:
 
 
 def _told(error: BaseException) -> dict[str, str]:
-    from hasten.training.failures import as_failure
-    from hasten.training.user_code import users_traceback
+    from hasten.training.failures.as_failure import as_failure
+    from hasten.training.failures.user_code import users_traceback
     from hasten.tune.trials.trial_outcome import LONGEST_MESSAGE, Told
 
     failure = as_failure(error)

@@ -72,7 +72,7 @@ def tune(
     from hasten.checkpoint.plans import held_place, write_found_plan
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning
-    from hasten.training.locate import split_name
+    from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)

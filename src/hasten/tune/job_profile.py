@@ -19,7 +19,7 @@ from hasten.measure.flops import FlopProfile, profile_flops
 from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
 from hasten.measure.memory import MemoryProfile, profile_memory
 from hasten.techniques.allocator import fragmentation
-from hasten.training.brief_run import brief_run, whole_step
+from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
 BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory

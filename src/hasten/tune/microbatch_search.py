@@ -22,10 +22,10 @@ from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques.microbatch import halves
-from hasten.training.build import device_of
-from hasten.training.failures import is_out_of_memory
-from hasten.training.quiet import undisturbed
+from hasten.training.failures.as_failure import is_out_of_memory
+from hasten.training.probes.quiet import undisturbed
 from hasten.training.run import Run
+from hasten.training.setup.prepared_job import device_of
 
 WARM_UP, TIMED = 2, 6  # optimizer steps of one visit
 SLOWER_IN_A_ROW = 2

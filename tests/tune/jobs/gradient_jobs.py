@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-import hasten.training.gradients
 import hasten.training.run
 import hasten.training.step
+import hasten.training.step_parts.gradients
 from hasten.training.step import Step
-from hasten.training.window_sums import WindowSums
+from hasten.training.step_parts.window_sums import WindowSums
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 Setter = Callable[[Any, str, Any], None]  # setattr, or one that undoes it
@@ -157,8 +157,8 @@ def not_divided(put: Setter) -> None:
 
 def clipped_before_unscaling(put: Setter) -> None:
     """The bound meets gradients that are still multiplied by a loss scale of 1024."""
-    norm = hasten.training.gradients.norm
-    put(hasten.training.gradients, "norm", lambda gradients, kind: norm(gradients, kind) * 1024)
+    norm = hasten.training.step_parts.gradients.norm
+    put(hasten.training.step_parts.gradients, "norm", lambda gradients, kind: norm(gradients, kind) * 1024)
 
 
 def rescaled(factor: float) -> Callable[[Setter], None]:

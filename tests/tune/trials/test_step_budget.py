@@ -19,7 +19,7 @@ from hasten.facts.trials import Budget
 from hasten.techniques import precision
 from hasten.techniques.contract import Yes
 from hasten.techniques.setup import CompileOptions
-from hasten.training.compiling import CompileLog
+from hasten.training.setup.compiling import CompileLog
 from hasten.tune.search.bounds import Around
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.step_budget import ask_budget, spending

@@ -28,9 +28,9 @@ from hasten.facts.sizes import byte_size
 from hasten.measure.flops import profile_flops
 from hasten.techniques._few_samples import few_samples
 from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
-from hasten.training.build import Built, build
-from hasten.training.losses import calling, mean_and_count
-from hasten.training.quiet import undisturbed
+from hasten.training.probes.quiet import undisturbed
+from hasten.training.setup.prepared_job import Built, build
+from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.mesh.saved_tensors import AROUND, Kept, kept_by
 from hasten.tune.mesh.state_bytes import state_bytes
 

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from hasten.facts.job import Job
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.optimizers import build_optimizers
+from hasten.training.setup.optimizers import build_optimizers
 
 LONGEST = 8  # elements of a stand-in in any direction
 

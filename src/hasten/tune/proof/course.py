@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hasten.facts.plan import Plan
-from hasten.training.stopping import at_least_as_good
+from hasten.training.evaluation.stopping import at_least_as_good
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Fate
 

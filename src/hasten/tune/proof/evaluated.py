@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hasten.facts.job import EarlyStopping
-from hasten.training.stopping import higher_is_better
+from hasten.training.evaluation.stopping import higher_is_better
 from hasten.tune.proof.training_runs import Training, begun
 from hasten.tune.trials.trial import Trial
 

@@ -51,7 +51,7 @@ from hasten.measure.oracle import (
     squared_errors,
 )
 from hasten.measure.reference import longest_sum, nearby_gradients, reference_gradients
-from hasten.training.failures import is_out_of_memory
+from hasten.training.failures.as_failure import is_out_of_memory
 from hasten.training.run import Run
 from hasten.training.tensor_file import read_tensors, write_tensors
 from hasten.tune.proof.optimizer_steps import Rates, Seen, Tensors, Watched, put_state, state_of

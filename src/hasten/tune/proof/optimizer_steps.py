@@ -18,8 +18,8 @@ from hasten.errors import InvalidMeasurement
 from hasten.measure.oracle import UpdateError, update_error
 from hasten.measure.reference import in_float64
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.optimizers import build_optimizers
 from hasten.training.run import Run
+from hasten.training.setup.optimizers import build_optimizers
 
 Tensors = Mapping[str, Tensor]
 Rates = list[dict[str, Any]]  # of every group of every optimizer: learning rate, momentum, weight decay, …

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
+from hasten.training.evaluation.stopping import Ending
 from hasten.training.run import Run
-from hasten.training.stopping import Ending
 from hasten.tune.trials.trial import Trial
 
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from hasten.errors import Hang, HastenError, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import killed_for_memory
-from hasten.training.stacks import ask, standing
+from hasten.training.probes.stacks import ask, standing
 from hasten.tune.trials.messages import Garbled, Messages
 from hasten.tune.trials.output_tail import LAST_WORDS, Tail, how_it_ended
 from hasten.tune.trials.process_tree import descendants, resident_bytes, watch_over

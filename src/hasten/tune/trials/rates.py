@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hasten.training.schedule_trace import trace_schedule
+from hasten.training.schedule.schedule_trace import trace_schedule
 from hasten.tune.trials.trial import Trial
 
 POINTS = 400

@@ -1,7 +1,7 @@
 """Where the seconds of a trial's steps go, measured on the steps that it takes anyway.
 
-A window is taken as ever, and a clock is read at the boundaries inside its steps (training/phases.py). So the parts add
-up to the step by their definition, and what the boundaries do not enclose is its remainder:
+A window is taken as ever, and a clock is read at the boundaries inside its steps (training/step_parts/phases.py). So
+the parts add up to the step by their definition, and what the boundaries do not enclose is its remainder:
 
     data wait    until the next microbatch is here, without its way to the device. Loader workers read meanwhile, so it
                  is what they leave to wait for, not what reading costs. The turns of the epochs are in no part.
@@ -32,8 +32,8 @@ import torch
 
 from hasten.facts.trials import Budget
 from hasten.measure.budget import STEP, Part
-from hasten.training.phases import Phase, phases_told
 from hasten.training.run import Run
+from hasten.training.step_parts.phases import Phase, phases_told
 from hasten.tune.search.bounds import Around
 from hasten.tune.trials.trial import EVALUATION_SECONDS, WARM_UP_STEPS, Trial
 

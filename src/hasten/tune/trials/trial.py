@@ -23,9 +23,9 @@ from hasten.facts.job import Job
 from hasten.facts.plan import Plan
 from hasten.training import kept_weights
 from hasten.training.evaluate import Part
-from hasten.training.loss_record import WindowLoss, mean_loss
-from hasten.training.peak_memory import peak_memory
+from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
+from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
 
 WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
 EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.temporary import process_folder
-from hasten.training.stacks import ask, signal_to_ask_by, standing
+from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
 from hasten.tune.trials.messages import Messages
 from hasten.tune.trials.output_tail import Tail
 from hasten.tune.trials.process_tree import continue_all, die_with, kill_all, stop_all

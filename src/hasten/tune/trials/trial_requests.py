@@ -15,9 +15,9 @@ from typing import Any
 
 from hasten.errors import Misconfigured, NonFinite, OutOfMemory
 from hasten.facts.plan_file import plan_from_toml
-from hasten.training.failures import as_failure, is_out_of_memory
-from hasten.training.locate import load_job
-from hasten.training.user_code import users_traceback
+from hasten.training.failures.as_failure import as_failure, is_out_of_memory
+from hasten.training.failures.user_code import users_traceback
+from hasten.training.setup.load_job import load_job
 from hasten.tune.proof.evaluated import aim, evaluated_run, evaluated_run_on
 from hasten.tune.proof.gradient_check import judge_gradients_of, keep_references
 from hasten.tune.proof.same_gradients import compare_gradients, keep_gradients
