@@ -24,12 +24,12 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
 from hasten.measure.curves import Criterion
 from hasten.measure.same_runs import Extent
-from hasten.tune.arms import Arms
-from hasten.tune.kill_instants import Pace, Phase
-from hasten.tune.look import look_at
-from hasten.tune.loss_proof import judged
-from hasten.tune.pairs import Pair, Trained
-from hasten.tune.resume_proof import Kill, ResumeProof
+from hasten.tune.proof.loss_proof import judged
+from hasten.tune.proof.paired_runs import Pair, Trained
+from hasten.tune.resume.kill_instants import Pace, Phase
+from hasten.tune.resume.resume_proof import Kill, ResumeProof
+from hasten.tune.search.plan_profile import look_at
+from hasten.tune.trials.arms import Arms
 from support.report.samples import sample_records
 from support.tune import forked_runs
 
@@ -40,7 +40,7 @@ CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with jobs and plans, and the present one while the test runs."""
     for jobs in ("loss_jobs.py", "resumed_jobs.py"):
-        shutil.copy(Path(__file__).parents[1] / "tune" / jobs, tmp_path)
+        shutil.copy(Path(__file__).parents[1] / "tune" / "jobs" / jobs, tmp_path)
     (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
     (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
     monkeypatch.chdir(tmp_path)
@@ -242,7 +242,7 @@ def trained(*losses: float) -> Trained:
 @pytest.fixture
 def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Processes begin as copies of this one: in a tenth of the time."""
-    monkeypatch.setattr("hasten.tune.run_process.interpreter", lambda program: forked_runs.begin)
+    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", lambda program: forked_runs.begin)
     return here
 
 
@@ -311,7 +311,7 @@ def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
 def test_what_cannot_be_resumed_is_refused_before_anything_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ):
-    monkeypatch.setattr("hasten.tune.run_process.interpreter", None)
+    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", None)
     code, shown, error = ran_proof("resume", *arguments)
     assert (code, shown) == (2, "")
     assert says in error

@@ -22,14 +22,14 @@ from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Surveyed, records_of
-from hasten.tune.candidates import OUT_OF_TIME, Left
-from hasten.tune.ledger import Ledger, Options
-from hasten.tune.look import Look
-from hasten.tune.search import Found
+from hasten.tune.search.candidates import OUT_OF_TIME, Left
+from hasten.tune.search.plan_profile import Look
+from hasten.tune.search.plan_search import Found
+from hasten.tune.search.search_log import Ledger, Options
 from support.report.samples import sample_records
 
-CLOCKED = Path(__file__).parents[1] / "tune" / "clocked_jobs.py"
-TRIALS = Path(__file__).parents[1] / "tune" / "trial_jobs.py"
+CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"
+TRIALS = Path(__file__).parents[1] / "tune" / "jobs" / "trial_jobs.py"
 
 
 def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
@@ -167,7 +167,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in late], ())
         found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
-        monkeypatch.setattr("hasten.tune.trial_process.start_fork_server", lambda libraries: None)
+        monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)
         return ran("job.py:job", *arguments, busy=False)[:2]
 
     return ended

@@ -23,7 +23,7 @@ from hasten.doctor.run_rules.fixed_costs import loops, share_of_loops
 from hasten.doctor.timings import lines_of_steps
 from hasten.facts.run_look import RunLook, Turns
 from hasten.report.looks import run_lines
-from hasten.training.brief_run import brief_run, whole_step
+from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
 from support.doctor.run_profiles import HEALTHY, LINE, four_times
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hasten.parallel.join import _is_too_long_a_wait
+from hasten.parallel.launch.process_group import _is_too_long_a_wait
 from support.parallel.exchange_jobs import TEXTS, said, waited_in_vain
 from support.ranks.process_group import on_ranks
 

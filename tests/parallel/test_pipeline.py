@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hasten.data.split import equal_pieces, share
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
-from hasten.parallel.cuts import least_largest
+from hasten.parallel.pipeline.stage_balance import least_largest
 from support.parallel.pipeline_jobs import (
     cut_and_gone_on,
     job_of,

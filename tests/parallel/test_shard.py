@@ -10,7 +10,7 @@ from torch import nn
 
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
-from hasten.parallel.shard import blocks_of
+from hasten.parallel.shard.sharded import blocks_of
 from support.parallel.shard_jobs import (
     Block,
     Language,

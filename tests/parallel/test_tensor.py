@@ -9,7 +9,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
-from hasten.parallel.tensor_patterns import Columns, Heads, Rows, divisible
+from hasten.parallel.tensor.layer_patterns import Columns, Heads, Rows, divisible
 from support.parallel.tensor_jobs import (
     copied_teacher,
     cut_and_gone_on,

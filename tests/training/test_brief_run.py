@@ -7,7 +7,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
-from hasten.training.brief_run import RATE, brief_run, whole_step
+from hasten.training.probes.brief_run import RATE, brief_run, whole_step
 from support.doctor.faulty_model_job import job
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 import hasten
 from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.events import Trained
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 from support.training.resumed_state import check_goes_on, losses
 

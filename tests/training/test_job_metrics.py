@@ -2,7 +2,7 @@
 
 import pytest
 
-from hasten.training.job_metrics import merges
+from hasten.training.evaluation.job_metrics import merges
 from support.ranks.process_group import on_ranks
 from support.training.metric_jobs import judged, metrics, stopped_by
 

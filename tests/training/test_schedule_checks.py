@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler as torch_schedulers
 from hasten.errors import JobError, NonFinite, PlanError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import ScheduleOptions
-from hasten.training.schedule import build_schedule
+from hasten.training.schedule.rate_schedule import build_schedule
 from support import small_job
 from support.training.schedules import (
     OPTIMIZERS,

@@ -16,8 +16,8 @@ import torch
 import hasten
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
-from hasten.training.locate import load_job
-from hasten.tune.arms import Arms
+from hasten.training.setup.load_job import load_job
+from hasten.tune.trials.arms import Arms
 from support import small_job
 from support.cli.commands import ran
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import hasten
-from hasten.training.declared_state import DeclaredState
-from hasten.training.window_start import SMALL_BYTES, WindowStart
+from hasten.training.state.declared_state import DeclaredState
+from hasten.training.state.window_snapshot import SMALL_BYTES, WindowStart
 from support import small_job
 from support.training.resumed_state import losses
 

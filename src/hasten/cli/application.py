@@ -115,7 +115,7 @@ def _exit_code_told(error: BaseException, last_line: str = "") -> int:
 def _failure_of(error: BaseException) -> HastenError | None:
     if isinstance(error, HastenError):
         return error  # at once: to judge any other loads torch
-    from hasten.training.failures import as_failure
+    from hasten.training.failures.as_failure import as_failure
 
     return as_failure(error)
 
@@ -134,7 +134,7 @@ def load(name: str, **changes: object) -> Job:
     """The job, with the fields replaced that were given on the command line."""
     from dataclasses import replace
 
-    from hasten.training.locate import load_job
+    from hasten.training.setup.load_job import load_job
 
     if _alone:
         _set_libraries_apart()
@@ -175,7 +175,7 @@ def _tell(failure: HastenError, error: BaseException) -> None:
     from hasten.facts.texts import printable
     from hasten.report.failures import failure_block
     from hasten.report.terminal import show
-    from hasten.training.user_code import other_notes, users_traceback
+    from hasten.training.failures.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):
         trace = failure.trace or users_traceback(error.__cause__ or error)

@@ -39,10 +39,10 @@ def ranks_met() -> Iterator[None]:
     if not launched().all.many:
         yield
         return
-    from hasten.parallel.join import failing_as_one, joined
-    from hasten.training.failures import cause_of
+    from hasten.parallel.launch.process_group import failing_as_one, joined
+    from hasten.training.failures.as_failure import cause_of
     from hasten.training.stop_request import failures_end_the_process
-    from hasten.tune.processes import die_with
+    from hasten.tune.trials.process_tree import die_with
 
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None:
@@ -54,7 +54,7 @@ def ranks_met() -> Iterator[None]:
 def run_as_ranks(processes: int) -> None:
     """This very command, as so many ranks. Raises typer.Exit with the code of the rank that ended the run, which has
     said why, or of the signal by which this process was asked to end; Hang where a signal ended a rank alone."""
-    from hasten.parallel.launch import Failed, Killed, Stopped, launch
+    from hasten.parallel.launch.local_launch import Failed, Killed, Stopped, launch
 
     ended = launch([sys.executable, "-P", "-m", "hasten", *sys.argv[1:]], processes)
     match ended:

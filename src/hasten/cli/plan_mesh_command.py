@@ -62,8 +62,8 @@ def plan_mesh(
         flops_per_second=rate,
     )
     planned = read(plan)
-    from hasten.tune.mesh_needs import OF_A_MESH, needs_of
-    from hasten.tune.meshes import check_cluster, most_devices, planned_meshes
+    from hasten.tune.mesh.legal_meshes import check_cluster, most_devices, planned_meshes
+    from hasten.tune.mesh.mesh_needs import OF_A_MESH, needs_of
 
     check_cluster(cluster)  # before the job is loaded
     with output_among_errors():

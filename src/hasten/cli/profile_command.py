@@ -59,7 +59,7 @@ def profile(
     if microbatch:
         show_microbatches(loaded, planned)
     else:
-        from hasten.tune.profile import profile_job
+        from hasten.tune.job_profile import profile_job
 
         show_profile(job, profile_job(loaded, planned, name=job))
     offer("hasten explain microbatch" if microbatch else "hasten techniques")

@@ -149,7 +149,7 @@ def _from(here: Path, path: Path) -> Path:
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     from hasten.training.asked import Asked
-    from hasten.training.locate import split_name
+    from hasten.training.setup.load_job import split_name
 
     if allowed:
         fix = "add --resume to go on with a run; one that begins may have any configuration"
@@ -203,7 +203,7 @@ def _goes_on(job: str, wanted: bool, folder: Path | None) -> bool:
     """Whether any of the processes was asked to; or a launcher has started all anew, which means the same run."""
     if not launched().all.many and not launched().restarts:
         return wanted
-    from hasten.parallel.join import on_any
+    from hasten.parallel.launch.process_group import on_any
     from hasten.training.started_anew import started_anew
 
     return on_any(wanted) or started_anew(lambda: folder or newest_run_of(job))
@@ -213,7 +213,7 @@ def _by_the_leader(make: Callable[[], Value]) -> Value:
     """What it gives on the first of several ranks, on all of them."""
     if not launched().all.many:
         return make()
-    from hasten.parallel.join import from_the_leader
+    from hasten.parallel.launch.process_group import from_the_leader
 
     return from_the_leader(make)
 
@@ -221,7 +221,7 @@ def _by_the_leader(make: Callable[[], Value]) -> Value:
 def _folder_to_go_on_in(job: str, wanted: Path | None) -> Path:
     from hasten.checkpoint.files import make_numbered_folder
     from hasten.training import run_place
-    from hasten.training.locate import split_name
+    from hasten.training.setup.load_job import split_name
 
     folder = wanted or newest_run_of(job) or make_numbered_folder(RUNS, split_name(job)[1])
     run_place.reopen(folder)
@@ -264,7 +264,7 @@ def _receivers(asked: Asked, plan: Path | None, folder: Path) -> tuple[LastSaved
     following = _after_training(asked.name, plan, folder, asked.tensorboard)
     receivers: list[Receiver] = [Progress(next_command=following), last]
     if asked.tensorboard and launched().all.leads:
-        from hasten.training.logs import TensorBoard
+        from hasten.training.reporting.logs import TensorBoard
 
         receivers.append(TensorBoard(folder / "tensorboard"))
     return last, receivers

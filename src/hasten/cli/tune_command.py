@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hasten.checkpoint.files import GrowingFile
     from hasten.facts.plan import Plan
     from hasten.facts.trials import Record, Surveyed
-    from hasten.tune.other_programs import OtherPrograms
-    from hasten.tune.search import Found
+    from hasten.tune.search.plan_search import Found
+    from hasten.tune.trials.other_programs import OtherPrograms
 
 ALLOW = (
     "What a choice may change at most: bits, rounding, statistics, training. "
@@ -63,8 +63,8 @@ def tune(
     """
     began = time.monotonic()
     from hasten.errors import Misconfigured
-    from hasten.tune.libraries import libraries_of
-    from hasten.tune.trial_process import start_fork_server
+    from hasten.tune.trials.libraries import libraries_of
+    from hasten.tune.trials.trial_process import start_fork_server
 
     if allow not in ALLOWED:
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
@@ -72,8 +72,8 @@ def tune(
     from hasten.checkpoint.plans import held_place, write_found_plan
     from hasten.report.terminal import show
     from hasten.report.tuning import Tuning
-    from hasten.training.locate import split_name
-    from hasten.tune.other_programs import OtherPrograms
+    from hasten.training.setup.load_job import split_name
+    from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)
     with held_place(output):
@@ -151,10 +151,10 @@ def _searched(
 ) -> Found:
     from hasten.checkpoint.temporary import process_folder
     from hasten.facts.choice import Preserves
-    from hasten.tune.arms import Arms
-    from hasten.tune.fate import ArmFailed
-    from hasten.tune.ledger import Options
-    from hasten.tune.search import Search
+    from hasten.tune.search.plan_search import Search
+    from hasten.tune.search.search_log import Options
+    from hasten.tune.trials.arms import Arms
+    from hasten.tune.trials.trial_outcome import ArmFailed
 
     options = Options(seconds=seconds, ceiling=Preserves[allow.upper()])
 
@@ -178,7 +178,7 @@ def _searched(
 
 
 def _plan(found: Found) -> Plan:
-    from hasten.tune.result import plan_found
+    from hasten.tune.search.found_plan import plan_found
 
     return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
 

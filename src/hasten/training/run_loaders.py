@@ -14,7 +14,7 @@ from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
 from hasten.data.options import Placement
 from hasten.errors import JobError
 from hasten.training.evaluate import Evaluator
-from hasten.training.losses import LossFunction
+from hasten.training.step_parts.losses import LossFunction
 
 if TYPE_CHECKING:
     from hasten.training.run import Run

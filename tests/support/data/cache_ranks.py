@@ -12,7 +12,7 @@ from torch import nn
 
 import hasten
 from hasten.facts.plan import make_plan
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 COUNT = 20

@@ -18,11 +18,11 @@ from hasten.checkpoint.part_files import Pieced
 from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
-from hasten.parallel.replicate import present_ranks
+from hasten.parallel.replicate.replicated import present_ranks
 from hasten.training import part_saver, saver
 from hasten.training.keeping import Keeping
-from hasten.training.logs import Collected
 from hasten.training.over_ranks import whole_state
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 WIDTH = 96

@@ -18,8 +18,8 @@ from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from support import small_job
 from support.ranks.rank_jobs import PartlyUsed
 from support.ranks.word_jobs import gone_on_from, job_on_words, loss

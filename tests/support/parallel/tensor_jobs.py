@@ -21,9 +21,9 @@ from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
-from hasten.parallel.divided import Split
-from hasten.parallel.join import from_the_leader
-from hasten.parallel.replicate import present_ranks
+from hasten.parallel.launch.process_group import from_the_leader
+from hasten.parallel.replicate.replicated import present_ranks
+from hasten.parallel.tensor.tensor_sharding import Split
 from hasten.training.over_ranks import whole_state
 from support.parallel.tensor_models import LENGTH, MODELS, WORDS
 from support.ranks.word_jobs import gone_on_from, job_on_words, loss
@@ -173,8 +173,8 @@ def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None
 
 def put_together(dim: int, parts: int) -> list[Tensor]:
     """A matrix whose shares the ranks gather, and the matrix."""
-    from hasten.parallel.divided import Share
-    from hasten.parallel.replicate import present_ranks
+    from hasten.parallel.replicate.replicated import present_ranks
+    from hasten.parallel.tensor.tensor_sharding import Share
 
     whole, ranks = torch.arange(96.0).reshape(12, 8), present_ranks()
     share = Split(dim, parts).share(whole, ranks)

@@ -22,8 +22,8 @@ from hasten.facts.events import Noticed
 from hasten.facts.loss import Loss
 from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from support import small_job
 from support.training.schedule_free import ScheduleFreeSGD
 

@@ -13,8 +13,8 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC
 import hasten
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from support.parallel.pipeline_jobs import job_of
 from support.parallel.tensor_models import WORDS
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler as torch_schedulers
 
-from hasten.training.schedule import build_schedule
+from hasten.training.schedule.rate_schedule import build_schedule
 from support import small_job
 
 TOTAL = 24

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.facts.loss import Loss
-from hasten.training.loss_record import mean_loss
 from hasten.training.step import Step
+from hasten.training.step_parts.loss_record import mean_loss
 
 IGNORED = -100
 

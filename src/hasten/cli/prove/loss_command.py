@@ -19,8 +19,8 @@ import typer
 from hasten.cli.application import JobName, command, ending_in_one_block, exit_code_of, prove
 
 if TYPE_CHECKING:
-    from hasten.tune.loss_proof import LossProof
-    from hasten.tune.pairs import Trained
+    from hasten.tune.proof.loss_proof import LossProof
+    from hasten.tune.proof.paired_runs import Trained
 
 
 @prove.command()
@@ -89,10 +89,10 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     from hasten.cli.application import read
     from hasten.cli.prove.loss_evidence import add_losses, trials_of
     from hasten.report.waiting import Waiting
-    from hasten.training.locate import split_name
-    from hasten.tune.arms import Arms, Limits
-    from hasten.tune.fate import ArmFailed
-    from hasten.tune.loss_proof import LONGEST_SECONDS, prove_loss
+    from hasten.training.setup.load_job import split_name
+    from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
+    from hasten.tune.trials.arms import Arms, Limits
+    from hasten.tune.trials.trial_outcome import ArmFailed
 
     split_name(job)
     planned = read(plan)
@@ -129,7 +129,7 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import table
-    from hasten.tune.loss_proof import TRAINING
+    from hasten.tune.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
     where = "of the last tenth of training" if criterion.metric == TRAINING else "of the last evaluation"
@@ -149,8 +149,8 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
     from hasten.report.text import UNKNOWN, decimal
-    from hasten.tune.fate import ArmFailed
-    from hasten.tune.loss_proof import value_of
+    from hasten.tune.proof.loss_proof import value_of
+    from hasten.tune.trials.trial_outcome import ArmFailed
 
     found: list[list[str]] = []
     for pair in proof.pairs:
@@ -171,7 +171,7 @@ def rows(proof: LossProof) -> list[list[str]]:
 def distances(proof: LossProof) -> list[float]:
     """For each step the mean over all pairs of |planned - plain| / |plain| of the training loss, in per cent; empty
     where not all runs have as many steps."""
-    from hasten.tune.pairs import losses_of
+    from hasten.tune.proof.paired_runs import losses_of
 
     if not proof.pairs or any(pair.failed for pair in proof.pairs):
         return []
@@ -183,8 +183,8 @@ def distances(proof: LossProof) -> list[float]:
 
 
 def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
-    from hasten.tune.fate import ArmFailed
-    from hasten.tune.loss_proof import value_of
+    from hasten.tune.proof.loss_proof import value_of
+    from hasten.tune.trials.trial_outcome import ArmFailed
 
     def told(side: Trained | ArmFailed) -> dict[str, Any]:
         if isinstance(side, ArmFailed):

@@ -18,8 +18,8 @@ from hasten.facts.plan import Plan, ProvenOn
 from hasten.facts.trials import LONGEST_LINE, Confirmed, Record, Surveyed, line_of, read_trials, trials_beside
 
 if TYPE_CHECKING:
-    from hasten.tune.arms import Arms
-    from hasten.tune.loss_proof import LossProof
+    from hasten.tune.proof.loss_proof import LossProof
+    from hasten.tune.trials.arms import Arms
 
 
 def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
@@ -40,7 +40,7 @@ def trials_of(arms: Arms, path: Path, plan: Plan) -> Path | None:
 
 def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
     """What has become of the losses, for a person to read; empty where they belong to no trials. path: of the plan."""
-    from hasten.tune.loss_proof import curves_of
+    from hasten.tune.proof.loss_proof import curves_of
 
     curves = curves_of(proof, proof.sentence)
     if trials is None or proof.interrupted or proof.failure is not None or not curves.seeds:
@@ -58,7 +58,7 @@ def add_losses(proof: LossProof, trials: Path | None, path: Path) -> str:
 
 def _confirms(records: Sequence[Record], plan: Plan) -> bool:
     """Whether the last plan that was confirmed is this one."""
-    from hasten.tune.candidates import same
+    from hasten.tune.search.candidates import same
 
     confirmed = [record.choices for record in records if isinstance(record, Confirmed)]
     if not confirmed or len(confirmed[-1]) != len(plan.choices):
@@ -68,7 +68,7 @@ def _confirms(records: Sequence[Record], plan: Plan) -> bool:
 
 def _present_keys(arms: Arms) -> list[str]:
     """Of the searches that could begin now, without `--busy` and with it: losses do not depend on the load."""
-    from hasten.tune.key import environment_of, key_of
+    from hasten.tune.trials.search_key import environment_of, key_of
 
     with arms.start("look", Plan()) as arm:
         told = arm.ask("survey")

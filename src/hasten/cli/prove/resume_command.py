@@ -19,7 +19,7 @@ from hasten.errors import HARMED, NOT_PROVEN
 
 if TYPE_CHECKING:
     from hasten.measure.same_runs import Difference
-    from hasten.tune.resume_proof import Kill, ResumeProof
+    from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
 PROGRAM = "hasten.cli.prove.resume_worker:train"
@@ -81,7 +81,7 @@ class Shown:
     def trains(self, what: str, step: int, steps: int) -> None:
         from hasten.report.streams import is_plain
         from hasten.report.waiting import Waiting
-        from hasten.tune.resume_proof import UNDISTURBED
+        from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED and is_plain(sys.stderr):
             return
@@ -106,9 +106,9 @@ class Shown:
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
     from hasten.checkpoint.temporary import process_folder
     from hasten.cli.application import read
-    from hasten.training.locate import split_name
-    from hasten.tune.resume_proof import prove_resume
-    from hasten.tune.run_process import interpreter
+    from hasten.training.setup.load_job import split_name
+    from hasten.tune.resume.resume_proof import prove_resume
+    from hasten.tune.resume.run_process import interpreter
 
     split_name(job)
     read(plan)

@@ -19,7 +19,7 @@ from hasten.facts.events import Event, Resumed, Started, Trained
 from hasten.facts.saving import Saving
 
 if TYPE_CHECKING:
-    from hasten.tune.messages import Messages
+    from hasten.tune.trials.messages import Messages
 
 GRACE_SECONDS = 3600.0  # nobody is in a hurry: the checkpoint that the run ends with is what is compared
 
@@ -62,9 +62,9 @@ class Teller:
 def train(told: Mapping[str, Any]) -> None:
     """told: the fields of an Errand; descriptors to tell through (line) and to write stacks to (report); the number of
     the process that asks (parent)."""
-    from hasten.training.stacks import signal_to_ask_by
-    from hasten.tune.messages import Messages
-    from hasten.tune.processes import die_with
+    from hasten.training.probes.stacks import signal_to_ask_by
+    from hasten.tune.trials.messages import Messages
+    from hasten.tune.trials.process_tree import die_with
 
     die_with(told["parent"])
     if (asked_by := signal_to_ask_by()) is not None:
@@ -94,9 +94,9 @@ def _trained(told: Mapping[str, Any], teller: Teller) -> bool:
 
 
 def _told(error: BaseException) -> dict[str, str]:
-    from hasten.training.failures import as_failure
-    from hasten.training.user_code import users_traceback
-    from hasten.tune.fate import LONGEST_MESSAGE, Told
+    from hasten.training.failures.as_failure import as_failure
+    from hasten.training.failures.user_code import users_traceback
+    from hasten.tune.trials.trial_outcome import LONGEST_MESSAGE, Told
 
     failure = as_failure(error)
     if failure is None:  # of hasten itself
