@@ -32,7 +32,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from hasten.data import cache_key
 from hasten.data.cache_key import key_of, told_by
 from hasten.errors import DataFailed
-from kept_samples import Holding, key
+from support.data.cached_samples import Holding, key
 
 pytestmark = pytest.mark.trap(41)
 

@@ -10,7 +10,7 @@ import pytest
 
 from hasten.data import cache_key_folders
 from hasten.errors import DataFailed
-from kept_samples import key
+from support.data.cached_samples import key
 
 pytestmark = pytest.mark.trap(41)
 

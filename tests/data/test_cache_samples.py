@@ -16,7 +16,7 @@ from torch import nn
 
 from hasten.data.cache_samples import ALIGNMENT, CannotKeep, difference, packed
 from hasten.data.cache_unpacker import Unpacker
-from kept_samples import FORMS, MODES, picture, same
+from support.data.cached_samples import FORMS, MODES, picture, same
 
 Pair = namedtuple("Pair", "left right")
 

@@ -20,7 +20,7 @@ from hasten.data.pack import PicturesInFolders, Samples, estimated, pack
 from hasten.data.shard_check import verify
 from hasten.data.shard_index import MANIFEST, ROWS, UNFINISHED
 from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed
-from packing import NUMBERED, Numbered, contents, pack_samples, packed_folder, picture
+from support.data.small_shards import NUMBERED, Numbered, contents, pack_samples, packed_folder, picture
 
 # ---- what is written
 

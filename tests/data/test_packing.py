@@ -16,7 +16,7 @@ from hasten.data.packing import packed_in_order, readers
 from hasten.data.proven_steady import SteadyReader, Unreadable
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed
-from kept_samples import Listed, same, samples_of
+from support.data.cached_samples import Listed, same, samples_of
 
 CORES = 3
 SAMPLES = [(index, torch.full((2, index % 5), index)) for index in range(50)]

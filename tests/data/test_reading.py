@@ -12,7 +12,7 @@ from hasten.data.loader import TrainLoader
 from hasten.data.options import LoaderOptions
 from hasten.data.reading import Request, StreamReader, Window, reader_of
 from hasten.data.sources import source_of
-from loading import (
+from support.data.loaders import (
     HERE,
     ONE_WORKER,
     STAYING,

@@ -19,7 +19,7 @@ from hasten.data.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.shard_values import encoded
 from hasten.data.tar import END, packed
 from hasten.errors import DataFailed
-from packing import NUMBERED, packed_folder
+from support.data.small_shards import NUMBERED, packed_folder
 
 
 @pytest.fixture

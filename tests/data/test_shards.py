@@ -24,9 +24,9 @@ from hasten.data.options import LoaderOptions
 from hasten.data.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.sources import source_of
 from hasten.errors import DataFailed
-from loading import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
-from packing import NUMBERED, Numbered, pack_samples, packed_folder
 from support import laptop
+from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
+from support.data.small_shards import NUMBERED, Numbered, pack_samples, packed_folder
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -15,7 +15,7 @@ from hasten.facts.loss import Loss
 from hasten.training.step import Step
 from hasten.training.step_parts.losses import mean_and_count
 from hasten.training.step_parts.supervised import supervised
-from steps import (
+from support.training.steps import (
     IGNORED,
     Recording,
     classifier,

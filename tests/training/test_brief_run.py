@@ -7,8 +7,8 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
-from doctor.support.profiled_jobs import job
 from hasten.training.probes.brief_run import RATE, brief_run, whole_step
+from support.doctor.faulty_model_job import job
 
 
 def test_a_job_that_only_its_schedule_keeps_from_diverging_can_be_looked_at():

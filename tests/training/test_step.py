@@ -16,7 +16,7 @@ from hasten.facts.loss import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from hasten.training.step_parts import skips
-from steps import (
+from support.training.steps import (
     Recording,
     classifier,
     cut,

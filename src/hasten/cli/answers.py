@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from hasten.data.pack import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.microbatch import MicrobatchSearch, MicrobatchTrial
-    from hasten.tune.profile import JobProfile
+    from hasten.tune.job_profile import JobProfile
+    from hasten.tune.microbatch_search import MicrobatchSearch, MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
 MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the remedy
@@ -119,7 +119,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     """Search, telling every visit, and show what each size took."""
     from hasten.report.terminal import show
     from hasten.report.text import duration, table
-    from hasten.tune.microbatch import fastest_microbatch
+    from hasten.tune.microbatch_search import fastest_microbatch
 
     def tell(trial: MicrobatchTrial) -> None:
         took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from doctor.support.snippets import marked
 from hasten.doctor.lint.linter import lint_source
 from hasten.doctor.lint.source_files import read
 from hasten.doctor.rules import ALL
+from support.doctor.snippets import marked
 
 CORPUS = sorted(path for path in (Path(__file__).parents[1] / "corpus").iterdir() if path.suffix in {".py", ".ipynb"})
 

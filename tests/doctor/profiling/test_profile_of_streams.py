@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset, IterableDataset
 
-from doctor.support.profiled_jobs import job
-from doctor.support.run_profiles import HEALTHY
 from hasten.doctor.profiling import profile_run
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.errors import DataFailed
 from hasten.facts.run_look import Refused
 from hasten.report.looks import run_lines
+from support.doctor.faulty_model_job import job
+from support.doctor.run_profiles import HEALTHY
 
 
 class Endless(IterableDataset[Any]):

@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import Dataset
 
 import hasten
-from doctor.support.profiled_jobs import Model, job
 from hasten.checkpoint.temporary import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.profiling.device_use import covered, intervals
@@ -29,6 +28,7 @@ from hasten.facts.plan import make_plan
 from hasten.facts.run_look import CheckpointCost, Refused
 from hasten.measure.held import held_bytes
 from hasten.measure.stacks import share
+from support.doctor.faulty_model_job import Model, job
 
 
 class Slow(Dataset[Any]):
@@ -49,7 +49,7 @@ def test_a_model_shows_its_useless_bias_its_unused_layer_and_what_gets_no_gradie
     assert "left_out (Linear, 72 parameters) was never called" in found["H602"].message
     assert "no gradient reached cut_off.weight, cut_off.bias" in found["H603"].message
     assert "in_features 50 and out_features 50" in found["H604"].message
-    assert all(each.path.endswith("profiled_jobs.py") for each in found.values())
+    assert all(each.path.endswith("faulty_model_job.py") for each in found.values())
     assert look.activation_bytes > 0
     assert look.flops_per_sample > 0
 

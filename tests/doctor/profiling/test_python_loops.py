@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from doctor.support.profiled_jobs import job
-from doctor.support.run_profiles import HEALTHY, LINE, four_times
 from hasten.doctor.profiling.line_costs import lines_of_steps
 from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations, is_read
@@ -26,6 +24,8 @@ from hasten.doctor.run_rules.step_costs import loops, share_of_loops
 from hasten.facts.run_look import RunLook, Turns
 from hasten.report.looks import run_lines
 from hasten.training.probes.brief_run import brief_run, whole_step
+from support.doctor.faulty_model_job import job
+from support.doctor.run_profiles import HEALTHY, LINE, four_times
 
 TURNS = 30
 FEATURES = 36

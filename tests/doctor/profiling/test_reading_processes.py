@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from doctor.support.profiled_jobs import job
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.facts.plan import make_plan
+from support.doctor.faulty_model_job import job
 
 
 class Pictures(Dataset[Any]):

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from doctor.support.profiled_jobs import job
 from hasten.data.loader import Microbatch
 from hasten.doctor.profiling.kept_memory import kept_memory
 from hasten.doctor.profiling.larger_batches import larger_batches, tells_more
@@ -23,6 +22,7 @@ from hasten.doctor.profiling.profile_run import observe_job
 from hasten.doctor.profiling.repeated_batches import FreeLoading, enlarged, kept_windows
 from hasten.doctor.profiling.timed_steps import Stretches
 from hasten.training.probes.brief_run import brief_run
+from support.doctor.faulty_model_job import job
 
 
 def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from doctor.support.snippets import assert_finds_what_is_marked
-from doctor.support.training_scripts import EPOCHS, TWO_MODELS
+from support.doctor.snippets import assert_finds_what_is_marked
+from support.doctor.training_scripts import EPOCHS, TWO_MODELS
 
 
 def test_an_evaluation_that_records_a_graph_is_found():

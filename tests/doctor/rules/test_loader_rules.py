@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from doctor.support.snippets import assert_finds_what_is_marked
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from doctor.support.snippets import assert_finds_what_is_marked
 from hasten.doctor.lint.fixes import mend
 from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
 
 LOOP = """
 import torch

@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from doctor.support.snippets import assert_finds_what_is_marked
 from hasten.doctor.lint.fixes import mend
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.rules import deprecated_amp
+from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch

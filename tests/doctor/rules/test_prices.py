@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from doctor.support.run_profiles import HEALTHY, exactly
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.run_look import KeptMemory, RunLook
 from hasten.report.findings import as_text
+from support.doctor.run_profiles import HEALTHY, exactly
 
 KEPT_MEMORY = KeptMemory(kept=exactly(0.05), returned=exactly(0.1))
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from doctor.support.run_profiles import HEALTHY, LINE, exactly, four_times
 from hasten.doctor.profiling.line_costs import growth, seconds_of
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.doctor.profiling.timed_steps import sampling_error, with_fastest
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
 from hasten.facts.run_look import Compiled, DeviceUse, KeptMemory, Larger, RunLook, Seconds, Turns
+from support.doctor.run_profiles import HEALTHY, LINE, exactly, four_times
 
 
 def codes(look: RunLook) -> list[str]:
