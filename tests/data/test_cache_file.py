@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader
 import dying
 from cache_folders import BAD, change, ragged, row, written
 from hasten.checkpoint import files
-from hasten.data import cache_file
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
-from hasten.data.cache_samples import ALIGNMENT
+from hasten.data.cache import cache_file
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
+from hasten.data.cache.sample_format import ALIGNMENT
 from hasten.errors import DataFailed, StorageFailed
 from kept_samples import FORMS, same
 
@@ -142,7 +142,7 @@ def test_a_lack_of_memory_or_files_does_not_make_a_cache_a_damaged_one(tmp_path,
     def scarce(*arguments, **named):
         raise OSError(reason, os.strerror(reason))
 
-    monkeypatch.setattr("hasten.data.cache_file.mmap.mmap", scarce)
+    monkeypatch.setattr("hasten.data.cache.cache_file.mmap.mmap", scarce)
     with pytest.raises(StorageFailed, match="cannot be mapped"):
         Cached(folder)
 

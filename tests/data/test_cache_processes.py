@@ -12,9 +12,9 @@ import torch
 import dying
 from cache_ranks import second_builds
 from hasten.checkpoint.file_lock import locked
-from hasten.data.cache import open_cache
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
-from hasten.data.proven_steady import SPREAD
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
+from hasten.data.cache.repeated_reading import SPREAD
 from hasten.entry import _watcher_of_caches
 from kept_samples import Counted, Grey, Listed, same, samples_of
 from ranks import on_ranks

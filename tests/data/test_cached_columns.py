@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cache_folders import BAD, change, row, written
-from hasten.data.cache_file import DATA, INDEX, Cached
+from hasten.data.cache.cache_file import DATA, INDEX, Cached
 from hasten.errors import StorageFailed
 from kept_samples import FORMS, same
 

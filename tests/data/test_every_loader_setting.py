@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broken_workers import nothing_left_behind
-from hasten.data.options import LoaderOptions, Placement
+from hasten.data.loading.loader_options import LoaderOptions, Placement
 from loading import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
 
 pytestmark = [

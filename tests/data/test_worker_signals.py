@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed
 from loading import Drawing, loader_of
 

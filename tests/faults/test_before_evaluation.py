@@ -10,7 +10,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from broken_workers import nothing_left_behind
-from hasten.data import feed, limits
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading import limits
 from hasten.entry import prepare
 from hasten.errors import JobError, PlanError
 from support import small_job

@@ -14,8 +14,8 @@ import pytest
 
 from broken_workers import nothing_left_behind
 from faults.commands import jobs_in, ran
-from hasten.data import feed
-from hasten.data.patience import Patience
+from hasten.data.loading import batch_feed as feed
+from hasten.data.workers.hang_limit import Patience
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ from typing import Any
 from complete_runs import sealed_again
 from forger import with_seal
 from hasten.checkpoint import manifest as manifests
-from hasten.data.cache_file import _digest_of
+from hasten.data.cache.cache_file import _digest_of
 
 from .payloads import CACHE, DEEP, HOSTILE, HUGE, RUN, SAFETENSORS, Payload, as_bytes, gadgets, written
 
