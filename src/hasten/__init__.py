@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hasten.training.loop import Result
     from hasten.training.run import Run
     from hasten.training.step import Step
-    from hasten.training.supervised import supervised
+    from hasten.training.step_parts.supervised import supervised
     from hasten.training.weights_file import read_weights
 
 _HOMES = {
@@ -48,7 +48,7 @@ _HOMES = {
     "Saving": "hasten.facts.saving",
     "read_plan": "hasten.facts.plan_file",
     "read_weights": "hasten.training.weights_file",
-    "supervised": "hasten.training.supervised",
+    "supervised": "hasten.training.step_parts.supervised",
     "train": "hasten.entry",
     "write_plan": "hasten.checkpoint.plans",
 }

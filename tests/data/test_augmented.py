@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from hasten.data.sources.augmented import Augmented, seam_of
-from kept_samples import Grey, Listed, jittered, same
+from support.data.cached_samples import Grey, Listed, jittered, same
 
 
 class Doubled:

@@ -18,7 +18,17 @@ from hasten.data.loading.batch_loader import EvaluationLoader
 from hasten.data.loading.data_errors import reason_of
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, JobError, OutOfMemory, StorageFailed, UserCodeFailed
-from loading import HERE, ONE_WORKER, TWO_WORKERS, Drawing, DrawingStream, content, drawn, epoch_of, loader_of
+from support.data.loaders import (
+    HERE,
+    ONE_WORKER,
+    TWO_WORKERS,
+    Drawing,
+    DrawingStream,
+    content,
+    drawn,
+    epoch_of,
+    loader_of,
+)
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

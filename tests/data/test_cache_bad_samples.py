@@ -24,9 +24,9 @@ from hasten.data.sources.augmented import Augmented
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.facts.plan import make_plan
-from kept_samples import same
-from loading import content, drawn
 from support import laptop, small_job
+from support.data.cached_samples import same
+from support.data.loaders import content, drawn
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -29,10 +29,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hasten.data.cache import cache_key
+from hasten.data.cache.cache_building import cache_key
 from hasten.data.cache.cache_key import key_of, told_by
 from hasten.errors import DataFailed
-from kept_samples import Holding, key
+from support.data.cached_samples import Holding, key
 
 pytestmark = pytest.mark.trap(41)
 

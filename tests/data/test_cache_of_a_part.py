@@ -23,9 +23,9 @@ from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.augmented import Augmented, steady_rows
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from kept_samples import jittered
-from loading import content
 from support import laptop
+from support.data.cached_samples import jittered
+from support.data.loaders import content
 
 COUNT = 3000
 MOST_READ_AHEAD = MOST_READERS * (AHEAD + 2) * TOGETHER

@@ -16,7 +16,7 @@ from torch import nn
 
 from hasten.data.cache.cache_unpacker import Unpacker
 from hasten.data.cache.sample_format import ALIGNMENT, CannotKeep, difference, packed
-from kept_samples import FORMS, MODES, picture, same
+from support.data.cached_samples import FORMS, MODES, picture, same
 
 Pair = namedtuple("Pair", "left right")
 

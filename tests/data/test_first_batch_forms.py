@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hasten.data.loading import batch_feed as feed
-from looking import Self, copies, looked_at
+from support.data.first_batches import Self, copies, looked_at
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

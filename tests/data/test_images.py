@@ -25,7 +25,7 @@ from hasten.data.sources.augmented import seam_of
 from hasten.data.sources.job_data import source_of
 from hasten.data.workers.loader_threads import Threads
 from hasten.errors import DataFailed
-from loading import HERE, ONE_WORKER, STAYING, TWO_WORKERS, loader_of
+from support.data.loaders import HERE, ONE_WORKER, STAYING, TWO_WORKERS, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -11,7 +11,7 @@ from hasten.data.images.crops import View
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, Misconfigured
-from loading import HERE, TWO_WORKERS, epoch_of
+from support.data.loaders import HERE, TWO_WORKERS, epoch_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

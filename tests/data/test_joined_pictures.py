@@ -17,9 +17,9 @@ from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.shards.shard_writer import PicturesInFolders, pack
 from hasten.data.sources.job_data import Source, source_of, why_not_in_threads
 from hasten.errors import DataFailed
-from kept_samples import same
-from loading import loader_of
 from support import laptop
+from support.data.cached_samples import same
+from support.data.loaders import loader_of
 
 VIEW = hasten.RandomResizedCrop(16)
 STILL = hasten.CenterCrop(16)

@@ -23,8 +23,8 @@ from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.augmented import Augmented
 from hasten.data.sources.job_data import Source, source_of
 from hasten.errors import DataFailed, OutOfMemory
-from kept_samples import FORMS, Grey, jittered, same
 from support import laptop
+from support.data.cached_samples import FORMS, Grey, jittered, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

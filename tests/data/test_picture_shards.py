@@ -16,8 +16,8 @@ from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.shards.shard_writer import PicturesInFolders, pack
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from loading import TWO_WORKERS, content, epoch_of
-from packing import packed_folder
+from support.data.loaders import TWO_WORKERS, content, epoch_of
+from support.data.small_shards import packed_folder
 
 VIEW = hasten.RandomResizedCrop(20)
 

@@ -12,7 +12,7 @@ from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.batch_readers import Request, StreamReader, Window, reader_of
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import source_of
-from loading import (
+from support.data.loaders import (
     HERE,
     ONE_WORKER,
     STAYING,

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, get_worker_info
 
-from broken_workers import feed_of, nothing_left_behind, read, requests
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.workers.hang_limit import Patience
-from loading import TWO_WORKERS, Drawing, epoch_of
+from support.data.broken_workers import feed_of, nothing_left_behind, read, requests
+from support.data.loaders import TWO_WORKERS, Drawing, epoch_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -128,7 +128,7 @@ class Library: ...
 library = Library()
 weakref.finalize(library, int)  # Python runs these hooks in the reverse order of their first use
 
-from broken_workers import Harmful, feed_of, requests
+from support.data.broken_workers import Harmful, feed_of, requests
 from hasten.data.loading.loader_options import LoaderOptions
 
 feed = feed_of(Harmful("kill", bad=-1), LoaderOptions(workers=2))

@@ -15,12 +15,21 @@ import time
 import psutil
 import pytest
 
-from broken_workers import Harmful, circle, feed_of, nothing_left_behind, open_files, read, requests, worker_pids
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.workers import worker_processes as workers
 from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory
-from loading import Drawing, content, epoch_of, loader_of
+from support.data.broken_workers import (
+    Harmful,
+    circle,
+    feed_of,
+    nothing_left_behind,
+    open_files,
+    read,
+    requests,
+    worker_pids,
+)
+from support.data.loaders import Drawing, content, epoch_of, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -14,7 +14,7 @@ import pytest
 from hasten.doctor.lint import lint_source
 from hasten.doctor.rules import ALL
 from hasten.doctor.sources import read
-from snippets import marked
+from support.doctor.snippets import marked
 
 CORPUS = sorted(path for path in (Path(__file__).parent / "corpus").iterdir() if path.suffix in {".py", ".ipynb"})
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import dying
 from hasten.cli import app
 from hasten.doctor.fix import mend, write
 from hasten.doctor.lint import lint_text
 from hasten.doctor.rules import ALL
 from hasten.errors import StorageFailed, Unreadable
 from hasten.facts.finding import Safety
+from support.checkpoint import file_faults
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.py"))
 SAFE = [rule for rule in ALL if rule.safety is Safety.SAFE]
@@ -128,7 +128,7 @@ def test_a_fix_that_is_killed_inside_any_operation_leaves_the_old_file_or_the_ne
     for number in count(1):
         path.write_bytes(LATIN)
         path.chmod(0o751)
-        if not dying.killed_inside(number, lambda: fixed(path)):
+        if not file_faults.killed_inside(number, lambda: fixed(path)):
             break
         found.append(path.read_bytes())
         assert stat.S_IMODE(path.stat().st_mode) == 0o751
@@ -146,7 +146,7 @@ def test_a_fix_that_the_disk_refuses_at_any_operation_leaves_the_old_file_or_the
     path, found = tmp_path / "train.py", list[bytes]()
     for number in count(1):
         path.write_bytes(LATIN)
-        with dying.failing({number}, errno.ENOSPC):
+        with file_faults.failing({number}, errno.ENOSPC):
             try:
                 fixed(path)
                 break

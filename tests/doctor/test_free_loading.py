@@ -21,8 +21,8 @@ from hasten.doctor.kept_memory import kept_memory
 from hasten.doctor.larger_batches import larger_batches, tells_more
 from hasten.doctor.observe import observe_job
 from hasten.doctor.stretches import Stretches
-from hasten.training.brief_run import brief_run
-from look_jobs import job
+from hasten.training.probes.brief_run import brief_run
+from support.doctor.faulty_model_job import job
 
 
 def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:

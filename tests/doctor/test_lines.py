@@ -19,8 +19,8 @@ from hasten.doctor.observe import observe_job
 from hasten.doctor.operations import Operations
 from hasten.doctor.places import function_of, place_of, spans_of_loops
 from hasten.measure.stacks import callers
-from hasten.training.brief_run import brief_run, whole_step
-from look_jobs import job
+from hasten.training.probes.brief_run import brief_run, whole_step
+from support.doctor.faulty_model_job import job
 
 
 class Doubled(torch.autograd.Function):

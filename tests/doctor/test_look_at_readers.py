@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from hasten.doctor.observe import observe_job
 from hasten.facts.plan import make_plan
-from look_jobs import job
+from support.doctor.faulty_model_job import job
 
 
 class Pictures(Dataset[Any]):

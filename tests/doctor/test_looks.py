@@ -28,7 +28,7 @@ from hasten.facts.plan import make_plan
 from hasten.facts.run_look import CheckpointCost, Refused
 from hasten.measure.held import held_bytes
 from hasten.measure.stacks import share
-from look_jobs import Model, job
+from support.doctor.faulty_model_job import Model, job
 
 
 class Slow(Dataset[Any]):

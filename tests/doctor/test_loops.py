@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.run_looks import HEALTHY, LINE, four_times
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,8 +23,9 @@ from hasten.doctor.run_rules.fixed_costs import loops, share_of_loops
 from hasten.doctor.timings import lines_of_steps
 from hasten.facts.run_look import RunLook, Turns
 from hasten.report.looks import run_lines
-from hasten.training.brief_run import brief_run, whole_step
-from look_jobs import job
+from hasten.training.probes.brief_run import brief_run, whole_step
+from support.doctor.faulty_model_job import job
+from support.doctor.run_profiles import HEALTHY, LINE, four_times
 
 TURNS = 30
 FEATURES = 36

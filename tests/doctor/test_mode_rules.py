@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.doctor.scripts import EPOCHS, TWO_MODELS
-from tests.snippets import assert_finds_what_is_marked
+
+from support.doctor.snippets import assert_finds_what_is_marked
 
 
 def test_an_evaluation_with_dropout_on_is_found():

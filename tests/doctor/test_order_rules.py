@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from snippets import assert_finds_what_is_marked
+from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tests.snippets import assert_finds_what_is_marked
 
 from hasten.doctor.fix import mend
 from hasten.doctor.reading.code import Code
 from hasten.doctor.rules import deprecated_amp
+from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import torch

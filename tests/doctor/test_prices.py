@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.run_looks import HEALTHY, exactly
 
 from hasten.doctor.observe import found_in
 from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.run_look import KeptMemory, RunLook
 from hasten.report.findings import as_text
+from support.doctor.run_profiles import HEALTHY, exactly
 
 KEPT_MEMORY = KeptMemory(kept=exactly(0.05), returned=exactly(0.1))
 

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.run_looks import HEALTHY
 from torch.utils.data import Dataset, IterableDataset
 
 from hasten.doctor import observe
@@ -16,7 +15,8 @@ from hasten.doctor.observe import found_in, observe_job
 from hasten.errors import DataFailed
 from hasten.facts.run_look import Refused
 from hasten.report.looks import run_lines
-from look_jobs import job
+from support.doctor.faulty_model_job import job
+from support.doctor.run_profiles import HEALTHY
 
 
 class Endless(IterableDataset[Any]):

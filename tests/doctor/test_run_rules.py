@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.run_looks import HEALTHY, LINE, exactly, four_times
 
 from hasten.doctor.observe import found_in
 from hasten.doctor.stretches import sampling_error, with_fastest
 from hasten.doctor.timings import growth, seconds_of
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
 from hasten.facts.run_look import Compiled, DeviceUse, KeptMemory, Larger, RunLook, Seconds, Turns
+from support.doctor.run_profiles import HEALTHY, LINE, exactly, four_times
 
 
 def codes(look: RunLook) -> list[str]:

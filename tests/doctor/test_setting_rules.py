@@ -6,7 +6,7 @@ import pytest
 
 from hasten.doctor.reading.code import Code
 from hasten.doctor.rules import ALL
-from snippets import assert_finds_what_is_marked
+from support.doctor.snippets import assert_finds_what_is_marked
 
 HEAD = """
 import random

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from commanded import ran
 from hasten.doctor.suppression import not_silenced
 from hasten.facts.finding import Finding, Severity
+from support.cli.commands import ran
 
 
 @pytest.mark.parametrize(

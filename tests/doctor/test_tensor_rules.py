@@ -6,7 +6,7 @@ import pytest
 
 from hasten.doctor.fix import mend
 from hasten.doctor.rules import ALL
-from snippets import assert_finds_what_is_marked
+from support.doctor.snippets import assert_finds_what_is_marked
 
 STEP = """
 import torch, numpy as np

@@ -15,8 +15,8 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import loader_workers, persistent_workers, pin_memory, prefetch
 from hasten.techniques.combinations import conflicts
 from hasten.techniques.contract import No, Yes
-from loading import Drawing, DrawingStream
 from support import laptop, setup_of
+from support.data.loaders import Drawing, DrawingStream
 
 GIB, MIB = 1 << 30, 1 << 20
 ROWS = (torch.zeros(16, 6), torch.zeros(16, dtype=torch.long))

@@ -18,8 +18,8 @@ from hasten.facts.choice import Preserves, Value
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.plan_file import plan_from_toml, read_plan
-from hasten.training.apply_plan import in_order
-from hasten.training.build import _parts_of
+from hasten.training.setup.apply_plan import in_order
+from hasten.training.setup.prepared_job import _parts_of
 from support import small_job
 
 WRONG = """\
@@ -154,7 +154,7 @@ class Opening(Dataset):
 )
 def test_choices_look_at_one_batch_and_nothing_is_opened_before_the_training(tmp_path, monkeypatch, plan):
     small = replace(read_machine(), cores=4, shared_memory_bytes=64 << 20, ranks=1)
-    monkeypatch.setattr("hasten.training.build.read_machine", lambda: small)
+    monkeypatch.setattr("hasten.training.setup.prepared_job.read_machine", lambda: small)
     data = Opening(torch.randn(40, 6), tmp_path / "read")
     with prepare(small_job(model=norms, train=data), plan):
         assert data.file is None

@@ -19,7 +19,7 @@ from hasten.entry import prepare
 from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
-from hasten.training.supervised import supervised
+from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from hasten.data.shards.shard_writer import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.microbatch import MicrobatchSearch, MicrobatchTrial
-    from hasten.tune.profile import JobProfile
+    from hasten.tune.job_profile import JobProfile
+    from hasten.tune.microbatch_search import MicrobatchSearch, MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
 MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the remedy
@@ -26,7 +26,7 @@ def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> N
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import decimal
-    from hasten.training.schedule_trace import trace_schedule
+    from hasten.training.schedule.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
         total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
@@ -119,7 +119,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     """Search, telling every visit, and show what each size took."""
     from hasten.report.terminal import show
     from hasten.report.text import duration, table
-    from hasten.tune.microbatch import fastest_microbatch
+    from hasten.tune.microbatch_search import fastest_microbatch
 
     def tell(trial: MicrobatchTrial) -> None:
         took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"
@@ -191,7 +191,7 @@ def show_verified(folder: Path) -> None:
 def _to_pack(source: str) -> Packable:
     from hasten.data.shards.shard_writer import PicturesInFolders, Samples
     from hasten.errors import Misconfigured
-    from hasten.training.locate import load_returned
+    from hasten.training.setup.load_job import load_returned
 
     if Path(source).is_dir():
         return PicturesInFolders(Path(source))

@@ -21,8 +21,8 @@ from hasten.facts.run_look import CheckpointCost
 from hasten.facts.saving import Saving, seconds_between
 from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
-from hasten.training.run_state import state_of
 from hasten.training.saver import Saver, State
+from hasten.training.state.train_state import state_of
 
 _SAVES = 2
 _SPARE = 4  # times what is written, that the disk has room for

@@ -26,7 +26,7 @@ from hasten.facts.plan import Plan
 from hasten.measure.flops import profile_flops
 from hasten.measure.memory import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
-from hasten.training.brief_run import brief_run, whole_step
+from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
 WATCHED_STEPS = 3

@@ -9,8 +9,8 @@ from hasten.doctor.stretches import Stretches
 from hasten.doctor.timings import seconds_of
 from hasten.facts.run_look import KeptMemory, Seconds
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
 from hasten.training.run import Run
+from hasten.training.setup.process_options import process_options
 
 
 def kept_memory(run: Run, stretches: Stretches, steps: int, times: int) -> KeptMemory | None:

@@ -44,10 +44,10 @@ from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import Fault, fault_cost
 from hasten.measure.stacks import Stacks
 from hasten.training import kept_weights
-from hasten.training.brief_run import brief_run
 from hasten.training.evaluate import Part
-from hasten.training.phases import phases_told
+from hasten.training.probes.brief_run import brief_run
 from hasten.training.run import Run
+from hasten.training.step_parts.phases import phases_told
 
 if TYPE_CHECKING:
     from hasten.doctor.compiler_notes import CompilerNotes

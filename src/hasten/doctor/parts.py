@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from hasten.training.phases import Phase
+from hasten.training.step_parts.phases import Phase
 
 _PARTS = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.UPDATE: "optimizer"}
 

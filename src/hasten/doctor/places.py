@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from hasten.training import user_code
+from hasten.training.failures import user_code
 
 # Links are not followed: neither are they in the names that frames give their files.
 _HASTEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")

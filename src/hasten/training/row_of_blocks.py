@@ -28,7 +28,7 @@ from hasten.facts.loss import Loss
 from hasten.parallel.python_state import Moved, PythonState, Read
 from hasten.techniques._restore import same_state
 from hasten.training.gradient_paths import nodes_behind
-from hasten.training.losses import calling, checked
+from hasten.training.step_parts.losses import calling, checked
 
 if TYPE_CHECKING:
     from hasten.training.run import Run

@@ -14,7 +14,7 @@ from hasten.data.loading.batch_loader import EvaluationLoader, Microbatch, Train
 from hasten.data.loading.loader_options import Placement
 from hasten.errors import JobError
 from hasten.training.evaluate import Evaluator
-from hasten.training.losses import LossFunction
+from hasten.training.step_parts.losses import LossFunction
 
 if TYPE_CHECKING:
     from hasten.training.run import Run
