@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.cache.cache_building import cache_columns
+from hasten.data.cache import cache_columns
 from hasten.data.cache.cache_columns import first_damaged
 from hasten.data.cache.cache_file import Cached, Writer
 from hasten.data.cache.sample_format import packed

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from hasten.checkpoint import files
-from hasten.data.cache.cache_building import cache_file
+from hasten.data.cache import cache_file
 from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
 from hasten.data.cache.sample_format import ALIGNMENT
 from hasten.errors import DataFailed, StorageFailed

@@ -29,7 +29,7 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hasten.data.cache.cache_building import cache_key
+from hasten.data.cache import cache_key
 from hasten.data.cache.cache_key import key_of, told_by
 from hasten.errors import DataFailed
 from support.data.cached_samples import Holding, key

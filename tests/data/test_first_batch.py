@@ -22,8 +22,8 @@ from hasten.data.loading.batch_feed import Feed
 from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import source_of
+from hasten.data.workers import worker_processes as workers
 from hasten.data.workers.hang_limit import Patience
-from hasten.data.workers.worker_processes import worker_processes as workers
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
 from support.data.broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind

@@ -15,8 +15,8 @@ import torch
 
 from hasten import Shards
 from hasten.checkpoint import files
+from hasten.data.shards import shard_writer as packing_module
 from hasten.data.shards.shard_check import verify
-from hasten.data.shards.shard_dataset import shard_writer as packing_module
 from hasten.data.shards.shard_index import MANIFEST, ROWS, UNFINISHED
 from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed

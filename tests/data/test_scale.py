@@ -13,8 +13,8 @@ import pytest
 
 from hasten.data.loading.batch_loader import EvaluationLoader, TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.order import sample_order as order
 from hasten.data.order.sample_order import CHUNK, Order, walked
-from hasten.data.order.sample_order import sample_order as order
 from hasten.data.sources.job_data import source_of
 
 MANY, BATCH = 50_000_000, 256

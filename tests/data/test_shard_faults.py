@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hasten import Shards
-from hasten.data.shards.shard_dataset import shard_index
+from hasten.data.shards import shard_index
 from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.shards.shard_members import encoded
 from hasten.data.shards.tar_reader import END, packed

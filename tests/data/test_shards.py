@@ -18,7 +18,7 @@ from hasten import Shards
 from hasten.data.cache.cached_source import Watcher, kept
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.shards.shard_dataset import shard_dataset as shards
+from hasten.data.shards import shard_dataset as shards
 from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.sources.augmented import Augmented, seam_of
 from hasten.data.sources.job_data import source_of
