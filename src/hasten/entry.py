@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hasten.checkpoint.run_lock import run_lock
 from hasten.checkpoint.temporary import remove_what_the_dead_left
-from hasten.data.keeping import Watcher
+from hasten.data.cache.cached_source import Watcher
 from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan

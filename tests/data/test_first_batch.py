@@ -17,12 +17,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hasten.checkpoint import temporary
-from hasten.data import feed, workers
-from hasten.data.feed import Feed
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers import worker_processes as workers
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
 from support.data.broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from hasten.data.pack import Packable
+    from hasten.data.shards.shard_writer import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
     from hasten.tune.job_profile import JobProfile
@@ -141,7 +141,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
-    from hasten.data.pack import estimated, pack
+    from hasten.data.shards.shard_writer import estimated, pack
     from hasten.facts.sizes import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
@@ -173,7 +173,7 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
-    from hasten.data.shard_check import verify
+    from hasten.data.shards.shard_check import verify
     from hasten.facts.sizes import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
@@ -189,7 +189,7 @@ def show_verified(folder: Path) -> None:
 
 
 def _to_pack(source: str) -> Packable:
-    from hasten.data.pack import PicturesInFolders, Samples
+    from hasten.data.shards.shard_writer import PicturesInFolders, Samples
     from hasten.errors import Misconfigured
     from hasten.training.setup.load_job import load_returned
 

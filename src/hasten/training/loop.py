@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.out_of_memory import is_out_of_memory
+from hasten.data.loading.out_of_memory import is_out_of_memory
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from hasten.data.keeping import Watcher
-from hasten.data.randomness import seed_everything, seed_step
-from hasten.data.sources import Source
-from hasten.data.transfer import place
+from hasten.data.cache.cached_source import Watcher
+from hasten.data.loading.device_transfer import place
+from hasten.data.order.randomness import seed_everything, seed_step
+from hasten.data.sources.job_data import Source
 from hasten.errors import RAISED, HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.sources import Source
+from hasten.data.sources.job_data import Source
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from hasten.data.loader import Microbatch
+from hasten.data.loading.batch_loader import Microbatch
 from hasten.doctor.profiling.kept_memory import kept_memory
 from hasten.doctor.profiling.larger_batches import larger_batches, tells_more
 from hasten.doctor.profiling.profile_run import observe_job

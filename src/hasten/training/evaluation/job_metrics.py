@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hasten.data.transfer import map_tensors, place
+from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import JobError
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import Ranks

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from hasten.data.data_digest import data_digest
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.model_reads import way_to_model
-from hasten.data.options import LoaderOptions
-from hasten.data.randomness import seed_everything, undisturbed
-from hasten.data.sources import Source, source_of
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.order.randomness import seed_everything, undisturbed
+from hasten.data.sources.data_digest import data_digest
+from hasten.data.sources.job_data import Source, source_of
+from hasten.data.sources.model_in_data import way_to_model
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
 from hasten.facts.job import Job, describe
 from hasten.facts.launched import launched

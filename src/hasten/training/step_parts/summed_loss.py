@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hasten.data.transfer import map_tensors
+from hasten.data.loading.device_transfer import map_tensors
 from hasten.facts.loss import Loss
 
 SUMMED = (
