@@ -18,8 +18,8 @@ from hasten.checkpoint.part_files import Pieced, assembled, opened, pieced, writ
 from hasten.checkpoint.pieces import InPieces, Piece, check_whole, from_json, put_together, to_json
 from hasten.errors import Damaged
 from hasten.facts.ranks import Ranks
-from hasten.parallel.divided import Split
 from hasten.parallel.slabs import chunk, in_whole
+from hasten.parallel.tensor.tensor_sharding import Split
 
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 

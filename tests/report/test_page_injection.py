@@ -18,7 +18,7 @@ from hasten.report.page.run_log import RunLog, read_run
 from hasten.report.page.run_page import page_of_run
 from report.support.hostile import PAYLOADS, of_one_job, with_texts
 from report.support.parsed import Page, faults
-from report_samples import sample_plan, sample_records, sample_run, write_run
+from support.report.samples import sample_plan, sample_records, sample_run, write_run
 
 SAMPLE = range(0, len(PAYLOADS), 21)
 

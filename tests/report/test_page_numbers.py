@@ -22,7 +22,7 @@ from hasten.report.page.run_page import page_of_run
 from hasten.report.page.thinning import POINTS, band, ticks
 from report.support.hostile import COUNTS, NUMBERS, of_one_job, with_numbers
 from report.support.parsed import Page, faults
-from report_samples import sample_plan, sample_records, sample_run
+from support.report.samples import sample_plan, sample_records, sample_run
 
 
 def plan_page(records: list[Record], plan: Plan | None = None) -> str:

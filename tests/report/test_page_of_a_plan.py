@@ -19,7 +19,7 @@ from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from hasten.report.page.tried import rows_of
 from hasten.report.terminal.search_progress import sentence
 from report.support.parsed import Page, faults
-from report_samples import (
+from support.report.samples import (
     BF16,
     FUSED,
     KEPT,

@@ -15,7 +15,7 @@ from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven,
 from hasten.report.page.plan_evidence import Evidence, gathered, read_evidence
 from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from report.support.parsed import Page, faults
-from report_samples import (
+from support.report.samples import (
     FINGERPRINT,
     KEPT,
     MACHINE,

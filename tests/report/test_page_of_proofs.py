@@ -10,7 +10,7 @@ from hasten.report.page.plan_evidence import gathered
 from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.tried import rows_of
 from report.support.parsed import Page, faults
-from report_samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
+from support.report.samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
 
 SEEN = (
     "the first 40 steps: early training loss is inconclusive with 3 pairs: +0.40% (90 % interval -1.10% to +1.90%, "

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import hasten
-from forger import with_seal
 from hasten.errors import Damaged, StorageFailed
 from hasten.training import given_weights
 from hasten.training.asked import Asked, asked_in
 from hasten.training.run_names import ASKED, BEGAN_WITH
-from kept_runs import every, job, notices, resumed, trained
+from support.checkpoint.forger import with_seal
+from support.training.saved_runs import every, job, notices, resumed, trained
 
 ODD = Asked(
     name="jobs/a.py:job",

@@ -18,9 +18,9 @@ from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
 from hasten.training.code_digest import code_digest
-from hasten.training.configuration import changes, configuration_of, in_force
-from kept_runs import every, job, resumed, trained
+from hasten.training.setup.configuration import changes, configuration_of, in_force
 from support import small_job
+from support.training.saved_runs import every, job, resumed, trained
 
 
 def sgd(**settings: Any) -> Callable[[Any], torch.optim.Optimizer]:

@@ -27,8 +27,8 @@ from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.job import Job
 from hasten.facts.sizes import byte_size
 from hasten.facts.texts import printable
-from hasten.training.made_model import check_made
-from hasten.training.user_code import user_code_failed
+from hasten.training.failures.user_code import user_code_failed
+from hasten.training.setup.made_model import check_made
 from hasten.training.weights_file import check_file, some, weights_in, without_prefixes
 
 NAME = "initial_weights.json"

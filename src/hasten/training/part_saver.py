@@ -10,7 +10,7 @@ from hasten.checkpoint.at_once import most_threads
 from hasten.checkpoint.in_parts import Holding, holding
 from hasten.checkpoint.state import flattened_in_parts
 from hasten.checkpoint.together import follow
-from hasten.parallel.exchange import Exchange
+from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.no_saver import NoSaver
 from hasten.training.snapshot import Snapshots, on_host
 

@@ -29,8 +29,8 @@ from hasten.facts.saving import Saving
 from hasten.facts.sizes import byte_size
 from hasten.training import run_place
 from hasten.training.asked import Asked, asked_in
-from hasten.training.logs import JsonLines
 from hasten.training.plain_weights import as_file
+from hasten.training.reporting.logs import JsonLines
 from hasten.training.run_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
 
 
