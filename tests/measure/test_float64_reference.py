@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from hasten.errors import InvalidMeasurement
 from hasten.facts.loss import Loss
 from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
-from measure.support.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
+from support.measure.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -21,7 +21,7 @@ from hasten.measure.gradient_error import (
     squared_errors,
     update_error,
 )
-from measure.support.small_models import BATCH, MODELS, Words, batch_for, gradients, squared_error, start
+from support.measure.small_models import BATCH, MODELS, Words, batch_for, gradients, squared_error, start
 
 STEPS = 8
 

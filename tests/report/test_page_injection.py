@@ -16,8 +16,8 @@ from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.run_log import RunLog, read_run
 from hasten.report.page.run_page import page_of_run
-from report.support.hostile import PAYLOADS, of_one_job, with_texts
-from report.support.parsed import Page, faults
+from support.report.hostile import PAYLOADS, of_one_job, with_texts
+from support.report.parsed import Page, faults
 from support.report.samples import sample_plan, sample_records, sample_run, write_run
 
 SAMPLE = range(0, len(PAYLOADS), 21)

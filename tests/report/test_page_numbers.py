@@ -20,8 +20,8 @@ from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.run_log import RunLog, event_of
 from hasten.report.page.run_page import page_of_run
 from hasten.report.page.thinning import POINTS, band, ticks
-from report.support.hostile import COUNTS, NUMBERS, of_one_job, with_numbers
-from report.support.parsed import Page, faults
+from support.report.hostile import COUNTS, NUMBERS, of_one_job, with_numbers
+from support.report.parsed import Page, faults
 from support.report.samples import sample_plan, sample_records, sample_run
 
 

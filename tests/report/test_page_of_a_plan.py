@@ -18,7 +18,7 @@ from hasten.report.page.plan_evidence import gathered, read_evidence
 from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from hasten.report.page.tried import rows_of
 from hasten.report.terminal.search_progress import sentence
-from report.support.parsed import Page, faults
+from support.report.parsed import Page, faults
 from support.report.samples import (
     BF16,
     FUSED,

@@ -14,7 +14,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.events import Finished, Noticed, Trained
 from hasten.report.page.run_log import read_run
 from hasten.report.page.run_page import next_command, page_of_run, sentence_of
-from report.support.parsed import Page, faults
+from support.report.parsed import Page, faults
 from support.report.samples import sample_run, write_run
 
 

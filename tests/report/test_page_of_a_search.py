@@ -14,7 +14,7 @@ from hasten.facts.plan import Plan, PlannedChoice, make_plan
 from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven, Reached, Record, Step, Surveyed, Tried
 from hasten.report.page.plan_evidence import Evidence, gathered, read_evidence
 from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
-from report.support.parsed import Page, faults
+from support.report.parsed import Page, faults
 from support.report.samples import (
     FINGERPRINT,
     KEPT,

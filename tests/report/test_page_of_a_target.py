@@ -12,7 +12,7 @@ from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of_plan, sentence_of
 from hasten.report.page.words import finish_sentence
 from hasten.report.terminal.search_progress import Tuning, sentence
-from report.support.parsed import Page, faults
+from support.report.parsed import Page, faults
 from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
 
 END = Choice(technique="stop_at", value="loss", preserves=Preserves.TRAINING, options={"at_most": 0.112})

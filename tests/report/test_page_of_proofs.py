@@ -9,7 +9,7 @@ from hasten.facts.trials import Proven, Record, Tried
 from hasten.report.page.plan_evidence import gathered
 from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.tried import rows_of
-from report.support.parsed import Page, faults
+from support.report.parsed import Page, faults
 from support.report.samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
 
 SEEN = (
