@@ -20,7 +20,7 @@ from commanded import ran
 from complete_runs import checkpoints_of, complete_run, flip, sealed_again
 from hasten.checkpoint.listing import listed
 from hasten.checkpoint.store import Store
-from hasten.training.run_names import ASKED
+from hasten.training.run_folder.folder_names import ASKED
 from support import small_job
 
 TENSORS = "tensors.safetensors"

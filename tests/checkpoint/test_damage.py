@@ -11,7 +11,7 @@ import pytest
 
 import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE, Checkpoint, Store
 from hasten.errors import StorageFailed
 

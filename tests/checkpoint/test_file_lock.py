@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import dying
-from hasten.checkpoint import file_lock, files
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint import files
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.errors import StorageFailed
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.

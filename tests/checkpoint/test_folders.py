@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dying
 from hasten.checkpoint import files
-from hasten.checkpoint.reading import read_bytes
+from hasten.checkpoint.direct_io import read_bytes
 from hasten.errors import StorageFailed
 
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 import dying
-from hasten.checkpoint import file_lock
-from hasten.checkpoint.run_lock import NAME, RunLock, run_lock
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.run_lock import NAME, RunLock, run_lock
 from hasten.errors import Misconfigured, StorageFailed
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.

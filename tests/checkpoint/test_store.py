@@ -15,7 +15,7 @@ import torch
 import dying
 import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE, Store
 from hasten.errors import Misconfigured, StorageFailed
 

@@ -14,7 +14,7 @@ import pytest
 import dying
 import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE
 from hasten.errors import StorageFailed
 

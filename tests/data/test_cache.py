@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Subset
 
 from dying import file_size_limit
-from hasten.checkpoint.private import user_caches
+from hasten.checkpoint.folders.private_folders import user_caches
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST
 from hasten.data.proven_steady import SPREAD

@@ -11,7 +11,7 @@ import torch
 
 import dying
 from cache_ranks import second_builds
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache import open_cache
 from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.proven_steady import SPREAD

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
-from hasten.checkpoint import temporary
+from hasten.checkpoint.folders import process_folder
 from hasten.data import feed, workers
 from hasten.data.feed import Feed
 from hasten.data.options import LoaderOptions
@@ -184,7 +184,7 @@ def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_he
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.setattr(temporary, "_mine", None)
+    monkeypatch.setattr(process_folder, "_mine", None)
     assert readers(Remembering()) == {os.getpid()}
 
 

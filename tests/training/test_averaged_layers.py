@@ -17,7 +17,7 @@ import hasten
 from going_on import state_in_a_file
 from hasten.checkpoint.store import Store
 from hasten.facts.saving import Saving
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
 from support import small_job
 
 EMA, EQUAL = hasten.ExponentialAverage(0.8), hasten.EqualAverage(0.3)

@@ -13,7 +13,7 @@ import dying
 from complete_runs import checkpoints_of, complete_run, flip
 from hasten.checkpoint.store import Checkpoint
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
 
 TENSORS = "tensors.safetensors"
 PRECIOUS = b"it took days"

@@ -20,8 +20,8 @@ from complete_runs import checkpoints_of
 from hasten.facts.events import Noticed
 from hasten.facts.plan import Plan, make_plan
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.exported import export_weights
 from hasten.training.logs import Collected
+from hasten.training.weights.export import export_weights
 from hasten.tune.gradients import judge_gradients_of, keep_references
 from hasten.tune.range_test import range_test
 from hasten.tune.state_bytes import state_bytes

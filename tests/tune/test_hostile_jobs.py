@@ -20,7 +20,7 @@ import psutil
 import pytest
 import torch
 
-from hasten.checkpoint.temporary import remove_what_the_dead_left
+from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.facts.plan import Plan
 from hasten.tune.arms import Arms, Limits
 from hasten.tune.fate import ArmFailed, Fate

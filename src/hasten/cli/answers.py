@@ -74,7 +74,7 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def show_profile(name: str, found: JobProfile) -> None:
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count, duration, per_second, percent, scaled, table
 
@@ -142,7 +142,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
     from hasten.data.pack import estimated, pack
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
     from hasten.report.waiting import Waiting
@@ -174,7 +174,7 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
     from hasten.data.shard_check import verify
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
     from hasten.report.waiting import Waiting

@@ -66,7 +66,7 @@ class Shown:
 
 
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
-    from hasten.checkpoint.temporary import process_folder
+    from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.cli.shared import read
     from hasten.training.locate import split_name
     from hasten.tune.resume_proof import prove_resume
@@ -91,7 +91,7 @@ def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int
 
 
 def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> None:
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show as show_lines
     from hasten.report.text import count, duration
 

@@ -24,7 +24,7 @@ from hasten.data.gather import Columns, formed, names_of, parts_of
 from hasten.data.proven_steady import SteadyReader
 from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, OutOfMemory
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 

@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hasten.checkpoint.file_lock import locked
 from hasten.checkpoint.files import (
     NewFile,
     check_writable,
@@ -38,6 +37,7 @@ from hasten.checkpoint.files import (
     rename_folder,
     write_atomically,
 )
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.decode import printable
 from hasten.data.order import sorted_by_hash
 from hasten.data.picture_files import read_file, scan
@@ -47,7 +47,7 @@ from hasten.data.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEMA, UNFI
 from hasten.data.shard_values import encoded
 from hasten.data.tar import END, LARGEST_MEMBER, MOST_MEMBERS, packed
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 PROBES = 32  # samples, spread over the data, that the estimate is made from
 _PACK = int.from_bytes(b"pack", "big")

@@ -40,8 +40,8 @@ import psutil
 import torch
 import torch.multiprocessing
 
-from hasten.checkpoint.segments import forget_processes, remove_segments
-from hasten.checkpoint.temporary import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.process_folder import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.failures import failed_arrival
 from hasten.data.patience import Pace, Patience
 from hasten.data.sending import Sending

@@ -12,17 +12,17 @@ from pathlib import Path
 from torch import Tensor
 
 from hasten.checkpoint.files import remove_folder
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Store
-from hasten.checkpoint.temporary import process_folder
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Saved
-from hasten.facts.run_look import CheckpointCost
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import CheckpointCost
 from hasten.facts.saving import Saving, seconds_between
-from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
 from hasten.training.run_state import state_of
-from hasten.training.saver import Saver, State
+from hasten.training.saving.saver import Saver, State
 
 _SAVES = 2
 _SPARE = 4  # times what is written, that the disk has room for

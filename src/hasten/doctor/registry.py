@@ -11,7 +11,7 @@ from hasten.doctor.rules import ALL as OF_SOURCES
 from hasten.doctor.run_rules import ALL as OF_RUNS
 from hasten.doctor.run_rules import RunRule
 from hasten.errors import Misconfigured
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 
 AnyRule = Rule | ModelRule | RunRule
 EVERY: tuple[AnyRule, ...] = (*OF_SOURCES, *OF_MODELS, *OF_RUNS)

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from hasten.doctor.free_loading import FreeLoading
-from hasten.facts.run_look import Seconds
+from hasten.facts.profiles import Seconds
 from hasten.measure.page_faults import page_faults
 from hasten.training.run import Run
 

@@ -27,11 +27,11 @@ from hasten.data.options import LoaderOptions
 from hasten.data.randomness import seed_everything, undisturbed
 from hasten.data.sources import Source, source_of
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
+from hasten.facts.formatting import printable
 from hasten.facts.job import Job, describe
-from hasten.facts.launched import launched
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
-from hasten.facts.texts import printable
+from hasten.facts.ranks import launched
 from hasten.parallel.made_once import made_by_the_first
 from hasten.parallel.replicate import present_ranks
 from hasten.techniques import Setup, Stage
@@ -39,7 +39,7 @@ from hasten.techniques.setup import ProcessOptions
 from hasten.training.apply_plan import Planned, apply_choices, in_order, with_claims
 from hasten.training.declared_state import DeclaredState, declared_by
 from hasten.training.made_model import check_made, check_made_of_loss
-from hasten.training.same_job import check_same_job, facts_of_built, facts_of_fields
+from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
 
 _HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 

@@ -19,7 +19,6 @@ from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, 
 from hasten.facts.job import Job
 from hasten.parallel.replicate import gather_over_ranks
 from hasten.training.aftermath import check_weights
-from hasten.training.keeping import Keeping, Origin
 from hasten.training.line_clock import LineClock
 from hasten.training.loss_record import WindowLoss, mean_loss
 from hasten.training.losses import check_count
@@ -27,6 +26,7 @@ from hasten.training.made_buffers import make_buffers
 from hasten.training.over_ranks import check_replicas, to_save
 from hasten.training.recovered import of_known_form
 from hasten.training.run import Run
+from hasten.training.saving.checkpointing import Keeping, Origin
 from hasten.training.smaller_microbatches import halve_microbatches
 from hasten.training.spikes import Spikes
 from hasten.training.summed_loss import SUMMED

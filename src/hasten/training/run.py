@@ -29,7 +29,7 @@ from hasten.parallel.divided import Share
 from hasten.parallel.grid import grid_of
 from hasten.parallel.owners import Owned
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import kept_weights, over_ranks, torch_refuses
+from hasten.training import over_ranks, torch_refuses
 from hasten.training.aftermath import OfARun
 from hasten.training.apply_plan import with_places
 from hasten.training.averages import WeightAverage
@@ -42,14 +42,15 @@ from hasten.training.optimizers import build_optimizers, left_out
 from hasten.training.places import Places
 from hasten.training.planned_length import planned_length
 from hasten.training.process import process_options
+from hasten.training.run_folder.same_job import check_same_job, facts_of_training
 from hasten.training.run_loaders import evaluator_of, on_device, train_loader
 from hasten.training.run_state import load_state, state_of
-from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule import build_schedule
 from hasten.training.step import Step
 from hasten.training.stopping import Ending, Stopping
 from hasten.training.undeclared_state import UndeclaredState
 from hasten.training.user_code import AT_A_STEP
+from hasten.training.weights import evaluated_weights
 from hasten.training.window_start import WindowStart
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Run:
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
         self.modes = OptimizerModes(self.model, masters, self.optimizers)
-        self.notices += kept_weights.notices_of(self)
+        self.notices += evaluated_weights.notices_of(self)
         self._step = self._new_step(masters)
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
@@ -230,12 +231,12 @@ class Run:
         self._step.skips.settle()
         over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
-        with kept_weights.in_place(self):
+        with evaluated_weights.in_place(self):
             with self.built.declared.preserved():
                 evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
-                self._best, self._kept_step = kept_weights.present(self), self.steps
+                self._best, self._kept_step = evaluated_weights.present(self), self.steps
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
 
@@ -327,8 +328,8 @@ class Run:
             return self._best
         self._step.skips.settle()
         self._kept_step = self.steps
-        with kept_weights.in_place(self):
-            return kept_weights.present(self)
+        with evaluated_weights.in_place(self):
+            return evaluated_weights.present(self)
 
     @property
     def kept_step(self) -> int:
@@ -347,7 +348,7 @@ class Run:
 
     def job_weights(self) -> Mapping[str, Tensor | Share | Owned]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
-        found = self._best if self._best is not None else kept_weights.to_save(self)
+        found = self._best if self._best is not None else evaluated_weights.to_save(self)
         return {key: each for key, each in found.items() if isinstance(each, Tensor | Share | Owned)}
 
     def keep_window_starts(self) -> None:

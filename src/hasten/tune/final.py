@@ -32,8 +32,7 @@ from functools import partial
 from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import is_proven
-from hasten.facts.trials import Confirmed, Earned
+from hasten.facts.trials import Confirmed, Earned, is_proven
 from hasten.measure.paired import early_speedup
 from hasten.measure.processes import over_processes
 from hasten.tune.arms import Arms

@@ -53,7 +53,7 @@ from hasten.measure.oracle import (
 from hasten.measure.reference import longest_sum, nearby_gradients, reference_gradients
 from hasten.training.failures import is_out_of_memory
 from hasten.training.run import Run
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.trial import Trial
 from hasten.tune.watched import Rates, Seen, Tensors, Watched, put_state, state_of
 

@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import free_memory
-from hasten.facts.sizes import byte_size
 from hasten.tune.fate import Fate
 from hasten.tune.processes import all_of, proportional_bytes, resident_bytes
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from hasten.measure.oracle import UpdateError, judge_updates
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.gradients import UPDATES, include, part_of, same_bits, strided
 from hasten.tune.trial import Trial
 from hasten.tune.watched import Tensors, Watched, put_state, state_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hasten.doctor.contract import Paged
 from hasten.facts.finding import Severity
-from hasten.facts.model_look import Layer, ModelLook
+from hasten.facts.profiles import Layer, ModelProfile
 
 
 class FoundInModel(NamedTuple):
@@ -25,5 +25,5 @@ class ModelRule(Paged):
     name: str
     severity: Severity
     fix: str
-    check: Callable[[ModelLook], Iterator[FoundInModel]]
+    check: Callable[[ModelProfile], Iterator[FoundInModel]]
     technique: str | None = None

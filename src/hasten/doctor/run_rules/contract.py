@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hasten.doctor.contract import Paged
 from hasten.facts.finding import Price, Severity
-from hasten.facts.run_look import Compiled, Line, RunLook
+from hasten.facts.profiles import CompilerNote, Line, RunProfile
 
 MUCH = 0.05  # of a step: what may gain less is not told
 
@@ -19,7 +19,7 @@ class FoundInRun(NamedTuple):
 
     message: str
     step_seconds: float | None
-    line: Line | Compiled | None = None
+    line: Line | CompilerNote | None = None
     fix: str = ""
     epoch_seconds: float = 0.0  # that it can save of an epoch beside its steps
 
@@ -30,11 +30,11 @@ class RunRule(Paged):
     name: str
     severity: Severity
     fix: str
-    check: Callable[[RunLook], Iterator[FoundInRun]]
+    check: Callable[[RunProfile], Iterator[FoundInRun]]
     technique: str | None = None
 
 
-def price_of(look: RunLook, found: FoundInRun) -> Price | None:
+def price_of(look: RunProfile, found: FoundInRun) -> Price | None:
     """At most all of an epoch."""
     if found.step_seconds is None:
         return None
