@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import dying
 from hasten.checkpoint.locks.run_lock import run_lock
 from hasten.errors import Misconfigured, StorageFailed
+from support.checkpoint import file_faults
 
 
 def left_by_a_killed_holder(folder: Path) -> int:
@@ -30,7 +30,7 @@ def left_by_a_killed_holder(folder: Path) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         return False
 
-    assert not dying.ended(dying.started(hold), but=-signal.SIGKILL)
+    assert not file_faults.ended(file_faults.started(hold), but=-signal.SIGKILL)
     for each in (ends, begun, begin):
         os.close(each)
     return end

@@ -15,12 +15,6 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import forger
-import part_stores
-import stores
-from disk_states import Began, Outcome, Saved, outcomes
-from dying import Operation
 from hasten.checkpoint import files
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest
@@ -29,6 +23,9 @@ from hasten.checkpoint.sharded.collective_save import follow, led
 from hasten.checkpoint.sharded.slabs import Holding
 from hasten.checkpoint.store import STATE, Store
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults, forger, part_stores, stores
+from support.checkpoint.disk_states import Began, Outcome, Saved, outcomes
+from support.checkpoint.file_faults import Operation
 
 NOTHING = Holding(tensors={}, slabs={}, keys={})
 FILES = ["manifest.json", "parts-0000.safetensors", "parts-0001.safetensors", "pieces.json", "state.json"]
@@ -69,13 +66,13 @@ def test_where_no_tensor_is_in_parts_it_is_as_one_process_saves_it(tmp_path):
 def refused_in_each(store: Store, code: int, last: int | None, whose: str = "") -> Iterator[StorageFailed]:
     """What a save of both ranks says for each operation, on files with this in their path, that the disk refuses."""
 
-    def watch(note: dying.Noted) -> AbstractContextManager[None]:
-        return dying.watched(lambda operation: note(operation) if whose in operation.path else None)
+    def watch(note: file_faults.Noted) -> AbstractContextManager[None]:
+        return file_faults.watched(lambda operation: note(operation) if whose in operation.path else None)
 
     number, told = 0, None
     while number == 0 or told is not None:
         number, told = number + 1, None
-        with dying.failing(range(number, last or number + 1), code, watch) as refused:
+        with file_faults.failing(range(number, last or number + 1), code, watch) as refused:
             try:
                 part_stores.save(store, 3)
             except StorageFailed as error:
@@ -126,7 +123,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
         number += 1
         folder = in_memory / str(number)
         shutil.copytree(in_memory / "store", folder)
-        died = dying.killed_inside(number, lambda folder=folder: part_stores.save(Store(folder), 3))
+        died = file_faults.killed_inside(number, lambda folder=folder: part_stores.save(Store(folder), 3))
         found.append(part_stores.step_found(Store(folder)))
         Store(folder).clean()
         assert len(stores.names(Store(folder))) == (3 if found[-1] == 3 else 2)
@@ -232,7 +229,7 @@ def log_of(folder: Path) -> list[Operation | Began | Saved]:
     def noted(operation: Operation) -> None:
         log.append(Operation(operation.name, operation.path, operation.target, bytes(operation.data)))
 
-    with dying.watched(noted):
+    with file_faults.watched(noted):
         for step in (1, 2):
             log.append(Began(step))
             part_stores.save(store, step)

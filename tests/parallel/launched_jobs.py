@@ -19,11 +19,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-import dying
 import hasten
 from hasten.checkpoint.sharded import collective_save
-from hasten.cli import going_on
+from hasten.cli import resume_line
 from support import small_job
+from support.checkpoint import file_faults
 
 SECOND = os.environ.get("RANK") == "1"
 
@@ -75,13 +75,13 @@ def raises() -> hasten.Job:
 
 def raises_and_the_other_is_asked_to_end() -> hasten.Job:
     """By SIGTERM while it says why, as whoever launched both does."""
-    say = going_on.what_is_left
+    say = resume_line.what_is_left
 
     def asked_to_end(*told: Any) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         return say(*told)
 
-    going_on.what_is_left = asked_to_end
+    resume_line.what_is_left = asked_to_end
     return raises()
 
 
@@ -194,11 +194,13 @@ def _when_the_second_saves(act: Callable[[int], AbstractContextManager[None]]) -
 
 def full_for_the_second() -> hasten.Job:
     """While it saves its second and its third."""
-    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number in (2, 3) else nullcontext())
+    return _when_the_second_saves(
+        lambda number: file_faults.file_size_limit(100) if number in (2, 3) else nullcontext()
+    )
 
 
 def full_for_the_second_from_then_on() -> hasten.Job:
-    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number > 1 else nullcontext())
+    return _when_the_second_saves(lambda number: file_faults.file_size_limit(100) if number > 1 else nullcontext())
 
 
 def dies_while_it_saves() -> hasten.Job:

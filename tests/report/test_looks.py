@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.run_looks import HEALTHY, four_times
-
 from hasten.facts.profiles import DeviceUse, NotMeasured, RunProfile
 from hasten.report.looks import budget_rows, run_lines
+from support.doctor.run_profiles import HEALTHY, four_times
 
 
 def told(look: RunProfile) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from hasten.kernels import attention, gelu
 from hasten.techniques._exchanges import EXCHANGES
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.fused_operators import TECHNIQUE, exchange, find
-from hasten.training.compiling import compile_model
+from hasten.training.setup.compiling import compile_model
 from support import laptop, setup_of
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import hasten
-from forger import with_seal
 from hasten.errors import Damaged, StorageFailed
 from hasten.training.run_folder.folder_names import ASKED, BEGAN_WITH
 from hasten.training.run_folder.run_request import Asked, asked_in
 from hasten.training.weights import initial_weights
-from kept_runs import every, job, notices, resumed, trained
+from support.checkpoint.forger import with_seal
+from support.training.saved_runs import every, job, notices, resumed, trained
 
 ODD = Asked(
     name="jobs/a.py:job",

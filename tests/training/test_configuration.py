@@ -17,10 +17,10 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from hasten.facts.events import Event, Resumed, Trained
-from hasten.training.configuration import changes, configuration_of, in_force
 from hasten.training.run_folder.code_digest import code_digest
-from kept_runs import every, job, resumed, trained
+from hasten.training.setup.configuration import changes, configuration_of, in_force
 from support import small_job
+from support.training.saved_runs import every, job, resumed, trained
 
 
 def sgd(**settings: Any) -> Callable[[Any], torch.optim.Optimizer]:

@@ -14,7 +14,7 @@ from torch import nn
 
 import hasten
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from hasten.training.weights.initial_weights import NAME, put
 from support import small_job
 

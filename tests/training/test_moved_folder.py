@@ -19,7 +19,7 @@ from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Event, Saved, Trained
 from hasten.training.run_folder.run_directory import RunFolder
-from kept_runs import STEPS, check_same, every, job, resumed, saved_in, trained
+from support.training.saved_runs import STEPS, check_same, every, job, resumed, saved_in, trained
 
 
 class Calling:

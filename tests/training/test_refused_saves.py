@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import killed_jobs
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
 from hasten.training.run_folder import run_directory
-from kept_runs import check_same, every, job, notices, resumed, saved_in, saves, trained
+from support.training import killed_jobs
+from support.training.saved_runs import check_same, every, job, notices, resumed, saved_in, saves, trained
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ import pytest
 from torch import Tensor, nn
 from torch.nn import functional
 
-import dying
 import hasten
-import killed_jobs
 from hasten.checkpoint.store import Store
 from hasten.errors import INTERRUPTED, TERMINATED, Terminated
 from hasten.training.stop_request import ONE_CTRL_C_SECONDS
 from support import small_job
+from support.checkpoint import file_faults
+from support.training import killed_jobs
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = [
@@ -347,7 +347,7 @@ def ended_by_sigterm(folder: Path, seconds: float) -> bool:
     os.close(ends)
     if not faster:
         os.kill(child, signal.SIGTERM)
-    return not dying.ended(child, but=TERMINATED)
+    return not file_faults.ended(child, but=TERMINATED)
 
 
 def check_sigterm(folder: Path, chance: random.Random) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks, wait_seconds
-from hasten.parallel.replicate import follow_the_leader
+from hasten.parallel.replicate.replicated import follow_the_leader
 
 _SHOWN = 3
 

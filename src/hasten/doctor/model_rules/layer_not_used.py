@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import ModelProfile
 

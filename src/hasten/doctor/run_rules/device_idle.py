@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import RunProfile
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import by_function, loops, turns_of
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, turns_of
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import Line, RunProfile
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import RunProfile
 

@@ -19,8 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import fixed_loading_seconds, fixed_seconds, share_of_loops, stalled_seconds
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import (
+    MUCH,
+    fixed_loading_seconds,
+    fixed_seconds,
+    share_of_loops,
+    stalled_seconds,
+)
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import LITTLE, RunProfile
 

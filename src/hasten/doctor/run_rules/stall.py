@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import is_in_some_steps, stalls
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import is_in_some_steps, stalls
 from hasten.facts.finding import Severity
 from hasten.facts.profiles import RunProfile
 

@@ -6,9 +6,9 @@ import hashlib
 from functools import partial
 from typing import Any
 
-from hasten.data.code_text import text_of_module
+from hasten.data.cache.code_text import text_of_module
 from hasten.facts.job import Job, Schedule
-from hasten.training.settings import is_library
+from hasten.training.setup.settings import is_library
 
 
 def code_digest(job: Job) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from hasten.facts.ranks import COUNTS_STARTS, launched
-from hasten.parallel.join import from_the_leader, least, on_any
+from hasten.parallel.launch.process_group import from_the_leader, least, on_any
 from hasten.training.run_folder.folder_names import ASKED
 
 

@@ -27,7 +27,7 @@ from hasten.facts.machine import Machine
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml, read_plan
 from hasten.facts.saving import Saving
-from hasten.training.logs import JsonLines
+from hasten.training.reporting.logs import JsonLines
 from hasten.training.run_folder import folder_checks
 from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
 from hasten.training.run_folder.run_request import Asked, asked_in

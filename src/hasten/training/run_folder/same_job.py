@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.sources import Source
+from hasten.data.sources.job_data import Source
 from hasten.errors import Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
-from hasten.parallel.last_words import last_words
-from hasten.parallel.replicate import gather_over_ranks
-from hasten.training.apply_plan import Planned
-from hasten.training.configuration import FIELDS, plain
-from hasten.training.failures import cause_of
-from hasten.training.settings import optimizer_settings
+from hasten.parallel.launch.failure_store import last_words
+from hasten.parallel.replicate.replicated import gather_over_ranks
+from hasten.training.failures.as_failure import cause_of
+from hasten.training.setup.apply_plan import Planned
+from hasten.training.setup.configuration import FIELDS, plain
+from hasten.training.setup.settings import optimizer_settings
 
 if TYPE_CHECKING:
     from hasten.training.run import Run

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from hasten.facts.events import Receiver
 from hasten.facts.saving import Saving
-from hasten.parallel.agreement import Agreement
-from hasten.parallel.exchange import Exchange
-from hasten.training.configuration import configuration_of
+from hasten.parallel.launch.agreement import Agreement
+from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
 from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
@@ -19,6 +18,7 @@ from hasten.training.run import Run
 from hasten.training.saving.checkpointing import Keeping
 from hasten.training.saving.no_saver import NoSaver
 from hasten.training.saving.sharded_saver import PartSaver
+from hasten.training.setup.configuration import configuration_of
 from hasten.training.stop_request import signals_as_requests
 from hasten.training.wishes import Shared
 

@@ -16,19 +16,19 @@ from hasten.checkpoint.locks.run_lock import RunLock
 from hasten.checkpoint.store import Store
 from hasten.facts.events import Event, Finished, Receiver
 from hasten.facts.saving import Saving
-from hasten.parallel.agreement import Agreement
-from hasten.parallel.exchange import Exchange
-from hasten.training.configuration import configuration_of, in_force
-from hasten.training.logs import JsonLines, Several
+from hasten.parallel.launch.agreement import Agreement
+from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.loop import Result, train_run
 from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
+from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.training.run_folder.run_request import Asked
 from hasten.training.saving.checkpointing import Keeping, Origin
 from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 from hasten.training.saving.saver import Saver
+from hasten.training.setup.configuration import configuration_of, in_force
 from hasten.training.stop_request import signals_as_requests
 from hasten.training.wishes import Own, Shared
 

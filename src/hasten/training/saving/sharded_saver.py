@@ -10,7 +10,7 @@ from hasten.checkpoint.digests import most_threads
 from hasten.checkpoint.sharded.collective_save import follow
 from hasten.checkpoint.sharded.slabs import Holding, holding
 from hasten.checkpoint.state_tree import flattened_in_parts
-from hasten.parallel.exchange import Exchange
+from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.saving.host_snapshot import Snapshots, on_host
 from hasten.training.saving.no_saver import NoSaver
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hasten.training import over_ranks
-from hasten.training.jobs_form import in_jobs_form, kept_on_host
+from hasten.training.state.jobs_form import in_jobs_form, kept_on_host
 
 if TYPE_CHECKING:
     from hasten.training.run import Run

@@ -26,8 +26,8 @@ from hasten.checkpoint.locks import run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.formatting import byte_size, printable
 from hasten.facts.job import Job
-from hasten.training.made_model import check_made
-from hasten.training.user_code import user_code_failed
+from hasten.training.failures.user_code import user_code_failed
+from hasten.training.setup.made_model import check_made
 from hasten.training.weights.weights_file import check_file, some, weights_in, without_prefixes
 
 NAME = "initial_weights.json"
