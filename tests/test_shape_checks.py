@@ -47,7 +47,7 @@ def test_an_import_against_the_direction_is_caught(path, text):
     ("path", "text"),
     [
         ("src/hasten/facts/job.py", "from hasten.errors import JobError"),
-        ("src/hasten/facts/job.py", "from hasten.facts.loss import Loss"),
+        ("src/hasten/facts/job.py", "from hasten.facts.job import Loss"),
         ("src/hasten/facts/job.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/__init__.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/job.py", "import hastened; from torch import nn"),

@@ -74,7 +74,7 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def show_profile(name: str, found: JobProfile) -> None:
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.formatting import count, duration, per_second, percent, scaled, table
     from hasten.report.terminal.output import show
 
@@ -142,7 +142,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
     from hasten.data.shards.shard_writer import estimated, pack
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.formatting import count
     from hasten.report.terminal.output import show
     from hasten.report.terminal.progress_bar import Waiting
@@ -174,7 +174,7 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
     from hasten.data.shards.shard_check import verify
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.formatting import count
     from hasten.report.terminal.output import show
     from hasten.report.terminal.progress_bar import Waiting

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
-from hasten.facts.launched import leads
+from hasten.facts.ranks import leads
 from hasten.stop_signals import as_ctrl_c, terminated
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def offer(command: str) -> None:
 
 def _tell(failure: HastenError, error: BaseException) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
-    from hasten.facts.texts import printable
+    from hasten.facts.formatting import printable
     from hasten.report.terminal.output import failure_block, show
     from hasten.training.failures.user_code import other_notes, users_traceback
 

@@ -75,9 +75,9 @@ def export(
       hasten export runs/job-1 -o model.safetensors
       hasten export runs/job-1 -o early.safetensors --step 500
     """
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal.output import show
-    from hasten.training.exported import export_weights
+    from hasten.training.weights.export import export_weights
 
     done = export_weights(run, output, step)
     kept = (
@@ -119,7 +119,7 @@ def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
 
 
 def _options(run: Path) -> list[str]:
-    from hasten.training.asked import asked_in
+    from hasten.training.run_folder.run_request import asked_in
 
     try:
         asked = asked_in(run)
@@ -132,7 +132,7 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     """A table: numbers to the right, words to the left."""
     from rich.cells import cell_len
 
-    from hasten.facts.texts import shortened
+    from hasten.facts.formatting import shortened
     from hasten.report.formatting import UNKNOWN, printable, table
     from hasten.report.page import words
 

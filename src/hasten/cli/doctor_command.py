@@ -197,7 +197,7 @@ def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: S
 
 
 def _tell(notes: Iterable[str]) -> None:
-    from hasten.facts.texts import printable
+    from hasten.facts.formatting import printable
 
     for each in notes:
         typer.echo(printable(each), err=True)

@@ -18,15 +18,14 @@ from hasten.facts.finding import Finding
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
-    from hasten.facts.model_look import ModelLook
-    from hasten.facts.run_look import RunLook
+    from hasten.facts.profiles import ModelProfile, RunProfile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLook:
     name: str
-    model: ModelLook
-    run: RunLook
+    model: ModelProfile
+    run: RunProfile
 
 
 def is_job(argument: str) -> bool:

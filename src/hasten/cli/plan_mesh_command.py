@@ -49,8 +49,8 @@ def plan_mesh(
       hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --all
     """
     from hasten.cli.doctor_job import output_among_errors
+    from hasten.facts.formatting import read_bytes, read_rate
     from hasten.facts.mesh import Cluster
-    from hasten.facts.sizes import read_bytes, read_rate
 
     sizes = read_bytes(memory, "--memory"), read_bytes(bandwidth, "--bandwidth")
     rate = read_rate(flops, "--flops")

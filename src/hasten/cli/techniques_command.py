@@ -52,7 +52,7 @@ def explain(
       hasten explain H201
     """
     from hasten.errors import Misconfigured
-    from hasten.facts.names import did_you_mean
+    from hasten.facts.formatting import did_you_mean
     from hasten.report.terminal.output import show
 
     if _CODE.fullmatch(name):
@@ -84,7 +84,7 @@ def explain(
 def _explain_rule(code: str) -> None:
     from hasten.doctor.registry import EVERY
     from hasten.errors import Misconfigured
-    from hasten.facts.names import did_you_mean
+    from hasten.facts.formatting import did_you_mean
 
     known = {rule.code: rule for rule in EVERY}
     if code not in known:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.entry import prepare
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.measure.process_memory import held_bytes
 

@@ -104,7 +104,7 @@ class Shown:
 
 
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
-    from hasten.checkpoint.temporary import process_folder
+    from hasten.checkpoint.folders.process_folder import process_folder
     from hasten.cli.application import read
     from hasten.training.setup.load_job import split_name
     from hasten.tune.resume.resume_proof import prove_resume
@@ -129,7 +129,7 @@ def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int
 
 
 def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> None:
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.formatting import count, duration
     from hasten.report.terminal.output import show as show_lines
 

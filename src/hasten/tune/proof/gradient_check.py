@@ -53,7 +53,7 @@ from hasten.measure.gradient_error import (
 )
 from hasten.training.failures.as_failure import is_out_of_memory
 from hasten.training.run import Run
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.proof.optimizer_steps import Rates, Seen, Tensors, Watched, put_state, state_of
 from hasten.tune.trials.trial import Trial
 

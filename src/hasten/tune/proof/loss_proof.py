@@ -32,7 +32,7 @@ from statistics import median
 from typing import Literal
 
 from hasten.errors import InvalidMeasurement, Misconfigured
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
 from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge

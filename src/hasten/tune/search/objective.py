@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
 from hasten.facts.choice import Speedup
-from hasten.facts.confirmed import LEAST_GAIN
 from hasten.facts.plan import Between
-from hasten.facts.trials import Costs, Tried
+from hasten.facts.trials import LEAST_GAIN, Costs, Tried
 from hasten.measure.paired_timing import Window, compare
 
 WORTH_SEEING = LEAST_GAIN

@@ -11,8 +11,8 @@ from typing import Any
 
 from hasten.errors import JobError
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.formatting import printable
 from hasten.facts.plan import Fingerprint, ProvenOn
-from hasten.facts.texts import printable
 from hasten.facts.trials import Budget, Costs, Surveyed
 from hasten.measure.speedup_bound import PlannedRun
 from hasten.tune.search.bounds import Around, Bound, bounds_of
