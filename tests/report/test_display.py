@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.report.formatting import (
+from hasten.report.display import (
     count,
     decimal,
     duration,
