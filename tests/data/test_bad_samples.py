@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 
 import hasten
 from data.pictures import jpeg, write
-from hasten.data.bad_samples import ATTEMPTS, Ledger, Replaced, stand_ins
-from hasten.data.failures import reason_of
-from hasten.data.images import ImageFolder
-from hasten.data.loader import EvaluationLoader
-from hasten.data.sources import source_of
+from hasten.data.images.image_folder import ImageFolder
+from hasten.data.loading.bad_samples import ATTEMPTS, Ledger, Replaced, stand_ins
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.data_errors import reason_of
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, JobError, OutOfMemory, StorageFailed, UserCodeFailed
 from support.data.loaders import (
     HERE,

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from hasten.checkpoint import files
-from hasten.data import cache_file
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
-from hasten.data.cache_samples import ALIGNMENT
+from hasten.data.cache import cache_file
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
+from hasten.data.cache.sample_format import ALIGNMENT
 from hasten.errors import DataFailed, StorageFailed
 from support.checkpoint import file_faults
 from support.data.cache_files import BAD, change, ragged, row, written
@@ -142,7 +142,7 @@ def test_a_lack_of_memory_or_files_does_not_make_a_cache_a_damaged_one(tmp_path,
     def scarce(*arguments, **named):
         raise OSError(reason, os.strerror(reason))
 
-    monkeypatch.setattr("hasten.data.cache_file.mmap.mmap", scarce)
+    monkeypatch.setattr("hasten.data.cache.cache_file.mmap.mmap", scarce)
     with pytest.raises(StorageFailed, match="cannot be mapped"):
         Cached(folder)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hasten.data import cache_key_folders
+from hasten.data.cache import cache_key_folders
 from hasten.errors import DataFailed
 from support.data.cached_samples import key
 

@@ -15,13 +15,13 @@ from torch.utils.data import Subset
 
 import hasten
 from data.pictures import jpeg, write
-from hasten.data.augmented import Augmented, steady_rows
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.packing import AHEAD, MOST_READERS, TOGETHER
-from hasten.data.proven_steady import SPREAD
-from hasten.data.sources import source_of
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.cache.packing import AHEAD, MOST_READERS, TOGETHER
+from hasten.data.cache.repeated_reading import SPREAD
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.augmented import Augmented, steady_rows
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
 from support import laptop
 from support.data.cached_samples import jittered

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from hasten.checkpoint.file_lock import locked
-from hasten.data.cache import open_cache
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
-from hasten.data.proven_steady import SPREAD
+from hasten.checkpoint.locks.file_lock import locked
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
+from hasten.data.cache.repeated_reading import SPREAD
 from hasten.entry import _watcher_of_caches
 from support.checkpoint import file_faults
 from support.data.cache_ranks import second_builds

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.cache_file import DATA, INDEX, Cached
+from hasten.data.cache.cache_file import DATA, INDEX, Cached
 from hasten.errors import StorageFailed
 from support.data.cache_files import BAD, change, row, written
 from support.data.cached_samples import FORMS, same

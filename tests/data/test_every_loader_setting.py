@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.data.options import LoaderOptions, Placement
+from hasten.data.loading.loader_options import LoaderOptions, Placement
 from support.data.broken_workers import nothing_left_behind
 from support.data.loaders import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
-from hasten.data.feed import Feed
-from hasten.data.loader import EvaluationLoader
-from hasten.data.options import LoaderOptions, Placement
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import Hang, PlanError, UserCodeFailed
 from hasten.training.run import Run
 from support import small_job

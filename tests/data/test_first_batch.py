@@ -16,13 +16,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hasten.checkpoint import temporary
-from hasten.data import feed, workers
-from hasten.data.feed import Feed
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.checkpoint.folders import process_folder
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers import worker_processes as workers
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
 from support.data.broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
@@ -184,7 +185,7 @@ def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_he
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.setattr(temporary, "_mine", None)
+    monkeypatch.setattr(process_folder, "_mine", None)
     assert readers(Remembering()) == {os.getpid()}
 
 

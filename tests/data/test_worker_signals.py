@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed
 from support.data.broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
 from support.data.loaders import Drawing, loader_of

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hasten.data import feed, limits
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading import limits as limits
 from hasten.entry import prepare
 from hasten.errors import JobError, PlanError
 from support import small_job

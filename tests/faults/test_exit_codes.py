@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from faults.commands import jobs_in, ran
-from hasten.data import feed
-from hasten.data.patience import Patience
+from hasten.data.loading import batch_feed as feed
+from hasten.data.workers.hang_limit import Patience
 from support.data.broken_workers import nothing_left_behind
 
 TESTS = Path(__file__).resolve().parents[1]

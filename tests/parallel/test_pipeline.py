@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.split import equal_pieces, share
+from hasten.data.order.batch_pieces import equal_pieces, share
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.pipeline.stage_balance import least_largest

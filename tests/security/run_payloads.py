@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint import manifest as manifests
-from hasten.data.cache_file import _digest_of
+from hasten.data.cache.cache_file import _digest_of
 from support.checkpoint.forger import with_seal
 from support.training.complete_runs import sealed_again
 

@@ -27,7 +27,7 @@ from shape.source import Source
         ("src/hasten/techniques/precision.py", "from hasten.measure import clock"),
         ("src/hasten/measure/clock.py", "from hasten.techniques import ALL"),
         ("src/hasten/training/step.py", "from hasten.tune import trial"),
-        ("src/hasten/report/terminal.py", "import torch; from hasten.techniques import ALL"),
+        ("src/hasten/report/terminal/blocks.py", "import torch; from hasten.techniques import ALL"),
         ("src/hasten/errors.py", "from hasten.facts.job import Job"),
         ("src/hasten/helpers/text.py", "import re"),
         ("src/hasten/utils.py", ""),
@@ -41,7 +41,7 @@ def test_an_import_against_the_direction_is_caught(path, text):
     ("path", "text"),
     [
         ("src/hasten/facts/job.py", "from hasten.errors import JobError"),
-        ("src/hasten/facts/job.py", "from hasten.facts.loss import Loss"),
+        ("src/hasten/facts/job.py", "from hasten.facts.job import Loss"),
         ("src/hasten/facts/job.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/__init__.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/job.py", "import hastened; from torch import nn"),

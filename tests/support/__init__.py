@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hasten.data.sources import Source, source_of
+from hasten.data.sources.job_data import Source, source_of
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine, read_machine

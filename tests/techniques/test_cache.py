@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import IterableDataset, Subset
 
 import hasten
-from hasten.data.cache_file import Cached
+from hasten.data.cache.cache_file import Cached
 from hasten.errors import DataFailed, PlanError, UserCodeFailed
 from hasten.facts.choice import Choice
 from hasten.facts.events import Noticed, Preparing, Started

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hasten.data.options import LoaderOptions
+from hasten.data.loading.loader_options import LoaderOptions
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import loader_workers, persistent_workers, pin_memory, prefetch

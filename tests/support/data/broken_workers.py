@@ -18,11 +18,11 @@ import psutil
 import torch
 from torch.utils.data import get_worker_info
 
-from hasten.data.feed import Feed
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.hang_limit import Patience
 
 SHARED_MEMORY = Path("/dev/shm")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hasten.data.cache_file import Writer
-from hasten.data.cache_samples import packed
+from hasten.data.cache.cache_file import Writer
+from hasten.data.cache.sample_format import packed
 from hasten.errors import DataFailed
 
 BAD = DataFailed("is no picture: \ud800", where="a.jpg", fix="take it out")

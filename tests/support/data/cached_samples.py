@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from PIL import Image
 
-from hasten.data.cache_key import key_of
+from hasten.data.cache.cache_key import key_of
 
 TORCH_DTYPES = [
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn),

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from hasten.data.loader import Microbatch, TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import Microbatch, TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 
 HERE = LoaderOptions()
 ONE_WORKER = LoaderOptions(workers=1)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from hasten.data.pack import Packed, Samples, pack
+from hasten.data.shards.shard_writer import Packed, Samples, pack
 
 
 class Numbered:
