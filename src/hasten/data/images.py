@@ -57,7 +57,7 @@ from hasten.data.picture_shards import PictureShards, holds_shards
 from hasten.data.recycling import Recycler
 from hasten.data.resample import resize_together
 from hasten.errors import Misconfigured
-from hasten.kernels.resized_crop import why_plain
+from hasten.kernels.resampling.resized_crop import why_plain
 
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

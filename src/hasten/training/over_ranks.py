@@ -19,7 +19,7 @@ from hasten.parallel.same_weights import check_made_alike, check_same
 from hasten.parallel.sparse import refuse_sparse
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
-from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import normalizes_by_batch
 from hasten.training.losses import LossFunction
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
 from hasten.facts.sizes import byte_size
 from hasten.measure.flops import profile_flops
-from hasten.techniques._few_samples import few_samples
-from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
+from hasten.techniques.common.few_samples import few_samples
+from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.build import Built, build
 from hasten.training.losses import calling, mean_and_count
 from hasten.training.quiet import undisturbed
