@@ -8,7 +8,7 @@ from dataclasses import replace
 from bench.windows import windows_of
 
 import hasten
-from hasten.training.locate import load_job
+from hasten.training.setup.load_job import load_job
 
 
 def example(job: str, plan: str | None) -> Callable[[int], None]:

@@ -28,7 +28,7 @@ import hasten
 from hasten.facts.ranks import Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
-from hasten.training.window_sums import WindowSums
+from hasten.training.step_parts.window_sums import WindowSums
 
 CONTEXT, BYTES, WIDTH = 8, 256, 128
 TRAIN, VALID = 24_000, 6_000  # windows

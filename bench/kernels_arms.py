@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 WIDTH, CLASSES = 1024, 50_257  # of a row
 LENGTH, HEAD = 256, 64  # of what attends, and of a head's rows

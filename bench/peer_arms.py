@@ -22,7 +22,7 @@ from bench.peer_work import How, work_of
 from bench.stepwise import stepwise
 
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 # What a trainer's user imports. The name "transformers" alone loads nothing: it waits for what is asked of it.
 LIBRARIES = {

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
 import hasten
-from hasten.training.locate import load_job
+from hasten.training.setup.load_job import load_job
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 PHOTO_EPOCHS = 20

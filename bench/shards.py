@@ -23,7 +23,7 @@ from bench.pictures import write_pictures
 from bench.record import Record, Target
 from bench.shards_arms import BATCH
 
-from hasten.data.pack import Packed, PicturesInFolders, pack
+from hasten.data.shards.shard_writer import Packed, PicturesInFolders, pack
 from hasten.measure.paired import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("shards_arms.py")

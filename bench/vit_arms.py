@@ -20,7 +20,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.facts.plan import Plan
-from hasten.training.peak_memory import peak_memory
+from hasten.training.probes.peak_memory import peak_memory
 
 BATCH, PIXELS, CLASSES = 16, 224, 1000
 STEPS = 3

@@ -47,13 +47,13 @@ def test_an_import_against_the_direction_is_caught(path, text):
     ("path", "text"),
     [
         ("src/hasten/facts/job.py", "from hasten.errors import JobError"),
-        ("src/hasten/facts/job.py", "from hasten.facts.loss import Loss"),
+        ("src/hasten/facts/job.py", "from hasten.facts.job import Loss"),
         ("src/hasten/facts/job.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/__init__.py", "from .loss import Loss; from . import loss"),
         ("src/hasten/facts/job.py", "import hastened; from torch import nn"),
         ("src/hasten/facts/job.py", "'from hasten.training import step'  # from hasten.training import step"),
         ("src/hasten/tune/search.py", "from hasten.training.step import Step; from hasten.measure import clock"),
-        ("src/hasten/cli/tuning.py", "from hasten.tune import search; import hasten"),
+        ("src/hasten/cli/tune_command.py", "from hasten.tune import search; import hasten"),
         ("src/hasten/__init__.py", "from hasten.training.step import Step"),
     ],
 )

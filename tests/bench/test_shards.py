@@ -7,7 +7,7 @@ from bench.shards import BASELINE, LEAST, READERS, judged
 from bench.shards_arms import LOADERS, Files, bytes_and_labels
 
 from bench import shards_arms
-from hasten.data.pack import PicturesInFolders, pack
+from hasten.data.shards.shard_writer import PicturesInFolders, pack
 from hasten.measure.paired import Window, interleaved
 
 pytestmark = [

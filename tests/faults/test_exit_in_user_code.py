@@ -11,7 +11,7 @@ from torch import nn
 import hasten
 from faults.commands import jobs_in, ran
 from hasten.facts.events import Saved
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 pytestmark = [

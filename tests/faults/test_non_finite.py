@@ -18,8 +18,8 @@ from hasten.entry import prepare, train
 from hasten.errors import NonFinite
 from hasten.facts.events import Noticed, Trained
 from hasten.facts.plan import Plan, make_plan
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from hasten.training.run import Run
 from support import small_job
 
@@ -322,7 +322,7 @@ def test_a_step_that_is_skipped_for_its_gradients_alone_leaves_batch_norm_as_a_p
 @both
 def test_skips_without_end_are_refused_with_the_last_parameter_and_samples(where, monkeypatch):
     deciding(monkeypatch, where)
-    monkeypatch.setattr("hasten.training.skips.TOO_MANY_IN_A_ROW", 4)
+    monkeypatch.setattr("hasten.training.step_parts.skips.TOO_MANY_IN_A_ROW", 4)
     job = marked_job(loss=lambda model, batch: plain(model, batch) * (1.0 if fine else math.inf))
     with scaling(job, None) as run, pytest.raises(NonFinite) as refusal:
         for batch in run.batches():

@@ -16,8 +16,8 @@ from hasten.errors import OutOfMemory
 from hasten.facts.events import Finished, Noticed, Resumed, Saved, Started, Trained
 from hasten.facts.plan import make_plan
 from hasten.facts.saving import Saving
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from hasten.training.run import Run
 from support import small_job
 

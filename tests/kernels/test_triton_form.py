@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from hasten.kernels.activation import gelu
 from hasten.kernels.softmax import softmax
 from hasten.kernels.triton_form import TritonForm
-from kernels.support.triton_runs import DTYPES, IN_TRITON, NOT_INSTALLED, interpreted, memory_instructions
+from support.kernels.triton_runs import DTYPES, IN_TRITON, NOT_INSTALLED, interpreted, memory_instructions
 
 INF = torch.inf
 GELU, SOFTMAX = "hasten.kernels.activation.gelu_triton", "hasten.kernels.softmax.softmax_triton"

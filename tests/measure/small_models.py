@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 
 BATCH = 8
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.measure.reference import longest_sum, nearby_gradients, reference_gradients
 from measure.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
 

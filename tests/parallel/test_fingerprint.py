@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.parallel.fingerprint import fingerprint
+from hasten.parallel.replicate.fingerprint import fingerprint
 
 SEEDS = st.integers(0, 10**6)
 

@@ -8,7 +8,7 @@ import pytest
 from torch._C._distributed_c10d import HashStore  # where torch.distributed has it from
 
 from hasten.facts.ranks import Ranks
-from hasten.parallel.last_words import Cause, LastWords, named
+from hasten.parallel.launch.failure_store import Cause, LastWords, named
 
 USER = Cause(code=10, what="ValueError: it cannot go on")
 
@@ -47,7 +47,7 @@ def test_who_does_not_speak_in_time_is_silent(store):
 
 
 def test_a_store_that_does_not_answer_means_that_the_machine_of_the_first_rank_is_gone(monkeypatch):
-    monkeypatch.setattr("hasten.parallel.last_words._ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("hasten.parallel.launch.failure_store._ANSWER_SECONDS", 0.05)
     words = LastWords(Unanswering(), Ranks(1, 2))
     assert words.answered
     assert words.silent(0.0) == (0,)

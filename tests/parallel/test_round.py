@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import HashStore  # where torch.distributed has 
 
 from hasten.errors import Hang
 from hasten.facts.ranks import Ranks
-from hasten.parallel.round import round_of
+from hasten.parallel.launch.rendezvous_round import round_of
 
 
 def met(store: HashStore, size: int = 3) -> set[str]:

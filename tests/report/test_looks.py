@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.run_looks import HEALTHY, four_times
-
-from hasten.facts.run_look import DeviceUse, Refused, RunLook
+from hasten.facts.profiles import DeviceUse, NotMeasured, RunProfile
 from hasten.report.looks import budget_rows, run_lines
+from support.doctor.run_profiles import HEALTHY, four_times
 
 
-def told(look: RunLook) -> dict[str, list[str]]:
+def told(look: RunProfile) -> dict[str, list[str]]:
     """Texts by their label."""
     found = dict[str, list[str]]()
     for label, text in run_lines(look):
@@ -53,7 +52,7 @@ def test_where_no_batch_is_free_the_step_without_its_wait_is_told():
 
 
 def test_a_checkpoint_that_could_not_be_saved_and_programs_beside_are_notes():
-    lines = told(replace(HEALTHY, checkpoint=Refused(why="nothing to tell"), others=0.5))
+    lines = told(replace(HEALTHY, checkpoint=NotMeasured(why="nothing to tell"), others=0.5))
     assert "checkpoint" not in lines
     assert lines["note"][0] == "no checkpoint could be saved: nothing to tell"
     assert lines["note"][1].startswith("other programs kept 0.5 cores busy meanwhile")

@@ -23,7 +23,7 @@ from hasten.report.page.evidence import gathered
 from hasten.report.page.ran import page_of_run
 from hasten.report.page.run_log import read_run
 from hasten.report.page.tuned import page_of_plan
-from report_samples import sample_plan, sample_records, write_run
+from support.report.samples import sample_plan, sample_records, write_run
 
 from .hostile import PAYLOADS, of_one_job, with_texts
 

@@ -16,7 +16,7 @@ from hasten.report.page.ran import page_of_run
 from hasten.report.page.run_log import RunLog, read_run
 from hasten.report.page.tuned import page_of_plan
 from hasten.report.text import printable
-from report_samples import sample_plan, sample_records, sample_run, write_run
+from support.report.samples import sample_plan, sample_records, sample_run, write_run
 
 from .hostile import PAYLOADS, of_one_job, with_texts
 from .parsed import Page, faults

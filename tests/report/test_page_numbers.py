@@ -20,7 +20,7 @@ from hasten.report.page.ran import page_of_run
 from hasten.report.page.run_log import RunLog, event_of
 from hasten.report.page.thinning import POINTS, band, ticks
 from hasten.report.page.tuned import page_of_plan
-from report_samples import sample_plan, sample_records, sample_run
+from support.report.samples import sample_plan, sample_records, sample_run
 
 from .hostile import COUNTS, NUMBERS, of_one_job, with_numbers
 from .parsed import Page, faults

@@ -18,7 +18,7 @@ from hasten.report.page.evidence import gathered, read_evidence
 from hasten.report.page.tried import rows_of
 from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
 from hasten.report.tuning import sentence
-from report_samples import (
+from support.report.samples import (
     BF16,
     FUSED,
     KEPT,

@@ -14,7 +14,7 @@ from hasten.errors import Misconfigured
 from hasten.facts.events import Finished, Noticed, Trained
 from hasten.report.page.ran import next_command, page_of_run, sentence_of
 from hasten.report.page.run_log import read_run
-from report_samples import sample_run, write_run
+from support.report.samples import sample_run, write_run
 
 from .parsed import Page, faults
 

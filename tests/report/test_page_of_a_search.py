@@ -14,7 +14,7 @@ from hasten.facts.plan import Plan, PlannedChoice, make_plan
 from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven, Reached, Record, Step, Surveyed, Tried
 from hasten.report.page.evidence import Evidence, gathered, read_evidence
 from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
-from report_samples import (
+from support.report.samples import (
     FINGERPRINT,
     KEPT,
     MACHINE,

@@ -12,7 +12,7 @@ from hasten.report.page.evidence import Evidence, gathered
 from hasten.report.page.tuned import page_of_plan, sentence_of
 from hasten.report.page.words import finish_sentence
 from hasten.report.tuning import Tuning, sentence
-from report_samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
+from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
 
 from .parsed import Page, faults
 

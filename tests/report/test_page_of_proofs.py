@@ -9,7 +9,7 @@ from hasten.facts.trials import Proven, Record, Tried
 from hasten.report.page.evidence import gathered
 from hasten.report.page.tried import rows_of
 from hasten.report.page.tuned import page_of_plan
-from report_samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
+from support.report.samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
 
 from .parsed import Page, faults
 

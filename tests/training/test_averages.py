@@ -9,9 +9,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hasten.facts.job import EqualAverage, ExponentialAverage
 from hasten.techniques.setup import StepOptions
-from hasten.training.averages import WeightAverage
-from hasten.training.master_weights import MasterWeights
+from hasten.training.state.averages import WeightAverage
 from hasten.training.step import Step
+from hasten.training.step_parts.master_weights import MasterWeights
 
 
 def network() -> nn.Module:

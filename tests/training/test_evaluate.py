@@ -11,15 +11,15 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
-from hasten.data.randomness import undisturbed
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
-from hasten.training.quiet import evaluation_mode
+from hasten.training.probes.quiet import evaluation_mode
 from hasten.training.step import Step
-from hasten.training.supervised import supervised
+from hasten.training.step_parts.supervised import supervised
 
 CPU = torch.device("cpu")
 FEATURES = torch.randn(23, 5, generator=torch.Generator().manual_seed(0))
@@ -269,7 +269,7 @@ class Greedy(MulticlassAccuracy):
 
 def test_memory_that_runs_out_while_ranks_meet_ends_an_evaluation_that_they_do_not_begin_again(monkeypatch):
     monkeypatch.setattr("hasten.training.evaluate.sum_over_ranks", lambda sums, ranks: sums)
-    monkeypatch.setattr("hasten.training.job_metrics.in_turn", lambda own, ranks, device: own)
+    monkeypatch.setattr("hasten.training.evaluation.job_metrics.in_turn", lambda own, ranks, device: own)
     evaluate = evaluator(network(), metrics={"accuracy": Greedy(4)}, ranks=Ranks(0, 2))
     with pytest.raises(torch.OutOfMemoryError):
         evaluate()

@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.entry import prepare
-from hasten.training.locate import load_job
+from hasten.training.setup.load_job import load_job
 from support import small_job
 
 COMPUTING = """
@@ -36,7 +36,7 @@ again = [function(numbers / 2) for function in (torch.exp, torch.tanh, torch.sqr
 def alike():
     return all(map(torch.equal, map(torch.nan_to_num, made), map(torch.nan_to_num, again)))
 """
-LOADING = "from hasten.training.locate import load_returned; assert load_returned('made_twice.py:alike')"
+LOADING = "from hasten.training.setup.load_job import load_returned; assert load_returned('made_twice.py:alike')"
 # Some of those that torch computes by that library; the issue names three.
 KNOWN = ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "erfc", "lgamma")
 KNOWN_CALLS = {(name, dtype) for name in KNOWN for dtype in (torch.float32, torch.float64)}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from hasten.training.job_metrics import merges
-from metric_jobs import judged, metrics, stopped_by
-from ranks import on_ranks
+from hasten.training.evaluation.job_metrics import merges
+from support.ranks.process_group import on_ranks
+from support.training.metric_jobs import judged, metrics, stopped_by
 
 SAMPLES = 11
 

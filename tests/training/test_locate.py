@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hasten.errors import JobError, Misconfigured, UserCodeFailed
-from hasten.training.locate import load_job, split_name
+from hasten.training.setup.load_job import load_job, split_name
 
 JOB = """
 from support import small_job

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hasten.errors import Unavailable
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
-from hasten.training.logs import Collected, JsonLines, Several, TensorBoard
+from hasten.training.reporting.logs import Collected, JsonLines, Several, TensorBoard
 
 STARTED = Started(
     job="digits.py:job",

@@ -15,10 +15,10 @@ from hasten.facts.events import Evaluated, Finished, Noticed, Started, Trained
 from hasten.facts.job import EarlyStopping, Schedule
 from hasten.facts.plan import make_plan
 from hasten.facts.ranks import Ranks
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
-from hasten.training.loss_record import LossRecord
-from hasten.training.supervised import supervised
+from hasten.training.reporting.logs import Collected
+from hasten.training.step_parts.loss_record import LossRecord
+from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
 

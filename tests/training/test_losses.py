@@ -5,9 +5,9 @@ import torch
 
 from hasten.entry import prepare
 from hasten.errors import UserCodeFailed
-from hasten.training.failures import as_failure
-from hasten.training.losses import described, total_of
-from hasten.training.supervised import supervised
+from hasten.training.failures.as_failure import as_failure
+from hasten.training.step_parts.losses import described, total_of
+from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
 

@@ -18,7 +18,7 @@ import hasten
 from faults.commands import jobs_in, ran
 from hasten.errors import JobError, PlanError
 from hasten.facts.events import Saved, Trained
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 STEPS = 10

@@ -8,7 +8,7 @@ from torch import nn
 
 from hasten.errors import JobError, PlanError, UserCodeFailed
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.optimizers import build_optimizers, left_out
+from hasten.training.setup.optimizers import build_optimizers, left_out
 from support import small_job
 
 SGD, ADAMW = torch.optim.SGD, torch.optim.AdamW

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from hasten.training.peak_memory import peak_memory
+from hasten.training.probes.peak_memory import peak_memory
 
 
 def test_the_peak_of_a_process_keeps_what_was_freed():
@@ -30,13 +30,13 @@ def test_the_peak_of_a_device_keeps_what_was_freed():
 
 
 def test_where_the_kernel_does_not_tell_it_the_usage_does(monkeypatch):
-    monkeypatch.setattr("hasten.training.peak_memory._PEAK", re.compile(b"nowhere"))
+    monkeypatch.setattr("hasten.training.probes.peak_memory._PEAK", re.compile(b"nowhere"))
     assert peak_memory(torch.device("cpu"))() > 1 << 20
 
 
 READS_ITS_PEAK = """
 import torch
-from hasten.training.peak_memory import peak_memory
+from hasten.training.probes.peak_memory import peak_memory
 print(peak_memory(torch.device("cpu"))(), flush=True)
 """
 
@@ -57,9 +57,9 @@ def test_what_takes_long_to_read_is_asked_only_until_the_peak_is_the_processs_ow
         asked.append(8)
         return 8
 
-    monkeypatch.setattr("hasten.training.peak_memory._of_status", status)
+    monkeypatch.setattr("hasten.training.probes.peak_memory._of_status", status)
     usage = iter([9, 8, 8, 10])
-    monkeypatch.setattr("hasten.training.peak_memory._by_usage", lambda: lambda: next(usage))
+    monkeypatch.setattr("hasten.training.probes.peak_memory._by_usage", lambda: lambda: next(usage))
     read = peak_memory(torch.device("cpu"))
     assert [read() for _ in range(4)] == [8, 8, 8, 10]
     assert len(asked) == 2

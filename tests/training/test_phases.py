@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.training.phases import Phase, phases_told
 from hasten.training.run import Run
+from hasten.training.step_parts.phases import Phase, phases_told
 from support import small_job
 
 PASS = [Phase.READY, Phase.FORWARD, Phase.BACKWARD]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.training.places import REMEMBERED, Places
+from hasten.training.state.data_position import REMEMBERED, Places
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30))

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import process
-from hasten.training.process import process_options
+from hasten.training.setup import process_options as process
+from hasten.training.setup.process_options import process_options
 
 CAN_FLUSH = torch.set_flush_denormal(False)
 CAN_BE_ASKED = hasattr(torch._C, "_accelerator_getAllocatorSettings")  # torch 2.10 and newer
@@ -164,7 +164,7 @@ def test_a_precision_that_was_set_through_the_newer_interface_is_left_and_said()
     lines = run("""
 import torch
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 torch.backends.cuda.matmul.fp32_precision = "tf32"
 torch.backends.cudnn.conv.fp32_precision = "ieee"
@@ -182,7 +182,7 @@ print(*notices, sep="\\n")
 FLUSH = """
 import torch
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 torch.set_num_threads(2)
 count = 1 << 19
@@ -213,7 +213,7 @@ import ctypes
 import resource
 import torch
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -261,7 +261,7 @@ def test_a_card_gets_the_segments_that_a_plan_asks_for():
     lines = run("""
 import torch
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.process import process_options
+from hasten.training.setup.process_options import process_options
 
 with process_options(ProcessOptions(environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})) as notices:
     held = torch.zeros(1 << 20, device="cuda")

@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 from hasten.entry import prepare, train
 from hasten.errors import DataFailed
 from hasten.facts.events import Noticed
-from hasten.training.logs import Collected
 from hasten.training.loop import train_run
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 

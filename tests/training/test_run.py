@@ -12,14 +12,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import hasten
 from data.pictures import photos
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 from hasten.entry import prepare
 from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage
 from hasten.facts.plan import make_plan
-from hasten.training.supervised import supervised
+from hasten.training.step_parts.supervised import supervised
 from support import small_job
 
 

@@ -12,8 +12,9 @@ from torch.optim import lr_scheduler as torch_schedulers
 from hasten.errors import JobError, NonFinite, PlanError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import ScheduleOptions
-from hasten.training.schedule import build_schedule
-from schedules import (
+from hasten.training.schedule.rate_schedule import build_schedule
+from support import small_job
+from support.training.schedules import (
     OPTIMIZERS,
     SCHEDULERS,
     TOTAL,
@@ -24,7 +25,6 @@ from schedules import (
     torch_loop,
     update,
 )
-from support import small_job
 
 # ── one cycle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler as torch_schedulers
 from hasten.errors import JobError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import OptimizerOptions, ScheduleOptions
-from hasten.training.schedule_trace import trace_schedule
+from hasten.training.schedule.schedule_trace import trace_schedule
 from support import small_job
 
 

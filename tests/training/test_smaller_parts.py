@@ -14,7 +14,7 @@ from torch.nn import functional
 import hasten
 from hasten.errors import OutOfMemory
 from hasten.facts.events import Noticed
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 

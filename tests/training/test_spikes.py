@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from hasten.entry import train
 from hasten.facts.events import Noticed
-from hasten.training.logs import Collected
-from hasten.training.spikes import USUAL, WINDOW, Spikes
+from hasten.training.reporting.logs import Collected
+from hasten.training.reporting.spikes import USUAL, WINDOW, Spikes
 from support import small_job
 
 pytestmark = pytest.mark.fault("loss spike")

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import JobError, NonFinite
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.techniques.setup import StepOptions
-from hasten.training import skips
 from hasten.training.step import Step
-from steps import (
+from hasten.training.step_parts import skips
+from support.training.steps import (
     Recording,
     classifier,
     cut,
@@ -360,7 +360,7 @@ def test_a_window_that_fails_in_its_update_is_recorded_once_it_is_taken_again(mo
         raise torch.OutOfMemoryError("planted")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hasten.training.gradients.norm", without_room)
+        patched.setattr("hasten.training.step_parts.gradients.norm", without_room)
         with pytest.raises(torch.OutOfMemoryError):
             take_window()
     take_window()

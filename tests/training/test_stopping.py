@@ -8,7 +8,7 @@ from torchmetrics.regression import MeanSquaredError
 
 from hasten.errors import JobError, NonFinite
 from hasten.facts.job import EarlyStopping
-from hasten.training.stopping import Stopping
+from hasten.training.evaluation.stopping import Stopping
 
 
 def observed(stopping: Stopping, values: list[float], metric: str = "loss") -> list[bool]:

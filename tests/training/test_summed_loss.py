@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import hasten
 from hasten.errors import JobError
 from hasten.facts.events import Noticed
-from hasten.training.logs import Collected
+from hasten.training.reporting.logs import Collected
 from support import small_job
 
 Outcome = Callable[[Tensor, Tensor], Any]  # (prediction, target), of shapes (8, 3) and (8,) -> what the loss returns

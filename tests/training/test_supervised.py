@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
-from hasten.training.losses import mean_and_count
-from hasten.training.supervised import supervised
+from hasten.facts.job import Loss
+from hasten.training.step_parts.losses import mean_and_count
+from hasten.training.step_parts.supervised import supervised
 
 LABELS = torch.tensor([0, 2, -100, 1, 2])
 SCORES = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from hasten.data.pack import Packable
+    from hasten.data.shards.shard_writer import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.microbatch import MicrobatchSearch, MicrobatchTrial
-    from hasten.tune.profile import JobProfile
+    from hasten.tune.job_profile import JobProfile
+    from hasten.tune.microbatch_search import MicrobatchSearch, MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
 MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the remedy
@@ -26,7 +26,7 @@ def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> N
     from hasten.report.chart import chart
     from hasten.report.terminal import show
     from hasten.report.text import decimal
-    from hasten.training.schedule_trace import trace_schedule
+    from hasten.training.schedule.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
         total, per_epoch, setup = run.total_steps, run.loader.steps_per_epoch, run.setup
@@ -74,7 +74,7 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def show_profile(name: str, found: JobProfile) -> None:
-    from hasten.facts.sizes import byte_size
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count, duration, per_second, percent, scaled, table
 
@@ -119,7 +119,7 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     """Search, telling every visit, and show what each size took."""
     from hasten.report.terminal import show
     from hasten.report.text import duration, table
-    from hasten.tune.microbatch import fastest_microbatch
+    from hasten.tune.microbatch_search import fastest_microbatch
 
     def tell(trial: MicrobatchTrial) -> None:
         took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"
@@ -141,8 +141,8 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
-    from hasten.data.pack import estimated, pack
-    from hasten.facts.sizes import byte_size
+    from hasten.data.shards.shard_writer import estimated, pack
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
     from hasten.report.waiting import Waiting
@@ -173,8 +173,8 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
-    from hasten.data.shard_check import verify
-    from hasten.facts.sizes import byte_size
+    from hasten.data.shards.shard_check import verify
+    from hasten.facts.formatting import byte_size
     from hasten.report.terminal import show
     from hasten.report.text import count
     from hasten.report.waiting import Waiting
@@ -189,9 +189,9 @@ def show_verified(folder: Path) -> None:
 
 
 def _to_pack(source: str) -> Packable:
-    from hasten.data.pack import PicturesInFolders, Samples
+    from hasten.data.shards.shard_writer import PicturesInFolders, Samples
     from hasten.errors import Misconfigured
-    from hasten.training.locate import load_returned
+    from hasten.training.setup.load_job import load_returned
 
     if Path(source).is_dir():
         return PicturesInFolders(Path(source))

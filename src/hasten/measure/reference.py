@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hasten.errors import InvalidMeasurement
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 
 LossFunction = Callable[[nn.Module, Any], Loss | Tensor]
 

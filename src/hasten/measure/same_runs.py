@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hasten.facts.texts import shortened
+from hasten.facts.formatting import shortened
 
 COMPARED = ("trained", "evaluated", "finished")  # events of a log; notices tell seconds and paths too
 MEASURED = frozenset({"seconds", "samples_per_second", "data_wait_share", "memory_bytes", "weights"})  # their fields

@@ -12,7 +12,7 @@ import torch
 
 from hasten.errors import Misconfigured
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.replicate import present_ranks
+from hasten.parallel.replicate.replicated import present_ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -19,7 +19,7 @@ from torch import nn
 from hasten.errors import JobError
 from hasten.facts.ranks import Ranks
 from hasten.parallel.python_state import Moved, PythonState
-from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.replicate.replicated import gather_over_ranks
 
 _SHOWN = 3
 _FIX = "leave `pipeline` out of the plan, or move it in each call, or outside of the loss"

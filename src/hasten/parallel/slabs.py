@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
-from hasten.parallel.divided import Share, Split
 from hasten.parallel.grid import Grid
-from hasten.parallel.owners import Owned
+from hasten.parallel.pipeline.stage_sharding import Owned
+from hasten.parallel.tensor.tensor_sharding import Share, Split
 
 Offsets = tuple[int, ...]
 

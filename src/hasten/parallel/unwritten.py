@@ -17,8 +17,8 @@ from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
 from hasten.parallel import differentiated_inside
-from hasten.parallel.fingerprint import fingerprint
 from hasten.parallel.passes import FIRST, Passes
+from hasten.parallel.replicate.fingerprint import fingerprint
 
 _SHOWN = 3
 _COUNT = attrgetter("_version")

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from hasten.parallel.divided import Split
+from hasten.parallel.tensor.tensor_sharding import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from hasten.facts.finding import Finding, Price, Safety
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 from hasten.report.text import percent
 
 _NEARLY_ALL = 0.99

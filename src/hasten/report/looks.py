@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hasten.facts.model_look import ModelLook
-from hasten.facts.run_look import CheckpointCost, DeviceUse, Refused, RunLook, Seconds
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import CheckpointCost, DeviceUse, ModelProfile, NotMeasured, RunProfile, Seconds
 from hasten.report.text import count, duration, percent, scaled, table
 
 _ROWS = 6  # layers that are shown
@@ -22,20 +21,20 @@ _PARTS = {
 }
 
 
-def run_lines(look: RunLook) -> list[tuple[str, str]]:
+def run_lines(look: RunProfile) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [
         ("machine", look.machine),
         ("step", f"{_range(look.together)}, of {look.batch_size:,} samples; {look.steps:,} steps were taken"),
         ("loading", f"{_range(look.loading)} alone; {_free(look)} takes {_range(look.computing)}"),
     ]
-    if isinstance(look.evaluation_seconds, Refused):
+    if isinstance(look.evaluation_seconds, NotMeasured):
         lines.append(("note", f"what an evaluation takes is not known: {look.evaluation_seconds.why}"))
     elif look.evaluation_seconds:
         lines.append(("evaluation", duration(look.evaluation_seconds)))
     if look.device_use is not None:
         lines.append(("device", _use(look.device_use, look.computing)))
-    if isinstance(look.checkpoint, Refused):
+    if isinstance(look.checkpoint, NotMeasured):
         lines.append(("note", f"no checkpoint could be saved: {look.checkpoint.why}"))
     else:
         lines.append(("checkpoint", _checkpoint(look.checkpoint)))
@@ -56,7 +55,7 @@ def run_lines(look: RunLook) -> list[tuple[str, str]]:
     return lines
 
 
-def budget_rows(look: RunLook) -> list[str]:
+def budget_rows(look: RunProfile) -> list[str]:
     """Where the seconds of a step go, as a picture."""
     total = sum(look.parts.values()) or 1.0
     rows = [
@@ -65,7 +64,7 @@ def budget_rows(look: RunLook) -> list[str]:
     return table(["a step", "takes", "share", ""], rows)
 
 
-def model_lines(look: ModelLook) -> list[tuple[str, str]]:
+def model_lines(look: ModelProfile) -> list[tuple[str, str]]:
     lines = [
         ("work", f"{scaled(look.flops_per_sample, 'FLOP')} a sample, forward and backward, in {look.precision}"),
         (
@@ -78,7 +77,7 @@ def model_lines(look: ModelLook) -> list[tuple[str, str]]:
     return lines
 
 
-def layer_rows(look: ModelLook) -> list[str]:
+def layer_rows(look: ModelProfile) -> list[str]:
     """The layers with the most arithmetic, and those with the most activations."""
     heaviest = sorted(look.layers, key=lambda layer: (-layer.flops_share, -layer.activation_bytes))[:_ROWS]
     rows = [
@@ -88,7 +87,7 @@ def layer_rows(look: ModelLook) -> list[str]:
     return table(["layer", "is", "parameters", "arithmetic", "activations"], rows)
 
 
-def _shown(look: RunLook) -> list[tuple[str, float]]:
+def _shown(look: RunProfile) -> list[tuple[str, float]]:
     parts: Mapping[str, float] = look.parts
     return [(name, parts[name]) for name in _PARTS if parts.get(name)]
 
@@ -97,7 +96,7 @@ def _bar(share: float) -> str:
     return "█" * round(share * _BAR)
 
 
-def _free(look: RunLook) -> str:
+def _free(look: RunProfile) -> str:
     return "a step without what it waits for its batch" if look.not_free else "a step whose batch is there already"
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from hasten.facts.formatting import byte_size
 from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Part, Sharding
-from hasten.facts.sizes import byte_size
 from hasten.report.text import count, duration, percent, scaled, table
 
 SHOWN = 10  # meshes, where not all are asked for

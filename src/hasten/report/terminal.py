@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Resumed, Saved, Started, Trained
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
 from hasten.report.text import count, decimal, duration, per_second, percent, printable, time_left
 from hasten.report.waiting import Waiting

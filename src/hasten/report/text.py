@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hasten.facts.formatting import printable as printable
+from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Between
-from hasten.facts.sizes import three_digits
-from hasten.facts.texts import printable as printable
 
 UNKNOWN = "–"
 BY_WINDOWS = "by most windows "  # what a spread is of

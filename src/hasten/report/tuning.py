@@ -13,9 +13,20 @@ from statistics import median
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import is_proven, verdict_of
 from hasten.facts.plan import Between
-from hasten.facts.trials import Confirmed, Doing, Earned, Noise, Proven, Reached, Record, Surveyed, Tried
+from hasten.facts.trials import (
+    Confirmed,
+    Doing,
+    Earned,
+    Noise,
+    Proven,
+    Reached,
+    Record,
+    Surveyed,
+    Tried,
+    is_proven,
+    verdict_of,
+)
 from hasten.report.streams import bar, console_on, indented, is_plain, write_line
 from hasten.report.text import BY_WINDOWS, duration, printable, spread, time_left
 

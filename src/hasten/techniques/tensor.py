@@ -30,7 +30,7 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
 from hasten.parallel.options import TensorOptions
-from hasten.parallel.tensor_patterns import divisible
+from hasten.parallel.tensor.layer_patterns import divisible
 from hasten.parallel.ways import Way
 from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.common.tensor_names import LAYERS, VOCABULARY, matching, named

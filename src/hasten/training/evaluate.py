@@ -16,21 +16,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.out_of_memory import is_out_of_memory
-from hasten.data.randomness import undisturbed
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.replicate import sum_over_ranks
-from hasten.training.job_metrics import JobMetrics
-from hasten.training.losses import LossFunction, at_least_float32, calling, check_count, checked, count_of, total_of
-from hasten.training.quiet import evaluation_mode
-from hasten.training.user_code import IN_AN_EVALUATION
+from hasten.parallel.replicate.replicated import sum_over_ranks
+from hasten.training.evaluation.job_metrics import JobMetrics
+from hasten.training.failures.user_code import IN_AN_EVALUATION
+from hasten.training.probes.quiet import evaluation_mode
+from hasten.training.step_parts.losses import (
+    LossFunction,
+    at_least_float32,
+    calling,
+    check_count,
+    checked,
+    count_of,
+    total_of,
+)
 
 if TYPE_CHECKING:  # they take seconds to load, and few jobs need them
     from torchmetrics import Metric
 
-    from hasten.parallel.pipeline import Pipeline
+    from hasten.parallel.pipeline.pipelined import Pipeline
 
 Batches = Callable[[int], Generator[tuple[Any, int]]]
 """(batch size) -> the evaluation's batches on the device, each with its number of samples."""

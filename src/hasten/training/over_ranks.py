@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
 from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.followed_buffers import FollowedBuffers
 from hasten.parallel.grid import DATA
 from hasten.parallel.options import ReplicaOptions
-from hasten.parallel.replicate import Replica, follow_the_leader
-from hasten.parallel.same_weights import check_made_alike, check_same
+from hasten.parallel.replicate.replica_check import check_made_alike, check_same
+from hasten.parallel.replicate.replicated import Replica, follow_the_leader
 from hasten.parallel.sparse import refuse_sparse
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
 from hasten.techniques.common.batch_split import normalizes_by_batch
-from hasten.training.losses import LossFunction
+from hasten.training.step_parts.losses import LossFunction
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from hasten.parallel.divided import Divided
-    from hasten.parallel.owners import Owners
-    from hasten.parallel.pipeline import Pipeline
-    from hasten.parallel.shard import Sharded
+    from hasten.parallel.pipeline.pipelined import Pipeline
+    from hasten.parallel.pipeline.stage_sharding import Owners
+    from hasten.parallel.shard.sharded import Sharded
+    from hasten.parallel.tensor.tensor_sharding import Divided
     from hasten.training.evaluate import Evaluation
     from hasten.training.run import Run
 
@@ -41,7 +41,7 @@ def divided(run: Run) -> Divided | None:
     options = run.setup.tensor
     if options is None or not run.grid.shares.many:
         return None
-    from hasten.parallel.tensor import divide  # few runs need it
+    from hasten.parallel.tensor.tensor_parallel import divide  # few runs need it
     from hasten.training.same_when_divided import checked_on_a_batch
 
     return checked_on_a_batch(run, options, lambda: divide(run.model, options, run.grid))
@@ -67,7 +67,7 @@ def loss_of(run: Run) -> LossFunction:
     loss, options = _following(run, run.looked_at), run.setup.tensor
     if options is None or not run.grid.shares.many or not any(isinstance(way, Scores) for way in options.ways.values()):
         return loss
-    from hasten.parallel.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
+    from hasten.parallel.tensor.vocabulary import LossOfShares, computing_on_shares  # it takes a second to load
 
     run._open.enter_context(computing_on_shares())
     return LossOfShares(loss)
@@ -120,7 +120,7 @@ def sharded(run: Run) -> Sharded | None:
     if options.made_once and run.grid.mesh is not None:
         what = "meta leaves weights to the first process, and `tensor` and `pipeline` divide them where they are made"
         raise PlanError(what, where="shard", fix="leave meta out")
-    from hasten.parallel.shard import Sharded, check_shapes  # it takes a second to load
+    from hasten.parallel.shard.sharded import Sharded, check_shapes  # it takes a second to load
 
     check_shapes(run.model)
     refuse_sparse(run.model, "shard", "processes that hold parts")
@@ -228,7 +228,7 @@ def to_save(run: Run, state: Any) -> Any:
     all are whole."""
     if not holds_parts(run):
         return state
-    from hasten.training.held_parts import with_parts_held
+    from hasten.training.state.held_parts import with_parts_held
 
     return with_parts_held(state, run.grid)
 

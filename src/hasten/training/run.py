@@ -18,42 +18,44 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from hasten.data.keeping import Watcher
-from hasten.data.randomness import seed_everything, seed_step
-from hasten.data.sources import Source
-from hasten.data.transfer import place
+from hasten.data.cache.cached_source import Watcher
+from hasten.data.loading.device_transfer import place
+from hasten.data.order.randomness import seed_everything, seed_step
+from hasten.data.sources.job_data import Source
 from hasten.errors import RAISED, HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.parallel.divided import Share
 from hasten.parallel.grid import grid_of
-from hasten.parallel.owners import Owned
+from hasten.parallel.pipeline.stage_sharding import Owned
+from hasten.parallel.tensor.tensor_sharding import Share
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import kept_weights, over_ranks, torch_refuses
+from hasten.training import over_ranks
 from hasten.training.aftermath import OfARun
-from hasten.training.apply_plan import with_places
-from hasten.training.averages import WeightAverage
-from hasten.training.build import Built, build, seed_of_rank
 from hasten.training.evaluate import Evaluation
-from hasten.training.loss_record import LossRecord
-from hasten.training.master_weights import MasterWeights
-from hasten.training.optimizer_modes import OptimizerModes
-from hasten.training.optimizers import build_optimizers, left_out
-from hasten.training.places import Places
-from hasten.training.planned_length import planned_length
-from hasten.training.process import process_options
+from hasten.training.evaluation.stopping import Ending, Stopping
+from hasten.training.failures import torch_refuses
+from hasten.training.failures.user_code import AT_A_STEP
+from hasten.training.run_folder.same_job import check_same_job, facts_of_training
 from hasten.training.run_loaders import evaluator_of, on_device, train_loader
-from hasten.training.run_state import load_state, state_of
-from hasten.training.same_job import check_same_job, facts_of_training
-from hasten.training.schedule import build_schedule
+from hasten.training.schedule.planned_length import planned_length
+from hasten.training.schedule.rate_schedule import build_schedule
+from hasten.training.setup.apply_plan import with_places
+from hasten.training.setup.optimizers import build_optimizers, left_out
+from hasten.training.setup.prepared_job import Built, build, seed_of_rank
+from hasten.training.setup.process_options import process_options
+from hasten.training.state.averages import WeightAverage
+from hasten.training.state.data_position import Places
+from hasten.training.state.optimizer_modes import OptimizerModes
+from hasten.training.state.train_state import load_state, state_of
+from hasten.training.state.undeclared_state import UndeclaredState
+from hasten.training.state.window_snapshot import WindowStart
 from hasten.training.step import Step
-from hasten.training.stopping import Ending, Stopping
-from hasten.training.undeclared_state import UndeclaredState
-from hasten.training.user_code import AT_A_STEP
-from hasten.training.window_start import WindowStart
+from hasten.training.step_parts.loss_record import LossRecord
+from hasten.training.step_parts.master_weights import MasterWeights
+from hasten.training.weights import evaluated_weights
 
 if TYPE_CHECKING:
-    from hasten.training.compiling import CompileLog
+    from hasten.training.setup.compiling import CompileLog
 
 
 class Run:
@@ -105,7 +107,7 @@ class Run:
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
         self.modes = OptimizerModes(self.model, masters, self.optimizers)
-        self.notices += kept_weights.notices_of(self)
+        self.notices += evaluated_weights.notices_of(self)
         self._step = self._new_step(masters)
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
@@ -149,7 +151,7 @@ class Run:
     def _compile(self) -> CompileLog | None:
         if self.setup.compile is None:
             return None
-        from hasten.training.compiling import compile_model  # loads torch's compiler, which takes a second
+        from hasten.training.setup.compiling import compile_model  # loads torch's compiler, which takes a second
 
         log = compile_model(self.model, self.setup.compile)
         self._open.callback(log.stop)
@@ -230,12 +232,12 @@ class Run:
         self._step.skips.settle()
         over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
-        with kept_weights.in_place(self):
+        with evaluated_weights.in_place(self):
             with self.built.declared.preserved():
                 evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
-                self._best, self._kept_step = kept_weights.present(self), self.steps
+                self._best, self._kept_step = evaluated_weights.present(self), self.steps
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
 
@@ -327,8 +329,8 @@ class Run:
             return self._best
         self._step.skips.settle()
         self._kept_step = self.steps
-        with kept_weights.in_place(self):
-            return kept_weights.present(self)
+        with evaluated_weights.in_place(self):
+            return evaluated_weights.present(self)
 
     @property
     def kept_step(self) -> int:
@@ -347,7 +349,7 @@ class Run:
 
     def job_weights(self) -> Mapping[str, Tensor | Share | Owned]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
-        found = self._best if self._best is not None else kept_weights.to_save(self)
+        found = self._best if self._best is not None else evaluated_weights.to_save(self)
         return {key: each for key, each in found.items() if isinstance(each, Tensor | Share | Owned)}
 
     def keep_window_starts(self) -> None:

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hasten.data.out_of_memory import is_out_of_memory
-from hasten.data.randomness import random_state
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import random_state
 from hasten.errors import Misconfigured
-from hasten.parallel.join import on_any
+from hasten.parallel.launch.process_group import on_any
 from hasten.parallel.options import TensorOptions
 from hasten.parallel.python_state import PythonState
-from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.replicate.replicated import gather_over_ranks
 from hasten.parallel.ways import Scores
 from hasten.techniques.common.restored_state import same_state
-from hasten.training.losses import LossFunction, checked, mean_and_count
 from hasten.training.nudged import Nudged
-from hasten.training.quiet import evaluation_mode, undisturbed
+from hasten.training.probes.quiet import evaluation_mode, undisturbed
+from hasten.training.step_parts.losses import LossFunction, checked, mean_and_count
 
 if TYPE_CHECKING:
-    from hasten.parallel.divided import Divided
+    from hasten.parallel.tensor.tensor_sharding import Divided
     from hasten.training.run import Run
 
 _FIX = (

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.far import EMPTY, WAYS, Way
-from hasten.parallel.pipeline import Pipeline
+from hasten.parallel.pipeline.pipelined import Pipeline
 from hasten.parallel.python_state import Moved
-from hasten.parallel.replicate import gather_over_ranks
+from hasten.parallel.replicate.replicated import gather_over_ranks
 from hasten.training.gradient_paths import reached_from
 from hasten.training.row_of_blocks import FIX, Look, WholePass, refused
 

@@ -15,26 +15,26 @@ import torch
 from torch import Tensor, nn
 
 from hasten.errors import JobError, PlanError
-from hasten.facts.loss import Loss
-from hasten.parallel.cuts import least_largest
+from hasten.facts.job import Loss
 from hasten.parallel.grid import DATA
 from hasten.parallel.left_early import LeftEarly
 from hasten.parallel.options import ShardOptions
-from hasten.parallel.owners import Owners
-from hasten.parallel.passing import Passing
-from hasten.parallel.pipeline import Parts, Pipeline, spans_of
-from hasten.parallel.replicate import follow_the_leader, gather_over_ranks
+from hasten.parallel.pipeline.partial_forward import Passing
+from hasten.parallel.pipeline.pipelined import Parts, Pipeline, spans_of
+from hasten.parallel.pipeline.random_streams import Streams
+from hasten.parallel.pipeline.stage_balance import least_largest
+from hasten.parallel.pipeline.stage_sharding import Owners
+from hasten.parallel.replicate.replicated import follow_the_leader, gather_over_ranks
 from hasten.parallel.sparse import refuse_sparse
-from hasten.training.losses import Count
 from hasten.training.nudged import Nudged
 from hasten.training.row_of_blocks import FIX, Look, auxiliary_refused, refused
 from hasten.training.stage_alone import check_stages
-from hasten.training.streams import Streams
-from hasten.training.window_sums import weighed
+from hasten.training.step_parts.losses import Count
+from hasten.training.step_parts.window_sums import weighed
 
 if TYPE_CHECKING:
-    from hasten.parallel.divided import Divided
-    from hasten.parallel.stages_in_parts import StagesInParts
+    from hasten.parallel.pipeline.sharded_stages import StagesInParts
+    from hasten.parallel.tensor.tensor_sharding import Divided
     from hasten.training.run import Run
 
 
@@ -107,7 +107,7 @@ def _check_hooks(model: nn.Module, begins: Sequence[str]) -> None:
 
 
 def _in_parts(run: Run, pipeline: Pipeline, options: ShardOptions) -> StagesInParts:
-    from hasten.parallel.stages_in_parts import StagesInParts
+    from hasten.parallel.pipeline.sharded_stages import StagesInParts
 
     parts, mesh = pipeline.parts, run.grid.mesh
     assert mesh is not None

@@ -25,25 +25,33 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.parallel.replicate import Replica
+from hasten.parallel.replicate.replicated import Replica
 from hasten.techniques.setup import StepOptions
-from hasten.training import gradients as gradient
-from hasten.training.backward import backward
-from hasten.training.loss_record import LossRecord
-from hasten.training.losses import Count, LossFunction, calling, check_count, checked, mean_and_count, never_zero
-from hasten.training.master_weights import MasterWeights
-from hasten.training.non_finite import gradient_sizes, non_finite_sizes, non_finite_weights
-from hasten.training.skips import Aftermath, Skips
-from hasten.training.summed_loss import is_summed
-from hasten.training.window_sums import WindowSums, weighed
+from hasten.training.step_parts import gradients as gradient
+from hasten.training.step_parts.backward import backward
+from hasten.training.step_parts.loss_record import LossRecord
+from hasten.training.step_parts.losses import (
+    Count,
+    LossFunction,
+    calling,
+    check_count,
+    checked,
+    mean_and_count,
+    never_zero,
+)
+from hasten.training.step_parts.master_weights import MasterWeights
+from hasten.training.step_parts.non_finite import gradient_sizes, non_finite_sizes, non_finite_weights
+from hasten.training.step_parts.skips import Aftermath, Skips
+from hasten.training.step_parts.summed_loss import is_summed
+from hasten.training.step_parts.window_sums import WindowSums, weighed
 
 if TYPE_CHECKING:
-    from hasten.parallel.divided import Divided
-    from hasten.parallel.owners import Owners
-    from hasten.parallel.pipeline import Pipeline
-    from hasten.parallel.shard import Sharded
+    from hasten.parallel.pipeline.pipelined import Pipeline
+    from hasten.parallel.pipeline.stage_sharding import Owners
+    from hasten.parallel.shard.sharded import Sharded
+    from hasten.parallel.tensor.tensor_sharding import Divided
 
 
 class Step:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from hasten.parallel.agreement import Agreement
+from hasten.parallel.launch.agreement import Agreement
 
 if TYPE_CHECKING:
     from hasten.training.stop_request import StopRequest

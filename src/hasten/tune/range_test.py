@@ -22,9 +22,9 @@ from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.techniques.learning_rate import set_learning_rate
-from hasten.training.build import device_of
-from hasten.training.quiet import undisturbed
+from hasten.training.probes.quiet import undisturbed
 from hasten.training.run import Run
+from hasten.training.setup.prepared_job import device_of
 
 FEWEST = 10  # losses from which a slope can be told from noise
 ROUNDING = 1e-6  # a fall by less than this share of the loss is float32's own

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from hasten.facts.choice import Choice
-from hasten.facts.confirmed import is_proven
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import (
@@ -32,6 +31,7 @@ from hasten.facts.trials import (
     Step,
     Surveyed,
     Tried,
+    is_proven,
     read_trials,
     trials_beside,
 )

@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from hasten.facts.choice import Preserves
-from hasten.facts.confirmed import is_proven
 from hasten.facts.plan import ProvenOn
-from hasten.facts.trials import Surveyed
+from hasten.facts.trials import Surveyed, is_proven
 from hasten.report.page import words
 from hasten.report.page.drawing import interval, ratio_axis
 from hasten.report.page.evidence import Evidence, identity

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from hasten.parallel.shard import blocks_of
-from hasten.parallel.tensor_patterns import divisible
+from hasten.parallel.shard.sharded import blocks_of
+from hasten.parallel.tensor.layer_patterns import divisible
 from hasten.parallel.ways import Columns, Rows, Way, below, size_to_divide, splits_of
 from hasten.techniques.common.repeated_blocks import repeated_blocks
 
@@ -48,6 +48,6 @@ def is_in(name: str, module: str) -> bool:
 
 
 def divided_parameters(model: nn.Module, ways: Mapping[str, Way]) -> Iterator[str]:
-    """Names of those that `divide` (parallel/tensor.py) holds in shares."""
+    """Names of those that `divide` (parallel/tensor/tensor_parallel.py) holds in shares."""
     for name, way in ways.items():
         yield from (below(name, own) for own in splits_of(model.get_submodule(name), way))

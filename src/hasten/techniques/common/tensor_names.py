@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from hasten.errors import PlanError
-from hasten.parallel.tensor_patterns import is_linear, is_number
+from hasten.parallel.tensor.layer_patterns import is_linear, is_number
 from hasten.parallel.ways import Columns, Heads, Rows, Scores, Way, Words
 
 VOCABULARY = "vocabulary"

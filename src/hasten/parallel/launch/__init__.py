@@ -1,0 +1,1 @@
+"""Starting ranks, their process group, and how they end as one."""

@@ -1,0 +1,211 @@
+"""The processes that a launcher has started meet, part again, and fail as one.
+
+Whoever fails first says so where all of them can read it, before its connections close and the others fail in turn: so
+each knows whose failure it is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from itertools import count
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distributed has them from
+from torch.distributed.rendezvous import rendezvous
+
+from hasten.errors import Hang, HastenError
+from hasten.facts.ranks import WAIT, as_torchrun, launched, wait_seconds
+from hasten.parallel.launch.failure_store import Cause, LastWords, last_words, named
+from hasten.parallel.launch.rendezvous_round import round_of
+from hasten.parallel.replicate.replicated import present_ranks
+
+Value = TypeVar("Value")
+
+_MEETINGS = count()  # of this process; all of a launcher's meet equally often
+_LAST_TO_WAIT, _LAST_TO_LOSE = 5.0, 2.0  # seconds after the first of those who wait for one too long, or lose it
+_TOO_LONG = "timed out waiting", "wait timeout", "application timeout"  # gloo's words, and the store's
+_GLOO, _GLOO_WAITED = "gloo/transport", "application timeout caused pair closure"  # the source of most errors of gloo
+_BROKEN = _GLOO, "Connection closed by peer", "Connection reset by peer"
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Inside, torch's default process group has all ranks. Nothing happens in a process that is alone, or where there
+    is a group already."""
+    if dist.is_initialized() or not launched().all.many:
+        yield
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(launched().here.rank % torch.cuda.device_count())
+    here, seconds = launched().all, wait_seconds()
+    meeting = f"hasten/{next(_MEETINGS)}"  # what an earlier one left would be read as this one's
+    with _all_have_to_come(seconds):
+        store = PrefixStore(f"{meeting}/{round_of(PrefixStore(meeting, _store()), here, seconds)}", _store())
+        dist.init_process_group(
+            backend, store=store, rank=here.rank, world_size=here.size, timeout=timedelta(seconds=seconds)
+        )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@cache
+def _store() -> Store:
+    """Where the processes of this launcher meet, as long as this one lives."""
+    os.environ.update(as_torchrun(os.environ))  # where torch looks
+    store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=wait_seconds())))
+    return store
+
+
+@contextmanager
+def _all_have_to_come(seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # of torch's store, and of gloo
+        if not (_is_broken_connection(error) or _is_too_long_a_wait(error)):
+            raise
+        where = os.environ.get("MASTER_ADDR", "where they meet")
+        what = f"the processes of this run have not all come to {where} in {seconds:g} s, or not stayed there"
+        fix = f"see what the others say, whether all were started, and whether the network lets them meet; {WAIT} "
+        raise Hang(what, fix=f"{fix}says how long is too long") from error
+
+
+@contextmanager
+def failing_as_one(
+    cause_of: Callable[[BaseException], Cause], *, known: tuple[type[BaseException], ...] = (), ends: bool = False
+) -> Iterator[None]:
+    """What ends this rank is told to all others. Raises RankFailed where another one failed before, and Hang where one
+    is gone without a word.
+
+    cause_of: says of an error what the others are to know. known: what they have been told of already. ends: this
+    process is about to end by the error, with words of its own.
+    """
+    ranks = present_ranks()
+    if not ranks.many:
+        yield
+        return
+    words = last_words(ranks)
+    try:
+        yield
+        dist.barrier()  # no rank may leave while another still talks to it, or may still fail
+    except known:
+        raise
+    except KeyboardInterrupt as interrupt:  # of each rank its own
+        with _undisturbed(ends):
+            words.first_failure(cause_of(interrupt))
+        raise
+    except BaseException as error:
+        with _undisturbed(ends):
+            end = _end(error, words, cause_of)
+        if end is None:
+            raise
+        raise end from error
+
+
+def _end(error: BaseException, words: LastWords, cause_of: Callable[[BaseException], Cause]) -> HastenError | None:
+    """What ends this rank by this error, which the others are told of. None where it is the error itself."""
+    if _is_too_long_a_wait(error):
+        return _too_long_a_wait(words)
+    if _is_broken_connection(error):
+        return _broken_connection(words)
+    return words.first_failure(cause_of(error))
+
+
+def _too_long_a_wait(words: LastWords) -> HastenError:
+    gone, seconds = words.silent(_LAST_TO_WAIT), wait_seconds()
+    who = named(gone) if gone else "a rank that is not known: all of them wait"
+    words.first_failure(Cause(code=Hang.exit_code, what=f"waited {seconds:g} s for {who}"))
+    what = f"the others have waited {seconds:g} s for it, and it did not come"
+    if not words.answered:
+        what = f"it has not come for {seconds:g} s, and its machine{_meeting_point()} does not answer"
+    fix = f"see what it does, in its data, its loss or its machine; {WAIT} says how long is too long"
+    return Hang(what, where=who, fix=fix)
+
+
+def _broken_connection(words: LastWords) -> HastenError:
+    """Where all are on this machine, their launcher says who was killed, and ends the others at once."""
+    if (first := words.told()) is not None:
+        return first
+    alone = launched().all.size == launched().here.size
+    gone = () if alone else words.silent(_LAST_TO_LOSE)
+    first = words.first_failure(Cause(code=Hang.exit_code, what=f"lost {named(gone) if gone else 'another rank'}"))
+    if gone:
+        what = "its connection broke, and it has not said why: it was killed, or its machine was"
+        if not words.answered:
+            what = f"its connection broke, and its machine{_meeting_point()} does not answer"
+        fix = "see what ended it: its launcher, its kernel's log, the network"
+        return Hang(what, where=named(gone), fix=fix)
+    if first is not None:
+        return first
+    what = "the connection to another process of this run broke, which may have been killed"
+    fix = "see what the others say, and what killed one"
+    return Hang(what, where=f"rank {present_ranks().rank}", fix=fix)
+
+
+def _meeting_point() -> str:
+    return f" ({os.environ['MASTER_ADDR']})" if "MASTER_ADDR" in os.environ else ""
+
+
+@contextmanager
+def _undisturbed(for_good: bool) -> Iterator[None]:
+    """By a launcher, which ends all as soon as one is gone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if not for_good:
+            signal.signal(signal.SIGTERM, before)
+
+
+def on_any(wish: bool) -> bool:
+    """Whether any rank wants this. Waits for all of them."""
+    if not present_ranks().many:
+        return wish
+    said = torch.tensor(int(wish))
+    dist.all_reduce(said, dist.ReduceOp.MAX)
+    return bool(said)
+
+
+def least(value: float) -> float:
+    """Of what each rank says. Waits for all of them."""
+    if not present_ranks().many:
+        return value
+    said = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(said, dist.ReduceOp.MIN)
+    return float(said)
+
+
+def from_the_leader(make: Callable[[], Value]) -> Value:
+    """What `make` gives on the first rank, on all of them; of anything that can be pickled. Waits for the leader."""
+    ranks = present_ranks()
+    if not ranks.many:
+        return make()
+    found: list[Any] = [make() if ranks.leads else None]
+    dist.broadcast_object_list(found, src=0)
+    return found[0]
+
+
+def _is_broken_connection(error: BaseException) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _BROKEN)
+
+
+def _is_too_long_a_wait(error: BaseException) -> bool:
+    told = str(error).lower()
+    of_gloo = isinstance(error, RuntimeError) and (_GLOO in told or told.startswith(_GLOO_WAITED))
+    return (of_gloo or isinstance(error, dist.DistError)) and any(sign in told for sign in _TOO_LONG)

@@ -1,0 +1,74 @@
+"""Which round of one launch its processes are in: a name that all of them know, and that no earlier round had.
+
+A launcher that starts all anew may leave the store, with all that the ones before have written: to meet under their
+names would be to wait for the dead. How often it has done so, no two machines need count alike. So each process says
+that it is there under a name of its own, and the first makes a name for those that it sees, until all say that they are
+these.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from hasten.errors import Hang
+from hasten.facts.ranks import WAIT, Ranks
+from hasten.parallel.launch.failure_store import named
+
+_LOOK_SECONDS = 0.02
+
+
+def round_of(store: Any, ranks: Ranks, most_seconds: float) -> str:
+    """All ranks call it together. Raises Hang, naming them, where some have not come after so many seconds."""
+    patience = _Patience(most_seconds)
+    return _named(store, ranks, patience) if ranks.leads else _joined(store, ranks, patience)
+
+
+class _Patience:
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._until = seconds, time.monotonic() + seconds
+
+    def look_again(self, missing: Callable[[], tuple[int, ...]]) -> None:
+        """A moment later. Raises Hang where the time is over."""
+        if time.monotonic() > self._until:
+            what = f"the others have waited {self._seconds:g} s for it where the processes of this run meet"
+            fix = f"see whether it was started, and what it says; {WAIT} says how long is too long"
+            raise Hang(what, where=named(missing()), fix=fix)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _named(store: Any, ranks: Ranks, patience: _Patience) -> str:
+    others = {rank: f"here/{rank}" for rank in range(1, ranks.size)}
+
+    def missing() -> tuple[int, ...]:
+        return tuple(rank for rank, key in others.items() if not store.check([key])) or tuple(others)
+
+    name, seen = "", list[bytes]()
+    while not store.check([*others.values()]):
+        patience.look_again(missing)
+    while True:
+        present = [store.get(each) for each in others.values()]
+        if present != seen:  # one of them was of an earlier round
+            name, seen = uuid.uuid4().hex, present
+            store.set("round", b" ".join([name.encode(), *present]))
+        if store.add(f"agreed/{name}", 0) == len(others):
+            store.set(f"begun/{name}", "")
+            return name
+        patience.look_again(missing)
+
+
+def _joined(store: Any, ranks: Ranks, patience: _Patience) -> str:
+    own = uuid.uuid4().hex
+    store.set(f"here/{ranks.rank}", own)
+    agreed = ""
+    while True:
+        name, *present = store.get("round").decode().split() if store.check(["round"]) else [""]
+        mine = len(present) >= ranks.rank and present[ranks.rank - 1] == own
+        if mine and name != agreed:
+            agreed = name
+            store.add(f"agreed/{name}", 1)
+        if mine and store.check([f"begun/{name}"]):
+            return name
+        patience.look_again(lambda: (0,))

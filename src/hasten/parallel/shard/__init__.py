@@ -1,0 +1,1 @@
+"""Every rank holds a part of each parameter (fully_shard)."""

@@ -1,0 +1,1 @@
+"""Several ranks hold each layer together: columns, rows, heads, vocabulary."""

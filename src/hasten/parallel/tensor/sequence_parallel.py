@@ -1,0 +1,79 @@
+"""A sequence of which each of several ranks has a part, from the first of a row of blocks to the last.
+
+What lies between the layers that these ranks divide, norms, dropout and sums, works on each item of a sequence by
+itself. So each rank computes it for its part alone, and keeps only that for its backward pass. Of the parameters there
+a rank then knows the gradient for its part, and these are summed before an update.
+
+Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, arXiv:2205.05198.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from hasten.errors import Misconfigured
+from hasten.facts.ranks import Ranks
+from hasten.parallel.tensor.layer_exchange import SequenceExchange
+
+_FIX = "leave `sequence` out, or name the blocks that are called one behind the other, with a tensor first"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Region:
+    """blocks: by name. partial: parameters in them that each rank has whole."""
+
+    between: SequenceExchange
+    blocks: tuple[str, ...]
+    partial: frozenset[str]
+
+    def has(self, module: str) -> bool:
+        return any(module == block or module.startswith(f"{block}.") for block in self.blocks)
+
+
+def divide_sequence(model: nn.Module, blocks: Sequence[str], divided: Container[str], ranks: Ranks) -> Region:
+    """Let each rank compute its part of what lies between these blocks' divided layers, in place.
+
+    blocks: names, in the order of their calls. divided: names of parameters. Raises Misconfigured where a parameter
+    belongs to the blocks and to something else.
+    """
+    modules = [model.get_submodule(name) for name in blocks]
+    for name in blocks:
+        for below, each in model.get_submodule(name).named_modules():
+            if isinstance(each, nn.modules.batchnorm._BatchNorm):
+                what = f"{name}.{below} norms over a batch, and each rank would have its part of the sequences alone"
+                raise Misconfigured(what, where="tensor", fix="leave `sequence` out")
+    between = SequenceExchange(ranks, _dimension(modules))
+    found = Region(between=between, blocks=tuple(blocks), partial=_partial(model, blocks, divided))
+    modules[0].register_forward_pre_hook(lambda _, given: (between.enter(_stream(given)), *given[1:]))
+    modules[-1].register_forward_hook(lambda _, given, gives: between.leave(_stream((gives,))))
+    return found
+
+
+def _partial(model: nn.Module, blocks: Sequence[str], divided: Container[str]) -> frozenset[str]:
+    inside = {id(each) for name in blocks for each in model.get_submodule(name).parameters()}
+    found, names = set[str](), dict[int, str]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        own = any(name.startswith(f"{block}.") for block in blocks)
+        if id(parameter) in inside and not own:
+            raise Misconfigured(f"{name} is a parameter of the blocks as well", where="tensor", fix=_FIX)
+        first = names.setdefault(id(parameter), name)
+        if own and name not in divided:
+            found.add(first)
+    return frozenset(found)
+
+
+def _dimension(blocks: Sequence[nn.Module]) -> int:
+    """Along which the sequence runs in [batch, length, width]; torch's own attention may have the length first."""
+    attentions = [each for block in blocks for each in block.modules() if isinstance(each, nn.MultiheadAttention)]
+    return 0 if attentions and not attentions[0].batch_first else 1
+
+
+def _stream(given: Sequence[Any]) -> Tensor:
+    if not given or not isinstance(given[0], Tensor) or given[0].dim() != 3:
+        what = "a block is not called with [batch, length, width] first, or does not return it"
+        raise Misconfigured(what, where="tensor", fix=_FIX)
+    return given[0]

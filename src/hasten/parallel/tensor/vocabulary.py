@@ -1,0 +1,89 @@
+"""A vocabulary over several ranks: each holds the vectors of some of its words, and scores these.
+
+An embedding looks up the words that it has, and what the ranks found is summed. A head leaves its scores where they
+are, as one tensor in parts (torch's DTensor), and torch's cross-entropy over such parts exchanges the largest score and
+the sums of each row: two numbers instead of a score for each word.
+
+Source: Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053, section 3; torch.distributed.tensor.parallel.loss_parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional
+from torch.utils._pytree import tree_map
+
+from hasten.facts.job import Loss
+from hasten.facts.ranks import Ranks
+from hasten.parallel.tensor.layer_exchange import Between
+
+_USERS, _SWITCH = list[object](), ExitStack()
+
+
+def embedding_of_shares(between: Between, ranks: Ranks) -> Callable[[Any, Tensor], Tensor]:
+    """Its forward pass, where each rank has the vectors of as many words."""
+
+    def forward(module: nn.Embedding, words: Tensor) -> Tensor:
+        held = module.weight.shape[0]
+        local = words - ranks.rank * held
+        known = (words >= 0) & (words < ranks.size * held)  # torch is to refuse others, on every rank
+        elsewhere = known & ((local < 0) | (local >= held))
+        padding = None if module.padding_idx is None else module.padding_idx - ranks.rank * held
+        found = functional.embedding(
+            torch.where(known, local.masked_fill(elsewhere, 0), ranks.size * held),
+            module.weight,
+            padding if padding is not None and 0 <= padding < held else None,
+        )
+        return between.end(found.masked_fill(elsewhere.unsqueeze(-1), 0.0))
+
+    return forward
+
+
+def scores_in_shares(mesh: DeviceMesh) -> Callable[[nn.Module, Any, Tensor], DTensor]:
+    """A hook behind a linear layer of which each rank has some columns."""
+    return lambda module, given, scores: DTensor.from_local(scores, mesh, [Shard(-1)], run_check=False)
+
+
+@contextmanager
+def computing_on_shares() -> Iterator[None]:
+    """Inside, losses are computed of scores in shares, and differentiated; tensors beside them are the same on each
+    rank. torch has one switch for a whole process: of several runs that are open, the last to be closed turns it."""
+    _USERS.append(object())
+    if len(_USERS) == 1:
+        _SWITCH.enter_context(loss_parallel())
+        _SWITCH.enter_context(implicit_replication())
+    try:
+        yield
+    finally:
+        _USERS.pop()
+        if not _USERS:
+            _SWITCH.close()
+
+
+class LossOfShares:
+    """A loss function whose model gives scores in shares. What it returns is whole, but for a prediction while
+    gradients are on: nobody reads it then."""
+
+    def __init__(self, loss: Callable[[nn.Module, Any], Any]) -> None:
+        self._loss = loss
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        returned = self._loss(model, batch)
+        if not isinstance(returned, Loss):
+            return _whole(returned)
+        read = {each.name for each in fields(Loss)} - ({"prediction"} if torch.is_grad_enabled() else set())
+        return replace(returned, **{name: tree_map(_whole, getattr(returned, name)) for name in read})
+
+
+def _whole(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -1,0 +1,1 @@
+"""Exceptions of a run as errors that say what to do."""

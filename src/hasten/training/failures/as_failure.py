@@ -1,0 +1,63 @@
+"""Any exception of a run as an error that says what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+
+# One function for every room; `tune`, which may not import `data`, reaches it through this one.
+from hasten.data.loading.out_of_memory import is_out_of_memory as is_out_of_memory
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, OutOfMemory, StorageFailed, Terminated, UserCodeFailed
+from hasten.parallel.launch.failure_store import Cause
+from hasten.training.failures.user_code import AT_A_STEP, IN_AN_EVALUATION, IN_THE_LOSS, note_of, user_code_failed
+
+
+def as_failure(error: BaseException) -> HastenError | None:
+    """The error to show and to end with; None for what neither the user's code nor the machine has to do with."""
+    if isinstance(error, HastenError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return None
+    if is_out_of_memory(error):
+        what = str(error).partition("\n")[0]
+        return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
+    if unloadable := _unloadable(error):
+        return unloadable
+    failure = user_code_failed(error) or _in_the_loss(error)
+    if failure is None and isinstance(error, SystemExit):  # by a library; hasten itself never does
+        failure = UserCodeFailed(f"the job asked Python to exit: {error!r}", fix="find what calls sys.exit()")
+    moment = note_of(error, AT_A_STEP, IN_AN_EVALUATION)
+    if failure is not None and moment is not None:
+        failure = UserCodeFailed(f"{failure.what} ({moment})", where=failure.where, fix=failure.fix)
+    return failure
+
+
+def cause_of(error: BaseException) -> Cause:
+    """What the other ranks of a run are told of it."""
+    if isinstance(error, KeyboardInterrupt):
+        terminated = isinstance(error, Terminated)
+        return Cause(code=TERMINATED if terminated else INTERRUPTED, what="was asked to end")
+    failure = as_failure(error)
+    if failure is None:
+        return Cause(code=HastenError.exit_code, what=f"{type(error).__name__}: {error}")
+    return Cause(code=failure.exit_code, what=": ".join(filter(None, (failure.where, failure.what))))
+
+
+def _unloadable(error: BaseException) -> StorageFailed | None:
+    """Where what the compiler keeps is no code, as a run leaves it that was killed while it linked."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    text = f"{type(error).__name__}: {error}"
+    found = re.search(rf"ImportError: {re.escape(folder)}{os.sep}(.*)", text) if folder else None
+    if found is None:
+        return None
+    what = f"compiled code that is kept there cannot be loaded: {found[1]}"
+    return StorageFailed(what, where=folder or "", fix="remove the folder: what is needed of it is compiled again")
+
+
+def _in_the_loss(error: BaseException) -> UserCodeFailed | None:
+    """What torch or `supervised` raised inside the job's loss: no line of it is the user's, but the cause is."""
+    note = note_of(error, IN_THE_LOSS)
+    if note is None:
+        return None
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return UserCodeFailed(f"{what} ({note})", where="Job.loss", fix="make model, loss and data fit each other")

@@ -1,0 +1,26 @@
+"""Where another process stands, and the line of the user's code among it.
+
+One way for every room; `tune`, which may not import `data`, reaches it through this one.
+"""
+
+from __future__ import annotations
+
+from hasten.data.workers.process_stacks import ask as ask
+from hasten.data.workers.process_stacks import signal_to_ask_by as signal_to_ask_by
+from hasten.data.workers.worker_faults import Answer, threads_of
+from hasten.training.failures.user_code import is_users, short
+
+_SILENT = {
+    "stopped": "it is stopped and cannot say where it stands",
+    "disk-sleep": "it waits in the kernel, as for a disk",
+}
+
+
+def standing(answer: Answer) -> str:
+    """A sentence on where the main thread stands: the innermost line of the user's code, else the innermost of all."""
+    threads = list(threads_of(answer.stacks))
+    if not threads:
+        return _SILENT.get(answer.state, "it does not say where it stands")
+    frames = threads[-1]
+    theirs = next((frame for frame in frames if is_users(frame.file)), frames[0])
+    return f"it stands in {short(theirs.file)}:{theirs.line}, in {theirs.function}"

@@ -1,0 +1,1 @@
+"""Learning-rate schedules: built, checked, stepped, saved and traced."""

@@ -1,0 +1,99 @@
+"""The choices of a plan, put in order and applied to a Setup; what is wrong with one is told with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from hasten.errors import PlanError
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.formatting import did_you_mean
+from hasten.facts.plan import Plan, PlannedChoice
+from hasten.techniques import ALL, No, Setup, Stage, Technique, Yes
+from hasten.techniques.combinations import conflicts
+
+TECHNIQUES: Mapping[str, Technique] = {technique.name: technique for technique in ALL}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A choice with its technique, and where the plan states it: file and line, or its number among the choices."""
+
+    technique: Technique
+    choice: Choice
+    place: str
+
+
+def in_order(plan: Plan) -> list[Planned]:
+    """The plan's choices with their techniques, by stage; PlanError for unknown names and illegal combinations."""
+    planned = [_planned(item, number) for number, item in enumerate(plan.choices, start=1)]
+    found = conflicts([item.choice for item in planned])
+    if found:
+        involved = [choice for conflict in found for choice in conflict.choices]
+        places = [item.place for item in planned if any(item.choice is choice for choice in involved)]
+        reasons = "; ".join(conflict.reason for conflict in found)
+        raise PlanError(reasons, where=", ".join(places), fix="leave out all but one of those that exclude each other")
+    return sorted(planned, key=lambda item: (item.technique.stage, ALL.index(item.technique)))
+
+
+def apply_choices(setup: Setup, planned: Sequence[Planned], stages: Sequence[Stage]) -> dict[str, Preserves]:
+    """Apply the choices of these stages. What each claims to preserve, by the name of its technique.
+
+    Raises PlanError, with the choice's place, when its value or options make no sense for the job.
+    """
+    claims: dict[str, Preserves] = {}
+    for item in planned:
+        if item.technique.stage not in stages:
+            continue
+        answer = item.technique.applies(setup, setup.machine)
+        if isinstance(answer, No) and not (answer.unless_named and item.choice.options):
+            setup.notices.append(f"{item.choice}, as the plan asks, though it is of no use here: {answer.reason}")
+        claims[item.technique.name] = _claim(setup, item, answer)
+        try:
+            item.technique.apply(setup, item.choice)
+        except PlanError as error:
+            raise PlanError(error.what, where=item.place, fix=error.fix) from error
+    return claims
+
+
+@contextmanager
+def with_places(plan: Plan) -> Iterator[None]:
+    """Where a PlanError names a technique, it names the place of that choice in the plan instead."""
+    try:
+        yield
+    except PlanError as error:
+        for number, item in enumerate(plan.choices, start=1):
+            if item.choice.technique == error.where:
+                raise PlanError(error.what, where=_place(item, number), fix=error.fix) from error
+        raise
+
+
+def with_claims(plan: Plan, claims: Mapping[str, Preserves]) -> Plan:
+    """The plan with what `apply_choices` found that its choices preserve."""
+    choices = (
+        replace(item, choice=replace(item.choice, preserves=claims[item.choice.technique])) for item in plan.choices
+    )
+    return replace(plan, choices=tuple(choices))
+
+
+def _planned(item: PlannedChoice, number: int) -> Planned:
+    choice = item.choice
+    if choice.technique not in TECHNIQUES:
+        fix = f"{did_you_mean(choice.technique, TECHNIQUES)} (hasten techniques lists them)"
+        raise PlanError(f"there is no technique named {choice.technique!r}", where=item.place or "plan", fix=fix)
+    return Planned(technique=TECHNIQUES[choice.technique], choice=choice, place=_place(item, number))
+
+
+def _place(item: PlannedChoice, number: int) -> str:
+    return f"{item.place}: {item.choice.technique}" if item.place else f"choice {number} ({item.choice})"
+
+
+def _claim(setup: Setup, item: Planned, answer: Yes | No) -> Preserves:
+    """What the choice itself says; else what its technique says of it, where the technique would propose it here."""
+    if item.choice.preserves is not None:
+        return item.choice.preserves
+    wanted = (item.choice.value, dict(item.choice.options))
+    proposed = () if isinstance(answer, No) else item.technique.candidates(setup, setup.machine)
+    own = [each.preserves for each in proposed if (each.value, dict(each.options)) == wanted]
+    return own[0] if own and own[0] is not None else Preserves.TRAINING

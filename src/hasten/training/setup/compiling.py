@@ -1,0 +1,107 @@
+"""Compile a model in place, and account for it: how long, how often, and where the code is kept.
+
+A compiled model compiles when it is called, not when it is told to: in its first step, and again when a guard fails, as
+for a smaller last batch. So the cost is not a number known at the start but a log that goes on. It is read from the
+callbacks that torch runs at both ends of every compilation, of the backward's too. They also see what a cache answers,
+they cost nothing in a step that does not compile, and they need no backend of our own, which would pass over what
+torch.compile sets up for a mode. Graph breaks are read from Dynamo's counters.
+
+Compiled code is loaded from a cache and executed. torch's own cache is a directory of a known name under /tmp, which
+any user of the machine can make first. So ours is below the user's cache directory, and is refused when others can
+write to it. Directories that the user has chosen with TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR are left as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch._dynamo.config
+from torch import nn
+from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+from hasten.checkpoint.folders.private_folders import own_folder, user_cache
+from hasten.techniques.setup import CompileOptions
+from hasten.training.setup.unlinked import remove_unlinked
+
+
+@dataclass(kw_only=True, slots=True)
+class CompileLog:
+    """What this process has compiled since the log began: the model, and whatever else was compiled meanwhile."""
+
+    options: CompileOptions
+    seconds: float = 0.0
+    graphs: int = 0  # times that a piece of Python was translated, for the first time or again
+    recompiles: int = 0  # of these, again: for another shape, or because something it relied on had changed
+    graph_breaks_before: int = 0
+    began: float = 0.0  # of the compilation under way, on the monotonic clock
+
+    @property
+    def graph_breaks(self) -> int:
+        """Places where a model falls back to Python between two graphs."""
+        return _graph_breaks() - self.graph_breaks_before
+
+    def told(self) -> str:
+        """In a line, for the user."""
+        backend = self.options.backend
+        took = "compiling" if backend is None else "tracing"
+        line = f"{took} took {self.seconds:.1f} s: {self.graphs} graphs, {self.recompiles} of them again"
+        if backend is None:
+            return line
+        found = ", ".join(f"{times} by {name}" for name, times in sorted(backend.found.items()))
+        return f"{line}. fused_operators: {found or 'nothing that they compute is there'}"
+
+    def stop(self) -> None:
+        """Count nothing from here on."""
+        if self._on_start in callback_handler.start_callbacks:  # torch.compiler.reset removes them as well
+            callback_handler.remove_start_callback(self._on_start)
+            callback_handler.remove_end_callback(self._on_end)
+
+    def _on_start(self, compilation: CallbackArgs) -> None:
+        self.began = time.perf_counter()
+        if compilation.callback_trigger is CallbackTrigger.DYNAMO:
+            self.graphs += 1
+            self.recompiles += not compilation.compile_id.endswith("/0")
+
+    def _on_end(self, compilation: CallbackArgs) -> None:
+        self.seconds += time.perf_counter() - self.began
+
+
+def compile_model(model: nn.Module, options: CompileOptions) -> CompileLog:
+    """Compile `model` in place from its next call on; its identity, names and state_dict keys stay. Returns the log.
+
+    Raises StorageFailed when the directory for compiled code cannot be made, or can be written by others.
+    """
+    keep_code_private()
+    log = CompileLog(options=options, graph_breaks_before=_graph_breaks())
+    callback_handler.register_start_callback(log._on_start)
+    callback_handler.register_end_callback(log._on_end)
+    # Dynamo steps over torch's own frames, and so over a root that is an nn.Sequential, unless it is put into another.
+    with torch._dynamo.config.patch(wrap_top_frame=type(model).forward.__module__.partition(".")[0] == "torch"):
+        if options.backend is None:
+            model.compile(mode=options.mode, dynamic=options.dynamic)
+        else:
+            model.compile(backend=options.backend, dynamic=options.dynamic)
+    return log
+
+
+def keep_code_private() -> None:
+    """Have torch and Triton keep compiled code in our own directory, where the user has not chosen another."""
+    # torch itself fills in its default when Dynamo is imported: that is nobody's choice.
+    unchosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, os.path.abspath(default_cache_dir()))
+    if unchosen or "TRITON_CACHE_DIR" not in os.environ:
+        directory = user_cache("compiled")
+        os.environ.setdefault("TRITON_CACHE_DIR", str(directory / "triton"))
+        if unchosen:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(directory)
+            remove_unlinked(directory)
+    # torch precompiles C++ headers below its default, whatever the variable says.
+    own_folder(Path(default_cache_dir()), "set TMPDIR to a folder of your own")
+
+
+def _graph_breaks() -> int:
+    return sum(counters["graph_break"].values())

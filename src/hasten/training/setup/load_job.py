@@ -1,0 +1,146 @@
+"""From a job's name on the command line to the Job: `path/file.py:function` or `package.module:function`.
+
+A file is loaded as `python file.py` would load it, with its own folder first on the path, but under its own name and
+not as __main__. So its neighbours can be imported, code below `if __name__ == "__main__"` does not run, and loader
+workers in other processes find its functions again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hasten.errors import HastenError, Misconfigured, UserCodeFailed
+from hasten.facts.formatting import did_you_mean
+from hasten.facts.job import Job, describe
+from hasten.training.failures.user_code import user_code_failed
+
+
+def load_job(name: str, seed: int = 0) -> Job:
+    """Import the user's module and call the function that makes the job.
+
+    seed: of torch's, NumPy's and Python's global generators, before the file is loaded and before the function is
+        called, so that a job that draws its data gets the same data in every process. Training begins with Job.seed.
+
+    Raises Misconfigured when the name leads to no such function or the function gives no Job, and UserCodeFailed, with
+    the place in the user's code, when importing or calling raises. Errors of hasten, such as JobError, pass unchanged.
+    """
+    job = load_returned(name, seed)
+    if not isinstance(job, Job):
+        raise Misconfigured(f"returned {describe(job)}", where=name, fix="return hasten.Job(…)")
+    return job
+
+
+def load_returned(name: str, seed: int = 0) -> object:
+    """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
+    place, function_name = split_name(name)
+    from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
+    from hasten.training.setup.first_calls import make_first_calls
+
+    make_first_calls()  # before the job's own file computes anything
+    seed_everything(seed)
+    load = partial(_load_file, Path(place)) if _is_file(place) else partial(_load_module, place)
+    module = _guarded(load, name)
+    seed_everything(seed)  # a module that was imported before has drawn nothing now
+    return _guarded(_function(module, function_name, name), name)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """("digits.py", "job") of "digits.py:job". Raises Misconfigured, without loading anything, for what can be no name
+    of a job: no function in it, or a file that is not there."""
+    place, colon, function = name.rpartition(":")
+    if not colon or not place or not function.isidentifier():
+        raise Misconfigured("names no function that makes a job", where=name, fix=f"write {_whole_name(name)}")
+    if _is_file(place) and not Path(place).is_file():
+        folder = Path(place).parent
+        scripts = sorted(path.name for path in folder.glob("*.py")) if folder.is_dir() else []
+        near = did_you_mean(Path(place).name, scripts) if scripts else "check the path"
+        raise Misconfigured("there is no such file", where=place, fix=near)
+    return place, function
+
+
+def _whole_name(name: str) -> str:
+    """What to write in place of a name that lacks its function, or has a dot where the colon belongs."""
+    place, colon, function = name.strip().rpartition(":")
+    place = place if colon else function
+    if _is_file(place) or not place:
+        return f"file and function: {place or 'digits.py'}:job"
+    module, dot, function = place.rpartition(".")
+    return f"module and function: {place}:job" if colon or not dot else f"module and function: {module}:{function}"
+
+
+def _is_file(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or os.sep in place
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    _put_first_on_path(str(path.parent))
+    # A module of the same name that is loaded already must not be replaced under the feet of those who use it.
+    taken = sys.modules.get(path.stem)
+    is_same = taken is not None and getattr(taken, "__file__", None) == str(path)
+    module_name = path.stem if taken is None or is_same else f"{path.stem}_of_{path.parent.name}"
+    specification = importlib.util.spec_from_file_location(module_name, path)
+    if specification is None or specification.loader is None:
+        raise Misconfigured("is no Python file", where=str(path), fix="name a file that ends in .py")
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[module_name] = module
+    try:
+        specification.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _load_module(dotted: str) -> ModuleType:
+    _put_first_on_path(os.getcwd())
+    try:
+        return importlib.import_module(dotted)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
+            raise  # the module is there; something that it imports is not
+        fix = f"for a file, write {dotted.replace('.', '/')}.py; for a module, install it or go to its folder"
+        raise Misconfigured(f'there is no module "{error.name}"', where=dotted, fix=fix) from None
+
+
+def _put_first_on_path(folder: str) -> None:
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+
+
+def _function(module: ModuleType, name: str, where: str) -> Any:
+    function = getattr(module, name, None)
+    if function is None:
+        own = [key for key, value in vars(module).items() if inspect.isfunction(value) and not key.startswith("_")]
+        fix = did_you_mean(name, own) if own else f"define it: def {name}() -> hasten.Job"
+        raise Misconfigured(f'there is no function "{name}"', where=where, fix=fix)
+    if not callable(function):
+        fix = f"make it a function without arguments that returns the job: def {name}() -> hasten.Job"
+        raise Misconfigured(f"is {describe(function)}, not a function", where=where, fix=fix)
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        what = f"needs arguments: {name}{inspect.signature(function)}"
+        raise Misconfigured(what, where=where, fix="give them defaults, so that it can be called without any") from None
+    return function
+
+
+def _guarded(call: Callable[[], Any], name: str) -> Any:
+    """Call what runs the user's code, and say where in it an exception came from."""
+    try:
+        return call()
+    except HastenError:
+        raise
+    except (Exception, SystemExit) as error:
+        # Nothing but the user's code ran, so it is to blame even where no line of it is in the traceback.
+        blamed = user_code_failed(error)
+        raise blamed or UserCodeFailed(f"{type(error).__name__}: {error}", where=name, fix="mend the job") from error

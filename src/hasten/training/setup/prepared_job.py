@@ -1,0 +1,254 @@
+"""From a job and a plan to a Setup: the job made concrete, every choice applied in the order of its stage.
+
+Nothing here trains. Choices about the process come first of all; the model stays on the host until every choice is
+applied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.order.randomness import seed_everything, undisturbed
+from hasten.data.sources.data_digest import data_digest
+from hasten.data.sources.job_data import Source, source_of
+from hasten.data.sources.model_in_data import way_to_model
+from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
+from hasten.facts.formatting import printable
+from hasten.facts.job import Job, describe
+from hasten.facts.machine import Machine, read_machine
+from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
+from hasten.facts.ranks import launched
+from hasten.parallel.replicate.replicated import present_ranks
+from hasten.parallel.shard.meta_init import made_by_the_first
+from hasten.techniques import Setup, Stage
+from hasten.techniques.setup import ProcessOptions
+from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
+from hasten.training.setup.apply_plan import Planned, apply_choices, in_order, with_claims
+from hasten.training.setup.made_model import check_made, check_made_of_loss
+from hasten.training.state.declared_state import DeclaredState, declared_by
+
+_HANDED_OUT: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """A Setup with the plan applied, the data it will read, and what identifies them.
+
+    plan: as it was obeyed, so that every choice says what it claims to preserve.
+    declared: the state that the job declares.
+    data: digests of the job's data as it was built, of "train" and, where there is any, of "valid".
+    """
+
+    setup: Setup
+    plan: Plan
+    train: Source
+    valid: Source | None
+    batch_size: int
+    declared: DeclaredState
+    data: Mapping[str, str]
+    fingerprint: Fingerprint
+    proven_on: ProvenOn
+
+
+def build(
+    job: Job,
+    plan: Plan,
+    enter: Callable[[ProcessOptions], list[str]],
+    *,
+    name: str = "",
+    watcher: Watcher | None = None,
+) -> Built:
+    """Make the job concrete and apply the plan.
+
+    enter: puts the plan's process-wide settings into force and returns what could not be set. It is called before the
+        job's own code runs, because compute threads keep the mode in which they were started.
+    watcher: is told while a cache is built, which can take minutes; None leaves it to the notices.
+
+    Raises JobError for what is wrong in the job, PlanError for a choice that is unknown, senseless or in conflict.
+    """
+    _refuse_lonely_ranks()
+    ordered, machine = in_order(plan), read_machine()
+    setup = Setup(job=job, machine=machine, device=device_of(job, machine), ranks=present_ranks())
+    setup.step.clip_norm, setup.step.clip_value = job.clip_norm, job.clip_value
+    setup.step.read_every = job.log_every
+    check_same_job(facts_of_fields(job, ordered), setup.ranks, setup.device)
+    claims = apply_choices(setup, ordered, (Stage.PROCESS,))
+    setup.notices += enter(setup.process)
+    seed_everything(job.seed)
+    setup.model = _made_model(job, ordered, setup.device)
+    train, valid = _sources(job, setup.model)
+    setup.train = train
+    data = {each.field: data_digest(each) for each in (train, valid) if each is not None}
+    setup.batch_size = batch_size = _batch_size(train)
+    check_same_job(facts_of_built(setup.model, batch_size, (train, valid), data), setup.ranks, setup.device)
+    # Kept while the choices are applied, because several of them look at it, and then until this setup goes.
+    held: Setup = weakref.proxy(setup)  # strongly, it would be a circle, which keeps the model until a collector comes
+    setup.draw_sample = draw = cache(lambda: _first_batch(held, ordered, train))
+    setup.loader = replace(train.options) if train.options is not None else LoaderOptions()
+    fingerprint = _fingerprint(name, setup.model, batch_size, train)
+    proven_on = _present(machine)
+    _say_drift(setup, plan, fingerprint, proven_on)
+    claims |= apply_choices(setup, ordered, tuple(stage for stage in Stage if stage is not Stage.PROCESS))
+    draw.cache_clear()
+    watcher = watcher or Watcher(setup.notices.append, lambda done, samples: None)
+    declared = declared_by(job)
+    check_made_of_loss(declared.modules)
+    return Built(
+        setup=setup,
+        plan=with_claims(plan, claims),
+        train=kept(train, setup.loader, setup.device, machine, watcher, job.on_bad_sample == "replace"),
+        valid=None if valid is None else _kept_if_it_fits(valid, setup, watcher),
+        batch_size=setup.batch_size,
+        declared=declared,
+        data=data,
+        fingerprint=fingerprint,
+        proven_on=proven_on,
+    )
+
+
+def _sources(job: Job, model: nn.Module) -> tuple[Source, Source | None]:
+    """Of train and of valid, which know whether they read the model. A function that makes them draws the same numbers
+    on every rank and whatever Job.seed is, as the job's file does."""
+    with undisturbed():
+        seed_everything(0)
+        train = source_of(job.train, field="train", batch_size=job.batch_size, collate=job.collate)
+        valid = None if job.valid is None else source_of(job.valid, field="valid", collate=job.collate)
+    if valid is not None:
+        valid = replace(valid, reads_model=way_to_model(valid, model))
+    return replace(train, reads_model=way_to_model(train, model)), valid
+
+
+def _kept_if_it_fits(valid: Source, setup: Setup, watcher: Watcher) -> Source:
+    """The evaluation's data as the plan wants the training's kept; as it is, with a notice, where that does not fit."""
+    try:
+        return kept(valid, setup.loader, setup.device, setup.machine, watcher)
+    except OutOfMemory as error:
+        setup.notices.append(f"valid is not held in memory: {error.what}")
+        return valid
+
+
+def _refuse_lonely_ranks() -> None:
+    """Processes that a launcher started as one run must not each train the whole of it."""
+    started = 1 if present_ranks().many else launched().all.size
+    if started > 1:
+        raise Misconfigured(
+            f"this is one of {started} processes, and they have not joined in a process group",
+            where="WORLD_SIZE",
+            fix="call torch.distributed.init_process_group first; hasten.train does so by itself",
+        )
+
+
+def device_of(job: Job, machine: Machine) -> torch.device:
+    """Where the job runs. Raises JobError when torch does not know its device, or it is not here."""
+    wanted = job.device or machine.device
+    try:
+        device = torch.device(wanted)
+    except (RuntimeError, TypeError):
+        raise JobError("device", f"is {describe(wanted)}, which torch does not know", 'write "cpu" or "cuda"') from None
+    if device.type == "cuda" and device.index is None and launched().all.many:
+        device = torch.device("cuda", launched().here.rank % max(machine.accelerators, 1))
+    if device.type == "cuda" and (device.index or 0) >= max(machine.accelerators, 0):
+        raise JobError(
+            "device", f"is {describe(wanted)}, and there are {machine.accelerators} such here", 'write "cpu"'
+        )
+    return device
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """With one seed for all, dropout would leave out the same of every rank's samples."""
+    return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _made_model(job: Job, planned: Sequence[Planned], device: torch.device) -> nn.Module:
+    chosen = {each.choice.technique: each for each in planned}
+    once = "shard" in chosen and bool(chosen["shard"].choice.options.get("meta")) and present_ranks().many
+    measured = chosen.get("activation_checkpointing")
+    if once and measured is not None and measured.choice.value == "measured":
+        what = "meta leaves processes without the weights that blocks are measured with"
+        raise PlanError(what, where=measured.place, fix='write "blocks", "alternate" or a list of modules')
+    model = check_made(made_by_the_first(job.model, present_ranks(), device) if once else job.model())
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise JobError("model", "has no parameter that requires a gradient", "give a model that can be trained")
+    if model in _HANDED_OUT:
+        # An earlier run has trained it, and its plan may have changed it.
+        raise JobError("model", "returned the same module as before", "build a new one in it: model=lambda: MyModel()")
+    _HANDED_OUT.add(model)
+    return model
+
+
+def _batch_size(train: Source) -> int:
+    if train.batch_size is None:
+        raise JobError("batch_size", "is not given", "say how many samples one optimizer step takes: batch_size=128")
+    return train.batch_size
+
+
+def _first_batch(setup: Setup, planned: Sequence[Planned], train: Source) -> Any:
+    job, batch_size = setup.job, setup.batch_size or _batch_size(train)
+    chosen = [item.choice for item in planned if item.technique.name == "loader_workers"]
+    workers = chosen[-1].value if chosen else setup.loader.workers
+    kind = chosen[-1].options.get("kind", "processes") if chosen else setup.loader.worker_kind
+    loader = TrainLoader(
+        train,
+        batch_size=batch_size,
+        microbatch_size=None,
+        options=LoaderOptions(workers=1 if workers and kind == "processes" else 0),
+        seed=job.seed,
+        shuffle=job.shuffle,
+        drop_last=job.drop_last,
+        replace_bad=job.on_bad_sample == "replace",
+    )
+    with closing(loader):
+        return loader.first_batch(takes=_parts_of(batch_size, planned))
+
+
+def _parts_of(batch_size: int, planned: Sequence[Planned]) -> int:
+    """In how many parts the training reads a global batch, by a plan whose values may still make no sense."""
+    parts = present_ranks().size
+    for choice in (item.choice for item in planned):
+        if isinstance(choice.value, int) and choice.value > 0:
+            if choice.technique == "accumulation":
+                parts *= choice.value
+            elif choice.technique == "microbatch":
+                parts *= math.ceil(batch_size / choice.value)
+    return parts
+
+
+def _fingerprint(name: str, model: nn.Module, batch_size: int, train: Source) -> Fingerprint:
+    digest = hashlib.sha256()
+    for key, value in model.state_dict(keep_vars=True).items():
+        kind = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+        digest.update(f"{key} {kind}\n".encode())
+    return Fingerprint(
+        source=printable(name),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        shapes=digest.hexdigest()[:16],
+        batch_size=batch_size,
+        samples=train.count,
+    )
+
+
+def _present(machine: Machine) -> ProvenOn:
+    return ProvenOn(
+        cores=machine.cores, memory_bytes=machine.memory_bytes, accelerator=machine.accelerator, torch=machine.torch
+    )
+
+
+def _say_drift(setup: Setup, plan: Plan, fingerprint: Fingerprint, here: ProvenOn) -> None:
+    found = drift(plan, fingerprint, here)
+    if found:
+        differences = "; ".join(str(difference) for difference in found)
+        setup.notices.append(f"the plan was proven elsewhere ({differences}); its gains may not hold here")

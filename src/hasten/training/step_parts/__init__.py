@@ -1,0 +1,1 @@
+"""What one optimizer step is made of; their order is in training/step.py."""

@@ -1,0 +1,194 @@
+"""A job's loss function from a torch loss, for batches of (input, target).
+
+The count is what makes accumulation exact, so it is taken from the loss itself: cross-entropy counts the targets that
+are not ignored (by their class weights, where it has such), element-wise losses count elements, and any other function
+is taken as a mean over the batch's first dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from hasten.errors import JobError
+from hasten.facts.job import Loss, describe
+from hasten.training.step_parts.following import following, held_tensors
+from hasten.training.step_parts.losses import at_least_float32
+
+_CLASS_LOSSES = (functional.cross_entropy, functional.nll_loss)
+_CLASS_MODULES = {nn.CrossEntropyLoss: functional.cross_entropy, nn.NLLLoss: functional.nll_loss}
+_ELEMENT_LOSSES = (
+    functional.mse_loss,
+    functional.l1_loss,
+    functional.smooth_l1_loss,
+    functional.huber_loss,
+    functional.binary_cross_entropy,
+    functional.binary_cross_entropy_with_logits,
+    functional.soft_margin_loss,
+    functional.poisson_nll_loss,
+)
+_ELEMENT_MODULES = (
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCELoss,
+    nn.BCEWithLogitsLoss,
+    nn.SoftMarginLoss,
+    nn.PoissonNLLLoss,
+)
+Measure = Callable[[Any, Any, Any], tuple[Tensor, "Tensor | float"]]
+"""(prediction, target, input) -> total and count."""
+
+
+def supervised(loss: Callable[..., Tensor] | nn.Module) -> Callable[[nn.Module, Any], Loss]:
+    """(model, batch) -> Loss, where batch is (input, target) and the loss is of (model(input), target).
+
+    loss: a function such as torch.nn.functional.cross_entropy, a functools.partial of one, or a module such as
+        torch.nn.CrossEntropyLoss(label_smoothing=0.1). Tensors that it holds, such as class weights, are used on the
+        prediction's device, and stay where they are for the caller. Predictions of 16 bits are summed in float32.
+
+    Raises JobError for a reduction other than a mean, and for a loss with parameters to train: they belong into the
+    model.
+    """
+    loss_on = following(loss)
+    measure = _measurer(loss, loss_on)
+
+    def supervised_loss(model: nn.Module, batch: Any) -> Loss:
+        features, target = _pair(batch)
+        prediction = model(features)
+        total, count = measure(prediction, target, features)
+        return Loss(total, count, prediction=prediction, target=target)
+
+    supervised_loss.loss_on = loss_on  # pyright: ignore[reportFunctionMemberAccess]: read by undeclared_state.py
+    return supervised_loss
+
+
+def _measurer(
+    loss: Callable[..., Tensor] | nn.Module, loss_on: Callable[[torch.device], Callable[..., Tensor]]
+) -> Measure:
+    if not callable(loss) or isinstance(loss, type):
+        raise JobError("loss", f"supervised was given {describe(loss)}", "write supervised(F.cross_entropy)")
+    _refuse_parameters(loss)
+    function, arguments = _taken_apart(loss)
+    _refuse_other_reductions(function, arguments)
+    if function in _CLASS_LOSSES:
+        return _class_measure(function, arguments)
+    mean = partial(_call_on_its_device, loss_on) if held_tensors(loss) else loss
+    if function in _ELEMENT_LOSSES or _computes_as(_ELEMENT_MODULES, function):
+        return partial(_mean_of_elements, mean)
+    return partial(_mean_of_samples, mean)
+
+
+def _refuse_parameters(loss: Any) -> None:
+    if isinstance(loss, nn.Module):
+        trained = [name for name, parameter in loss.named_parameters() if parameter.requires_grad]
+        if trained:
+            raise JobError(
+                "loss",
+                f"supervised was given a loss whose {trained[0]} is to be trained, and no optimizer would move it",
+                "make it a part of the model and write your own loss(model, batch); or requires_grad_(False)",
+            )
+
+
+def _refuse_other_reductions(function: Any, arguments: dict[str, Any]) -> None:
+    legacy = ("size_average", "reduce") if function in (*_CLASS_LOSSES, *_ELEMENT_LOSSES) else ()
+    others = {name: arguments[name] for name in legacy if arguments.get(name) is not None}
+    # batchmean, of the Kullback-Leibler divergence, is the mean over the first dimension
+    if arguments.get("reduction", "mean") not in ("mean", "batchmean"):
+        others["reduction"] = arguments["reduction"]
+    if others:
+        name, value = others.popitem()
+        raise JobError(
+            "loss",
+            f"supervised was given a loss with {name}={value!r}",
+            f"leave {name} out; for an own reduction write a function that returns hasten.Loss(total, count)",
+        )
+
+
+def _taken_apart(loss: Any) -> tuple[Callable[..., Tensor], dict[str, Any]]:
+    """The function under partials and torch's class-loss modules, with the keyword arguments it is called with."""
+    if isinstance(loss, partial) and not loss.args:
+        function, arguments = _taken_apart(loss.func)
+        return function, arguments | loss.keywords
+    kind = _computes_as(tuple(_CLASS_MODULES), loss)
+    if kind is not None:
+        names = ("weight", "ignore_index", "reduction", "label_smoothing")
+        return _CLASS_MODULES[kind], {name: getattr(loss, name) for name in names if hasattr(loss, name)}
+    return loss, {"reduction": loss.reduction} if isinstance(loss, nn.Module) and hasattr(loss, "reduction") else {}
+
+
+def _computes_as(kinds: tuple[type[nn.Module], ...], loss: Any) -> type[nn.Module] | None:
+    """The kind that a module is; None for one with a forward of its own, which may be anything."""
+    return next((kind for kind in kinds if isinstance(loss, kind) and type(loss).forward is kind.forward), None)
+
+
+def _class_measure(function: Callable[..., Tensor], arguments: dict[str, Any]) -> Measure:
+    ignored: int = arguments.get("ignore_index", -100)
+    weight: Tensor | None = arguments.get("weight")
+    changes = {"reduction": "sum"} if weight is None else {"reduction": "sum", "weight": at_least_float32(weight)}
+    summed_on = following(partial(function, **(arguments | changes)))
+
+    def measure(prediction: Tensor, target: Tensor, features: Any) -> tuple[Tensor, Tensor | float]:
+        summed: Any = summed_on(prediction.device)
+        if target.is_floating_point():
+            prediction = at_least_float32(prediction)
+            return summed(prediction, target.to(prediction.dtype)), _probability_rows(target)
+        target = target.long()  # torch takes bytes for classes too; as an index they would be a mask
+        total = summed(at_least_float32(prediction), target)
+        counted = target != ignored
+        if weight is None:
+            return total, counted.sum()
+        return total, summed.keywords["weight"][target.where(counted, 0)].mul(counted).sum()
+
+    return measure
+
+
+def _probability_rows(target: Tensor) -> int:
+    """Targets that are class probabilities, the class dimension second: torch's mean divides by the rows."""
+    return target.numel() // target.shape[1] if target.dim() > 1 else 1
+
+
+def _call_on_its_device(
+    loss_on: Callable[[torch.device], Callable[..., Tensor]], prediction: Any, target: Any
+) -> Tensor:
+    return loss_on(prediction.device)(prediction, target)
+
+
+def _mean_of_elements(
+    loss: Callable[..., Tensor], prediction: Tensor, target: Tensor, features: Any
+) -> tuple[Tensor, float]:
+    mean = loss(prediction, target)
+    elements = torch.broadcast_shapes(prediction.shape, target.shape).numel()
+    return at_least_float32(mean) * elements, elements
+
+
+def _mean_of_samples(loss: Callable[..., Tensor], prediction: Any, target: Any, features: Any) -> tuple[Tensor, float]:
+    samples = _samples_in(features, target)
+    return at_least_float32(loss(prediction, target)) * samples, samples
+
+
+def _samples_in(features: Any, target: Any) -> int:
+    """The batch's first dimension. A tensor tells it; a list of other things has one for each sample."""
+    for value in (target, features):
+        if isinstance(value, Tensor):
+            return len(value)
+    while isinstance(target, Mapping) and target:
+        target = next(iter(target.values()))
+    return len(target)
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return batch[0], batch[1]
+    length = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
+    raise JobError(
+        "loss",
+        f"supervised needs batches of (input, target), and got a {type(batch).__name__}{length}",
+        "write your own: def loss(model, batch): ...; return hasten.Loss(total, count)",
+    )

@@ -1,0 +1,165 @@
+"""A job under a plan, taken step by step on request: what an arm's process holds.
+
+The steps are those that the training itself would take, on its own loader, from its first one on; only early stopping
+is left out, which would end a trial at an accident of its losses. When the planned run has no whole window left, it is
+begun anew and warmed up again, outside of what is timed.
+
+An epoch's first batch is waited for apart from all others: a loader that starts its workers anew takes long over it,
+and a window would hold that or not, by chance. These waits are the turns of the epochs, and are timed one by one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from hasten.errors import NonFinite
+from hasten.facts.job import Job
+from hasten.facts.plan import Plan
+from hasten.training.evaluate import Part
+from hasten.training.probes.peak_memory import peak_memory
+from hasten.training.run import Run
+from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
+from hasten.training.weights import evaluated_weights
+
+WARM_UP_STEPS = 2  # of a run begun anew: the first makes the optimizer's state
+EVALUATION_SECONDS = 0.2  # by which the length of a whole evaluation is told
+USUAL_PREFETCH = 2  # torch's own: batches that a worker keeps ready
+
+
+class Trial:
+    """Use it in the process of an arm; close() it."""
+
+    def __init__(self, job: Job, plan: Plan, name: str) -> None:
+        self.job, self.stop, self.plan, self.name = replace(job, stop=None), job.stop, plan, name
+        self._begin()
+
+    def _begin(self) -> None:
+        self.run = Run(self.job, self.plan, name=self.name)
+        self._batches: Generator[Any] = self.run.batches()
+        self._turned = False
+        self._peak_memory = peak_memory(self.run.device)
+
+    def close(self) -> None:
+        self.run.close()
+
+    def begin_anew(self) -> None:
+        self.close()
+        del self.run, self._batches  # before the new one takes its memory
+        self._begin()
+
+    def window(self, steps: int) -> dict[str, Any]:
+        """Take so many optimizer steps, fewer where the planned run is shorter.
+
+        steps: taken; seconds: of all, without the turns; turns: [epoch, seconds] of every turn among them; losses: the
+        mean of every step; peak_bytes: of memory, up to now. Raises NonFinite for a loss that is not finite.
+        """
+        self.make_room(steps)
+        return self._timed(steps)
+
+    def make_room(self, steps: int) -> None:
+        """See to it that the next window of so many steps need not begin the run anew."""
+        if self._turned or (self.run.steps and not self._has_room_for(steps)):
+            self.begin_anew()
+            if self._has_room_for(steps + WARM_UP_STEPS):
+                self._timed(WARM_UP_STEPS)
+
+    def turn(self) -> dict[str, Any]:
+        """Wait for the first batch of the next epoch, without training on it: the seconds. For a run that has trained.
+
+        The next window begins the run anew."""
+        self._batches.close()
+        self.run.skip_to_next_epoch()
+        batches = self.run.epoch_batches()
+        begin = time.perf_counter()
+        next(batches, None)
+        seconds = time.perf_counter() - begin
+        batches.close()
+        self._turned = True
+        return {"seconds": seconds}
+
+    def two_epochs(self, steps: int) -> dict[str, Any]:
+        """The losses of the first steps of the first epoch and then of the second, without those between; where an
+        epoch has no more, or nobody knows its end, of twice as many steps as they come. For a run that has taken none;
+        afterwards the trial is of no use for anything else.
+
+        Raises NonFinite for a loss that is not finite.
+        """
+        of_an_epoch = self.run.loader.steps_per_epoch
+        if of_an_epoch is None or of_an_epoch <= steps:
+            return {"losses": self._timed(2 * steps)["losses"]}
+        first = self._timed(steps)["losses"]
+        self._batches.close()
+        self.run.skip_to_next_epoch()
+        self._batches = self.run.batches()
+        return {"losses": first + self._timed(steps)["losses"]}
+
+    def evaluate(self, seconds: float) -> dict[str, Any]:
+        """seconds: that an evaluation of all samples takes, by as many of its batches as take so long. Neither schedule
+        nor stopping is told of it."""
+        run, evaluator = self.run, self.run.evaluator
+        if evaluator is None:
+            return {"seconds": 0.0}
+        valid = run.built.valid
+        assert valid is not None
+        options = valid.options or run.setup.loader
+        part = Part(
+            seconds=math.inf if valid.count is None else seconds,
+            samples=valid.count or 0,
+            ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
+        )
+        self.settle()
+        with evaluated_weights.in_place(run), run.built.declared.preserved():
+            return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
+
+    def device_memory(self) -> dict[str, int]:
+        """Bytes that this process has held of its device's own memory, and those that nobody holds; 0 where the device
+        has none of its own."""
+        if self.run.device.type != "cuda":
+            return {"held": 0, "free": 0}
+        held = torch.cuda.max_memory_reserved(self.run.device)
+        return {"held": held, "free": torch.cuda.mem_get_info(self.run.device)[0]}
+
+    def _timed(self, steps: int) -> dict[str, Any]:
+        run, clock = self.run, time.perf_counter
+        first, epoch, turns = run.steps, run.epoch if run.steps else -1, list[tuple[int, float]]()
+        self.settle()
+        begin = asked = clock()
+        for batch in self._batches:
+            if run.epoch != epoch:
+                epoch = run.epoch
+                turns.append((epoch, clock() - asked))
+            run.step(batch)
+            if run.steps - first == steps:
+                break
+            asked = clock()
+        self.settle()
+        seconds = clock() - begin - sum(waited for _, waited in turns)
+        losses = self._finite_losses(first)
+        return {
+            "steps": run.steps - first,
+            "seconds": seconds,
+            "turns": turns,
+            "losses": [window.mean for window in losses],
+            "peak_bytes": self._peak_memory(),
+        }
+
+    def _has_room_for(self, steps: int) -> bool:
+        total = self.run.total_steps
+        return total is None or total - self.run.steps >= steps
+
+    def settle(self) -> None:
+        """Wait for the device: queued work would be billed to the next window, or to nobody."""
+        if self.run.device.type == "cuda":
+            torch.cuda.synchronize(self.run.device)
+
+    def _finite_losses(self, first: int) -> list[WindowLoss]:
+        losses = self.run.losses.drain()
+        if losses and not math.isfinite(loss := mean_loss(losses)):
+            raise NonFinite(f"the loss is {loss} within the steps from {first + 1} on")
+        return losses
