@@ -33,7 +33,7 @@ def found(check, text, path=STEP):
         ("src/hasten/techniques/precision.py", "from hasten.measure import clock"),
         ("src/hasten/measure/clock.py", "from hasten.techniques import ALL"),
         ("src/hasten/training/step.py", "from hasten.tune import trial"),
-        ("src/hasten/report/terminal.py", "import torch; from hasten.techniques import ALL"),
+        ("src/hasten/report/formatting.py", "import torch; from hasten.techniques import ALL"),
         ("src/hasten/errors.py", "from hasten.facts.job import Job"),
         ("src/hasten/helpers/text.py", "import re"),
         ("src/hasten/utils.py", ""),
