@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from hasten.errors import HastenError
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,15 +1,15 @@
-"""Signal handlers that raise, planted in every spelling, and innocent neighbours."""
+"""Signal handlers that raise and tests that sleep, planted in every spelling, and innocent neighbours."""
 
 from __future__ import annotations
 
 import pytest
 
-import shape
-from shape import Source
+from shape import planted
+from shape.handlers import check_handlers, check_sleeps
 
 
 def found(text: str) -> list[int]:
-    return [fault.line for fault in shape.check_handlers(Source("src/hasten/training/step.py", text))]
+    return planted.found(check_handlers, text)
 
 
 RAISING = "def handle(number, frame):\n    raise KeyboardInterrupt\n"
@@ -47,3 +47,17 @@ def test_a_signal_handler_that_raises_is_caught(text):
 )
 def test_a_signal_handler_that_sets_a_flag_is_let_through(text):
     assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("import time; time.sleep(1)", True),
+        ("from time import sleep as wait; wait(1)", True),
+        ("import asyncio; asyncio.sleep(1)", True),
+        ("import time; time.perf_counter()", False),
+        ("'time.sleep(1)'", False),
+    ],
+)
+def test_a_sleep_is_caught(text, caught):
+    assert bool(planted.found(check_sleeps, text, "tests/test_step.py")) is caught

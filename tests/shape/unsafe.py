@@ -1,6 +1,6 @@
 """What the code of the package never does: run what a file says, go out to the network, time by the calendar.
 
-As in shape.py, every check is a function from a source to Faults, and reads the syntax tree. Names are looked at
+Every check is a function from a source to Faults, and reads the syntax tree. Names are looked at
 wherever they stand, called or handed on, so `map(pickle.loads, texts)` and a class that derives from an Unpickler are
 found as well.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 
-from shape import Fault, Source, called, dotted, origin
+from shape.source import Fault, Source, called, dotted, origin
 
 REFUSED = {
     **dict.fromkeys(("pickle.load", "pickle.loads", "pickle.Unpickler"), "runs whatever the file says"),
@@ -65,7 +65,7 @@ CALENDAR = (
 MAY_READ_THE_CALENDAR = {
     "src/hasten/checkpoint/store.py": "saved_at of a manifest, which nothing depends on",
     "src/hasten/cli/checkpoints_command.py": "the age of a checkpoint, which another process or machine may have saved",
-    "src/hasten/training/unlinked.py": "the age of a file, which another process may be writing",
+    "src/hasten/training/setup/unlinked.py": "the age of a file, which another process may be writing",
 }
 
 
