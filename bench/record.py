@@ -75,7 +75,7 @@ class Record:
 
 
 def write_record(record: Record, folder: Path = RECORDS, machine: Machine | None = None) -> Path:
-    """Write the four files into `folder`/question/machine, and return that. An earlier run becomes a line of history."""
+    """Write the four files below `folder`, by question and machine; an earlier run becomes a line of history."""
     machine = machine or read_machine()
     surroundings = environment(machine, (*PACKAGES, *record.packages))
     page = readme(record, machine, surroundings)
