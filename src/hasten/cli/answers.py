@@ -145,13 +145,13 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
     from hasten.facts.formatting import byte_size
     from hasten.report.display import count
     from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
     data = _to_pack(source)
     guess = estimated(data, folder)
     room = f"{byte_size(guess.free_bytes)} are free"
     show(f"Packing {source}", [("estimate", f"{count(guess.samples)} samples, {byte_size(guess.bytes)}; {room}")])
-    waiting = Waiting("packing")
+    waiting = ProgressBar("packing")
     try:
         done = pack(data, folder, shard_bytes=shard_bytes, seed=seed, progress=waiting)
     finally:
@@ -177,9 +177,9 @@ def show_verified(folder: Path) -> None:
     from hasten.facts.formatting import byte_size
     from hasten.report.display import count
     from hasten.report.terminal.output import show
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
 
-    waiting = Waiting("verifying")
+    waiting = ProgressBar("verifying")
     try:
         found = verify(folder, waiting)
     finally:

@@ -71,14 +71,14 @@ def tune(
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
     from hasten.report.terminal.output import show
-    from hasten.report.terminal.search_progress import Tuning
+    from hasten.report.terminal.search_progress import SearchProgress
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
     split_name(job)
     with held_place(output):
         trials = Trials(output)
-        screen = Tuning(seconds)
+        screen = SearchProgress(seconds)
         try:
             others = OtherPrograms(None if busy else seconds, screen.doing)
             found = _searched(job, seconds, allow, others, trials, screen, began)
@@ -185,12 +185,12 @@ def _plan(found: Found) -> Plan:
 
 def _sentence(found: Found, others: float) -> str:
     """others: share of the processor that other programs took."""
-    from hasten.report.terminal.search_progress import sentence
+    from hasten.report.plan_sentence import search_sentence
 
     gained = found.gained.reached if found.gained else ()
     plain, stops_early = found.look.costs, found.look.surveyed.stops_early
     seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
-    told = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
+    told = search_sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     took = f"; meanwhile other programs took {100 * others:.0f} % of the processor"
     return f"{told}{took if others > MUCH_ELSE else ''}"
 

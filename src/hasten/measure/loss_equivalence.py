@@ -233,7 +233,9 @@ def _verdict(low: float, high: float, margin: float) -> Verdict:
 def _harms(before: Values, after: Values, criterion: Criterion, scale: float | None) -> tuple[float, Values]:
     """The baseline's mean, and the paired differences as shares, positive where the plan is worse."""
     largest = float(np.abs(before).max())
-    mean = math.fsum(before / largest) / len(before) if largest > 0 else 0.0  # divided first, so the sum cannot overflow
+    mean = (
+        math.fsum(before / largest) / len(before) if largest > 0 else 0.0
+    )  # divided first, so the sum cannot overflow
     if scale is None and abs(mean) <= np.finfo(np.float64).eps:
         raise InvalidMeasurement(
             "the baseline's mean is zero, so no margin can be relative to it",

@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Doing
-from hasten.report.terminal.search_progress import Tuning
+from hasten.report.terminal.search_progress import SearchProgress
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options
 from hasten.tune.search.shortest import warning_of
@@ -29,7 +29,7 @@ def test_of_as_many_seconds_as_it_needs_nothing_is_said():
 
 def test_what_is_to_be_read_later_stays_on_the_terminal():
     stream = io.StringIO()
-    screen = Tuning(60, stream, clock=lambda: 0.0)
+    screen = SearchProgress(60, stream, clock=lambda: 0.0)
     screen.doing(Doing(what="slow \x1b[2J steps", stays=True))
     assert stream.getvalue() == "time: slow [2J steps\n"
 

@@ -88,7 +88,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """And what the report of the plan shows of it."""
     from hasten.cli.application import read
     from hasten.cli.prove.loss_evidence import add_losses, trials_of
-    from hasten.report.terminal.progress_bar import Waiting
+    from hasten.report.terminal.progress_bar import ProgressBar
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -97,7 +97,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     split_name(job)
     planned = read(plan)
     assert planned is not None
-    waiting = Waiting(f"training {options['pairs']} pairs")
+    waiting = ProgressBar(f"training {options['pairs']} pairs")
     try:
         with Arms(job, Limits(build_seconds=LONGEST_SECONDS)) as arms:
             trials = trials_of(arms, plan, planned)

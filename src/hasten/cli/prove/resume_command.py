@@ -80,14 +80,14 @@ class Shown:
 
     def trains(self, what: str, step: int, steps: int) -> None:
         from hasten.report.terminal.output import is_plain
-        from hasten.report.terminal.progress_bar import Waiting
+        from hasten.report.terminal.progress_bar import ProgressBar
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED and is_plain(sys.stderr):
             return
         if what != self._what or self._waiting is None:
             self.close()
-            self._what, self._waiting = what, Waiting(what)
+            self._what, self._waiting = what, ProgressBar(what)
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:

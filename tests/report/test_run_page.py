@@ -52,7 +52,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_counted(tmp_path: Path):
     write_run(tmp_path)
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"event": "trained", "st')
-    assert "1 line of the log could not be read, and was left out." in page_of_run(read_run(tmp_path))
+    assert "1 line of the log could not be read, and was skipped." in page_of_run(read_run(tmp_path))
 
 
 def test_steps_that_were_trained_twice_stand_once_as_they_were_trained_last(tmp_path: Path):
