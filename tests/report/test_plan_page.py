@@ -130,11 +130,9 @@ def test_every_picture_has_a_title_and_every_other_drawing_is_hidden_from_who_ca
     assert sum(tag == "desc" for tag, _ in shown.tags) == 4
 
 
-def test_every_table_has_a_caption_and_a_name_for_every_column_but_that_of_a_picture():
+def test_every_table_has_a_caption():
     shown = page()
     assert sum(tag == "table" for tag, _ in shown.tags) == sum(tag == "caption" for tag, _ in shown.tags) > 5
-    cells = [a for tag, a in shown.tags if tag == "td"]
-    assert all(a.get("data-label") or "drawn" in (a.get("class") or "") for a in cells)
 
 
 # ── trials ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -39,11 +39,6 @@ class Table:
     rows: Sequence[Sequence[Cell | str]]
     kind: str = ""
 
-    @property
-    def as_cards(self) -> bool:
-        """Whether a narrow screen shows each row as a block of its own."""
-        return len(self.columns) > 5 or any("drawn" in look for _, look in self.columns)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:

@@ -33,7 +33,6 @@ from hasten.report.page.run_times import (
     ARMS,
     bars,
     from_baseline_to_plan,
-    seconds_of_the_run,
     time_of_a_step,
     time_of_the_run,
 )
@@ -112,10 +111,10 @@ def _no_plan(evidence: Evidence) -> str:
         if is_proven(confirmed) and not evidence.came_to_nothing:
             return f"This job takes {plain}; a plan was proven to make it faster, and is not in this file"
         return f"This job takes {plain}; {nothing}"
-    costs, seconds = evidence.plain and evidence.plain.costs, seconds_of_the_run(evidence)
-    if costs is None and seconds is None:
+    if evidence.plain is None:
         return "Nothing that was tried is proven to make this job faster"
-    about = duration(costs.total) + spread(costs.between, BY_WINDOWS) if costs else duration(seconds)
+    costs = evidence.plain.costs
+    about = duration(costs.total) + spread(costs.between, BY_WINDOWS)
     return f"This job takes about {about}; {nothing}{STOPS_EARLY if evidence.stops_early else ''}"
 
 

@@ -77,8 +77,8 @@ def next_command(log: RunLog) -> str:
 def _figures(log: RunLog) -> list[Pair]:
     memory = [float(event.memory_bytes) for event in log.trained if known(event.memory_bytes) is not None]
     figures = [
-        ("samples a second", _spread([event.samples_per_second for event in log.trained], per_second)),
-        ("waiting for data", _spread([event.data_wait_share for event in log.trained], percent)),
+        ("samples a second", _median([event.samples_per_second for event in log.trained], per_second)),
+        ("waiting for data", _median([event.data_wait_share for event in log.trained], percent)),
         ("most memory", size(max(memory)) if memory else ""),
     ]
     if log.finished is not None and log.finished.results:
@@ -102,14 +102,9 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _spread(values: Sequence[float], show: Callable[[float], str]) -> Cell | str:
-    """The median, and the range of the middle half; empty without a value."""
-    finite = sorted(value for value in values if known(value) is not None)
-    if not finite:
-        return ""
-    quarter = len(finite) // 4
-    half = f"half lay in {show(finite[quarter])} to {show(finite[-1 - quarter])}, of {len(finite):,}"
-    return Cell(text=show(median(finite)), small=half if len(finite) > 3 else "")
+def _median(values: Sequence[float], show: Callable[[float], str]) -> Cell | str:
+    finite = [value for value in values if known(value) is not None]
+    return Cell(text=show(median(finite)), small=f"the median of {len(finite):,}") if finite else ""
 
 
 def _plan(log: RunLog) -> Section:

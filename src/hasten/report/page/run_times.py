@@ -116,18 +116,6 @@ def time_of_a_step(evidence: Evidence) -> Section | None:
     )
 
 
-def seconds_of_the_run(evidence: Evidence) -> float | None:
-    """Of the baseline's planned run, from its profiled step, without its start; None where something is unknown."""
-    budget, surveyed = evidence.budgets.get("plain"), evidence.surveyed
-    if budget is None or surveyed is None:
-        return None
-    found = [known(each) for each in (surveyed.total_steps, budget.step, surveyed.evaluations, budget.evaluation)]
-    if None in found:
-        return None
-    steps, step, evaluations, evaluation = (each or 0.0 for each in found)
-    return known(steps * step + evaluations * evaluation)
-
-
 def _paid_back(total: Total | None) -> str:
     if total is None:
         return ""
