@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hasten.data.images.image_batches import Shown
-from hasten.data.loading.ahead import copied, copied_ahead
+from hasten.data.loading.device_transfer import copied, copied_ahead
 from hasten.data.loading.batch_loader import Microbatch
 
 

@@ -14,7 +14,7 @@ import hasten
 from data.pictures import jpeg, photos, write
 from hasten.data.cache.cached_source import Watcher, kept, why_not_cached
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, pack
 from hasten.data.sources.job_data import Source, source_of, why_not_in_threads
 from hasten.errors import DataFailed
 from support import laptop
@@ -29,7 +29,7 @@ STILL = hasten.CenterCrop(16)
 def roots(tmp_path_factory):
     home = tmp_path_factory.mktemp("folders")
     whole = photos(home / "a", 7), photos(home / "b", 5, classes=2), photos(home / "c", 3, classes=3)
-    pack(PicturesInFolders(whole[1]), home / "packed", shard_bytes=20_000)
+    pack(ImagesInFolders(whole[1]), home / "packed", shard_bytes=20_000)
     return (*whole, home / "packed")
 
 

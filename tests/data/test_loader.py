@@ -110,11 +110,11 @@ def test_the_samples_of_any_batch_are_told_as_they_are_read(data):
     for epoch in (1, 0):
         for step, part in enumerate(steps(loader.epoch(epoch))):
             samples = f"{'samples' if len(part) > 1 else 'sample'} {', '.join(map(str, part))}"
-            assert loader.samples_told(epoch, step) == f"epoch {epoch}, {samples} of Job.train"
+            assert loader.samples_in_words(epoch, step) == f"epoch {epoch}, {samples} of Job.train"
 
 
 def test_of_a_stream_and_of_a_sampler_that_has_failed_the_positions_are_told():
-    assert loader_of(DrawingStream(9)).samples_told(2, 1) == "epoch 2, samples 4 to 7 of the stream Job.train"
+    assert loader_of(DrawingStream(9)).samples_in_words(2, 1) == "epoch 2, samples 4 to 7 of the stream Job.train"
 
     class Once(list):
         def __iter__(self):
@@ -124,8 +124,8 @@ def test_of_a_stream_and_of_a_sampler_that_has_failed_the_positions_are_told():
     drawn = []
     loader = loader_of(DataLoader(Drawing(4), batch_size=3, sampler=Once(range(4))), batch_size=None)
     list(loader.epoch(0))
-    assert loader.samples_told(0, 0) == "epoch 0, samples 0 to 2 of Job.train"
-    told = loader.samples_told(1, 1)
+    assert loader.samples_in_words(0, 0) == "epoch 0, samples 0 to 2 of Job.train"
+    told = loader.samples_in_words(1, 1)
     assert told.startswith("epoch 1, positions 3 to 3 of its order, which is not known: the sampler drew 0 samples")
 
 

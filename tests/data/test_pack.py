@@ -18,7 +18,7 @@ from hasten.checkpoint import files
 from hasten.data.shards import shard_writer as packing_module
 from hasten.data.shards.shard_check import verify
 from hasten.data.shards.shard_index import MANIFEST, ROWS, UNFINISHED
-from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed
 from support.data.small_shards import NUMBERED, Numbered, contents, pack_samples, packed_folder, picture
 
@@ -66,7 +66,7 @@ def test_a_folder_of_class_folders_keeps_its_files_and_classes(tmp_path: Path):
         (picture(root / "dog" / "a.jpeg", 3), 1),
     }
     (root / "dog" / "notes.txt").write_text("no picture")
-    done = pack(PicturesInFolders(root), tmp_path / "shards", shard_bytes=1 << 20)
+    done = pack(ImagesInFolders(root), tmp_path / "shards", shard_bytes=1 << 20)
     data = Shards(tmp_path / "shards", form=("jpg;jpeg;png", "cls"))
     assert set(data) == expected
     assert data.classes == ("cat", "dog")
@@ -75,7 +75,7 @@ def test_a_folder_of_class_folders_keeps_its_files_and_classes(tmp_path: Path):
 
 def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path):
     picture(tmp_path / "photos" / "cat" / "a.jpg", 1)
-    data = PicturesInFolders(tmp_path / "photos")
+    data = ImagesInFolders(tmp_path / "photos")
     (tmp_path / "photos" / "cat" / "a.jpg").unlink()
     with pytest.raises(DataFailed, match="cannot be read: No such file") as caught:
         pack(data, tmp_path / "shards", shard_bytes=1)
@@ -85,7 +85,7 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path):
 def test_a_class_whose_name_no_index_can_hold_is_refused_before_anything_is_read(tmp_path: Path):
     picture(tmp_path / "photos" / "b\udcff" / "a.jpg", 1)
     with pytest.raises(DataFailed, match="its name is no UTF-8 text") as caught:
-        PicturesInFolders(tmp_path / "photos")
+        ImagesInFolders(tmp_path / "photos")
     assert caught.value.where == f"{tmp_path}/photos/b\\xff"
 
 

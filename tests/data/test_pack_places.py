@@ -10,7 +10,7 @@ import pytest
 from hasten import Shards
 from hasten.checkpoint.file_lock import locked
 from hasten.data.shards import shard_writer as packing_module
-from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured
 from support.data.small_shards import Numbered, contents, pack_samples, packed_folder, picture
 
@@ -82,7 +82,7 @@ def test_shards_do_not_become_part_of_the_folder_that_is_packed(
     (tmp_path / "elsewhere").symlink_to(tmp_path / "photos" / "cat")
     (tmp_path / "link").symlink_to(tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
-    data = PicturesInFolders(Path("photos"))
+    data = ImagesInFolders(Path("photos"))
     for attempt in (lambda: estimated(data, Path(name)), lambda: pack(data, Path(name), shard_bytes=1)):
         with pytest.raises(Misconfigured, match="lies in the folder that is packed") as caught:
             attempt()
@@ -93,4 +93,4 @@ def test_shards_do_not_become_part_of_the_folder_that_is_packed(
 def test_shards_are_not_packed_around_their_source(tmp_path: Path):
     picture(tmp_path / "all" / "photos" / "cat" / "a.jpg", 1)
     with pytest.raises(Misconfigured, match="there is something already"):
-        estimated(PicturesInFolders(tmp_path / "all" / "photos"), tmp_path / "all")
+        estimated(ImagesInFolders(tmp_path / "all" / "photos"), tmp_path / "all")

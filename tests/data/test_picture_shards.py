@@ -13,7 +13,7 @@ import hasten
 from data.pictures import jpeg, photos, write
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.loading.batch_readers import Request, reader_of
-from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.data.shards.shard_writer import ImagesInFolders, pack
 from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
 from support.data.loaders import TWO_WORKERS, content, epoch_of
@@ -27,7 +27,7 @@ def both(tmp_path_factory):
     """A folder of class folders, and what it was packed into without being shuffled."""
     root = tmp_path_factory.mktemp("photos")
     photos(root / "files", count=18)
-    pack(PicturesInFolders(root / "files"), root / "packed", shard_bytes=20_000, seed=None)
+    pack(ImagesInFolders(root / "files"), root / "packed", shard_bytes=20_000, seed=None)
     return root / "files", root / "packed"
 
 
@@ -67,7 +67,7 @@ def test_workers_and_a_cache_give_the_same_batches(both, tmp_path):
 
 def test_a_picture_that_is_damaged_is_named_by_shard_and_number(tmp_path):
     write(tmp_path / "files", {"cat/0.jpg": jpeg(9, 9)[:200], "cat/1.jpg": jpeg(9, 9)})
-    pack(PicturesInFolders(tmp_path / "files"), tmp_path / "packed", shard_bytes=20_000, seed=None)
+    pack(ImagesInFolders(tmp_path / "files"), tmp_path / "packed", shard_bytes=20_000, seed=None)
     with pytest.raises(DataFailed, match=r"packed, sample 0"):
         hasten.ImageFolder(tmp_path / "packed", VIEW)[0]
 

@@ -22,7 +22,7 @@ from hasten.data.shards import shard_dataset as shards
 from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
 from hasten.data.sources.augmented import Augmented, seam_of
 from hasten.data.sources.job_data import source_of
-from hasten.data.sources.known_steady import steady_reason
+from hasten.data.sources.augmented import steady_reason
 from hasten.errors import DataFailed
 from support import laptop
 from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps

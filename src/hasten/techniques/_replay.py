@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.order.generator_states import is_generator, set_state, state_of
+from hasten.data.order.randomness import generator_state, is_generator, set_generator_state
 from hasten.techniques._restore import owned_buffers
 
 
@@ -31,7 +31,7 @@ def first_forward(block: nn.Module, found: Found) -> Iterator[None]:
     torch counts no version when a batch norm writes its statistics, so these are not noted. Nothing depends on it: in
     training a batch norm reads the batch only.
     """
-    found.drawn = [(each, state_of(each)) for each in _generators(block)]
+    found.drawn = [(each, generator_state(each)) for each in _generators(block)]
     before = [(owner, name, buffer, buffer._version, buffer.clone()) for owner, name, buffer in owned_buffers(block)]
     yield
     for owner, name, buffer, version, value in before:
@@ -47,11 +47,11 @@ class LaterForwards:
 
     def __enter__(self) -> None:
         self._originals = owned_buffers(self._block)
-        self._drawn = [(each, state_of(each)) for each, _ in self._found.drawn]
+        self._drawn = [(each, generator_state(each)) for each, _ in self._found.drawn]
         for owner, name, buffer in self._originals:
             setattr(owner, name, self._found.buffers.get((owner, name), buffer).clone())
         for each, state in self._found.drawn:
-            set_state(each, state)
+            set_generator_state(each, state)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -59,7 +59,7 @@ class LaterForwards:
         for owner, name, buffer in self._originals:
             setattr(owner, name, buffer)
         for each, state in self._drawn:
-            set_state(each, state)
+            set_generator_state(each, state)
 
 
 def _generators(block: nn.Module) -> list[Any]:
