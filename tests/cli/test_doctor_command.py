@@ -211,7 +211,7 @@ def test_a_rule_is_explained_by_its_code():
 
 
 def test_source_files_are_looked_at_without_torch():
-    program = "import sys, hasten.doctor.lint; print('torch' in sys.modules)"
+    program = "import sys, hasten.doctor.lint.linter; print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hasten.data.images.image_batches import Shown
-from hasten.data.loading.device_transfer import copied, copied_ahead
 from hasten.data.loading.batch_loader import Microbatch
+from hasten.data.loading.device_transfer import copied, copied_ahead
 
 
 def microbatches(count, error=None, asked=None, side=8):

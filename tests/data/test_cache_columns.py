@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hasten.data.cache.cache_columns import first_damaged
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.data.cache import cache_columns
-from hasten.data.cache.cache_columns import first_damaged
 from hasten.data.cache.cache_file import Cached, Writer
 from hasten.data.cache.sample_format import packed
 from hasten.errors import StorageFailed

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hasten.data.cache.packing import AHEAD, MOST_READERS, TOGETHER
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Subset
@@ -16,7 +17,6 @@ from torch.utils.data import Subset
 import hasten
 from data.pictures import jpeg, write
 from hasten.data.cache.cached_source import Watcher, kept
-from hasten.data.cache.packing import AHEAD, MOST_READERS, TOGETHER
 from hasten.data.cache.repeated_reading import SPREAD
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions

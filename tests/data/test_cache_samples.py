@@ -9,12 +9,12 @@ from collections import OrderedDict, namedtuple
 import numpy as np
 import pytest
 import torch
+from hasten.data.cache.cache_unpacker import Unpacker
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from hasten.data.cache.cache_unpacker import Unpacker
 from hasten.data.cache.sample_format import ALIGNMENT, CannotKeep, difference, packed
 from support.data.cached_samples import FORMS, MODES, picture, same
 

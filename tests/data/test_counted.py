@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hasten.data.sources.counted import counted
 from torch.utils.data import default_collate
 
-from hasten.data.sources.counted import counted
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from support import small_job

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from hasten.data.images.resample import resize_together
 
 from data.pictures import pixels
 from hasten.data.images.batch_memory import Recycler
@@ -17,7 +18,6 @@ from hasten.data.images.image_batches import (
     FillPixels,
     Shown,
 )
-from hasten.data.images.resample import resize_together
 
 MEAN, DEVIATION = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 COLOURS = Colours.of(MEAN, DEVIATION)

@@ -5,8 +5,8 @@ import threading
 from contextlib import ExitStack, contextmanager
 
 import pytest
-
 from hasten.data.workers.gate import Gate
+
 from hasten.data.workers.loader_threads import Threads, threads_resting
 from support.checkpoint.file_faults import ended, started
 

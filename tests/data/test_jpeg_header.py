@@ -4,12 +4,12 @@ import io
 
 import numpy as np
 import pytest
+from hasten.data.images.jpeg_header import AS_STORED, Stated, stated, swaps_sides, turned
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from data.pictures import ORDERS, exif, jpeg, segment, with_segments
-from hasten.data.images.jpeg_header import AS_STORED, Stated, stated, swaps_sides, turned
 
 PLAIN = jpeg(24, 16)
 OTHERS = st.lists(

@@ -11,8 +11,8 @@ import hasten
 from data.pictures import photos
 from hasten.data.loading import batch_readers as reading
 from hasten.data.order.randomness import reseed
-from hasten.data.sources.job_data import source_of, why_not_in_threads
 from hasten.data.sources.augmented import steady_reason, takes_draws
+from hasten.data.sources.job_data import source_of, why_not_in_threads
 from support.data.loaders import ONE_WORKER, Drawing, DrawingStream, DrawingTogether, content, drawn, epoch_of, noisy
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from hasten.data.cache.packing import packed_in_order, readers
 
 from hasten.data.cache.cache_building import open_cache, packing
-from hasten.data.cache.packing import packed_in_order, readers
 from hasten.data.cache.repeated_reading import SteadyReader, Unreadable
 from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed

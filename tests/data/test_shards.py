@@ -20,9 +20,8 @@ from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.shards import shard_dataset as shards
 from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
-from hasten.data.sources.augmented import Augmented, seam_of
+from hasten.data.sources.augmented import Augmented, seam_of, steady_reason
 from hasten.data.sources.job_data import source_of
-from hasten.data.sources.augmented import steady_reason
 from hasten.errors import DataFailed
 from support import laptop
 from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps

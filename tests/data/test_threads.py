@@ -8,12 +8,12 @@ from itertools import count as counted
 
 import pytest
 import torch
+from hasten.data.workers.gate import GATE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.workers import loader_threads as threads
-from hasten.data.workers.gate import GATE
 from hasten.data.workers.hang_limit import Patience
 from hasten.data.workers.loader_threads import Threads, threads_resting
 from hasten.errors import Hang

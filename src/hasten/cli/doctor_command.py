@@ -18,10 +18,10 @@ from hasten.cli.doctor_job import found_in_job, is_job, look_at_job, show_look, 
 from hasten.errors import Misconfigured, Unreadable
 
 if TYPE_CHECKING:
-    from hasten.doctor.contract import Rule
-    from hasten.doctor.fix import Mended
+    from hasten.doctor.lint.fixes import Mended
+    from hasten.doctor.lint.project_settings import Settings
     from hasten.doctor.registry import AnyRule
-    from hasten.doctor.settings import Settings
+    from hasten.doctor.rule import SourceRule
     from hasten.facts.finding import Finding
 
 FOUND = 1
@@ -66,9 +66,9 @@ def doctor(
       hasten doctor src --select H2 --format json
       hasten doctor train.py --diff
     """
-    from hasten.doctor.lint import lint
-    from hasten.doctor.settings import settings_for
-    from hasten.doctor.sources import files_in
+    from hasten.doctor.lint.linter import lint
+    from hasten.doctor.lint.project_settings import settings_for
+    from hasten.doctor.lint.source_files import files_in
     from hasten.facts.finding import ranked, told_once
 
     jobs = [each for each in targets if is_job(each)]
@@ -118,10 +118,10 @@ class _Project:
     rules: Sequence[AnyRule]
 
     @property
-    def of_sources(self) -> list[Rule]:
-        from hasten.doctor.contract import Rule
+    def of_sources(self) -> list[SourceRule]:
+        from hasten.doctor.registry import of_sources
 
-        return [rule for rule in self.rules if isinstance(rule, Rule)]
+        return of_sources(self.rules)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +140,7 @@ class _Chosen:
 
 
 def _projects(files: Sequence[Path], chosen: _Chosen) -> list[_Project]:
-    from hasten.doctor.settings import by_project
+    from hasten.doctor.lint.project_settings import by_project
 
     projects = [chosen.by(settings, of) for settings, of in by_project(files).items()]
     excluded = len(files) - sum(len(project.files) for project in projects)
@@ -162,7 +162,7 @@ class _Mending:
 
 def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
     """Nothing is written yet. Files that could be mended and are left alone are told."""
-    from hasten.doctor.fix import mend, why_left_alone
+    from hasten.doctor.lint.fixes import mend, why_left_alone
     from hasten.facts.finding import Safety
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
@@ -183,7 +183,7 @@ def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
 
 
 def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: Sequence[str]) -> None:
-    from hasten.report.findings import as_diff
+    from hasten.report.finding_formats import as_diff
 
     mended = mending.mended
     for each in mended:
@@ -197,14 +197,14 @@ def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: S
 
 
 def _tell(notes: Iterable[str]) -> None:
-    from hasten.facts.texts import printable
+    from hasten.facts.formatting import printable
 
     for each in notes:
         typer.echo(printable(each), err=True)
 
 
 def _write(mended: Sequence[Mended]) -> None:
-    from hasten.doctor.fix import write
+    from hasten.doctor.lint.fixes import write
 
     for each in mended:
         write(each)
@@ -214,14 +214,14 @@ def _write(mended: Sequence[Mended]) -> None:
 def _show(
     findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
 ) -> None:
-    from hasten.report.findings import as_github, as_json, as_text, summary
+    from hasten.report.finding_formats import as_github, as_json, as_text, summary
 
     if output is Format.JSON:
         typer.echo(as_json(findings))
     elif output is Format.SARIF:
         from importlib.metadata import version
 
-        from hasten.report.sarif import as_sarif
+        from hasten.report.finding_formats import as_sarif
 
         rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
         typer.echo(as_sarif(findings, list(rules), version("hasten")))

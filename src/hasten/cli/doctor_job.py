@@ -18,15 +18,14 @@ from hasten.facts.finding import Finding
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
-    from hasten.facts.model_look import ModelLook
-    from hasten.facts.run_look import RunLook
+    from hasten.facts.profiles import ModelProfile, RunProfile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLook:
     name: str
-    model: ModelLook
-    run: RunLook
+    model: ModelProfile
+    run: RunProfile
 
 
 def is_job(argument: str) -> bool:
@@ -43,8 +42,8 @@ def source_of(job: str) -> list[Path]:
 def look_at_job(name: str, plan: Path | None) -> JobLook:
     """What the job prints goes where errors go: a machine may read what is found."""
     planned = read(plan)
-    from hasten.doctor.inspect import inspect_job
-    from hasten.doctor.observe import observe_job
+    from hasten.doctor.profiling.profile_model import inspect_job
+    from hasten.doctor.profiling.profile_run import observe_job
 
     with output_among_errors():
         try:
@@ -81,8 +80,8 @@ def _flush() -> None:
 
 def show_look(look: JobLook) -> None:
     """What was seen, to a person."""
-    from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
     show(f"{look.name} on {look.run.device}", run_lines(look.run))
     typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(look.run)))
@@ -92,14 +91,12 @@ def show_look(look: JobLook) -> None:
 
 def found_in_job(look: JobLook, rules: Sequence[AnyRule]) -> list[Finding]:
     """By those of the rules that are about models and runs."""
-    from hasten.doctor.inspect import found_in as found_in_model
-    from hasten.doctor.observe import found_in as found_in_run
-    from hasten.doctor.registry import ModelRule, RunRule
-    from hasten.doctor.suppression import not_silenced
+    from hasten.doctor.lint.suppression import not_silenced
+    from hasten.doctor.profiling.profile_model import found_in as found_in_model
+    from hasten.doctor.profiling.profile_run import found_in as found_in_run
+    from hasten.doctor.registry import of_models, of_runs
 
-    of_models = [rule for rule in rules if isinstance(rule, ModelRule)]
-    of_runs = [rule for rule in rules if isinstance(rule, RunRule)]
-    return not_silenced([*found_in_model(look.model, of_models), *found_in_run(look.run, of_runs)])
+    return not_silenced([*found_in_model(look.model, of_models(rules)), *found_in_run(look.run, of_runs(rules))])
 
 
 def _tell(what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from hasten.doctor.lint import lint_text
+from hasten.doctor.lint.linter import lint_text
 from hasten.doctor.rules import ALL
 
 MARK = re.compile(r"#.*\bfinds ((?:H\d+ ?)+)")

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint import files
-from hasten.checkpoint.file_lock import locked
-from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
+from hasten.checkpoint.folders.private_folders import ELSEWHERE, check_own, own_folder, user_caches
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_file import SCHEMA, Cached, Damaged, Different, Writer
 from hasten.data.cache.cache_key import check_outside, described
 from hasten.data.cache.repeated_reading import Estimate, SteadyReader
@@ -39,8 +39,8 @@ from hasten.data.sources.augmented import steady_reason
 from hasten.data.workers.hang_limit import Patience
 from hasten.data.workers.loader_threads import LoaderThreads
 from hasten.errors import DataFailed, StorageFailed
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import usable_cores
-from hasten.facts.sizes import byte_size
 
 TOGETHER = 4  # samples that a thread reads before it is asked again
 AHEAD = 1  # such groups, of each thread

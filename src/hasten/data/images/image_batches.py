@@ -8,7 +8,7 @@
 | an accelerator, with `device_transform` | uint8, what the crops show, not resized | resizing, mirroring, normalising |
 
 On the device, images of many sizes are resized together by two batched matrix products, rows and columns, with the
-filter of kernels/resized_crop.py, which resizes on the host.
+filter of kernels/resampling/resized_crop.py, which resizes on the host.
 
 Source: torch.nn.functional.interpolate with antialias=True.
 """
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from hasten.data.images.batch_memory import BatchMemory
 from hasten.data.images.crops import Box
-from hasten.kernels.resized_crop import Layout, resized_crops
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 
 MOST_SIZES = 4  # times the view's size: the longest side of a part that is put onto a canvas as it is
 

@@ -38,7 +38,6 @@ from hasten.data.workers.loader_threads import LoaderThreads
 from hasten.data.workers.worker_processes import Workers
 from hasten.errors import JobError, PlanError
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
-from hasten.facts.sizes import byte_size
 
 
 class Feed:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from hasten.doctor.checkpoint_cost import checkpoint_cost
+from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.errors import HastenError
 from hasten.training.run import Run
 
