@@ -246,7 +246,7 @@ for batch in loader.epoch(0):
 
 @pytest.mark.proof
 def test_without_a_compiler_pictures_are_the_same_and_the_reason_is_said(tmp_path):
-    from data.pictures import photos
+    from support.data.image_cases import photos
 
     folder, told = photos(tmp_path / "photos", 8), {}
     for compiler in ("cc", "no-such-compiler"):

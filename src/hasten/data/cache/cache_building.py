@@ -67,9 +67,9 @@ def open_cache(
     say: called with what a person should know: what is built, how long it will take, what was damaged.
     version: of what the key does not see; see cache_key.py.
 
-    Raises DataFailed, naming the sample, for one that is not steady or cannot be stored, and naming the place for a part
-    of the data set whose changes could not be noticed; Unreadable for a sample that cannot be read; StorageFailed when
-    the cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
+    Raises DataFailed, naming the sample, for one that is not steady or cannot be stored, and naming the place for a
+    part of the data set whose changes could not be noticed; Unreadable for a sample that cannot be read; StorageFailed
+    when the cache does not fit, is another user's, would lie in a folder that it is made of, or cannot be written.
     """
     say = say or _silent
     if len(dataset) == 0:
@@ -177,7 +177,7 @@ def _packed_in_order(reader: SteadyReader) -> Iterator[Packed]:
             for group in threads.answers(range(0, count, TOGETHER)):
                 yield from group
     finally:
-        threads.end()
+        threads.close()
 
 
 def _check_space(estimate: Estimate, base: Path) -> None:

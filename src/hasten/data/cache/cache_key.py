@@ -16,8 +16,8 @@ A steady data set is described by its class and its attributes, down through con
 open file, a lock, a generator) is refused with its place.
 
 A module that the data set's module imports is not followed. After a change there, raise `Augmented(…, version=2)`. A
-file that is changed without changing its size, and is given its old time, is not noticed: to read all files before every
-run would cost what the cache saves.
+file that is changed without changing its size, and is given its old time, is not noticed: to read all files before
+every run would cost what the cache saves.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def version_of(package: str) -> str | None:
 
 
 def text_of_module(name: str | None) -> str | None:
-    """A digest of a module's text, or the version of its package; None where the text is not found, as of typed code."""
+    """A digest of a module's text, or the version of its package; None where the text is not found."""
     top = (name or "builtins").partition(".")[0]
     if top in sys.stdlib_module_names and name != "__main__":
         return f"python {sys.version_info.major}.{sys.version_info.minor}"

@@ -14,7 +14,7 @@ would have to be imported.
 | torch.Tensor on the CPU, dense, without gradient | the same dtype and shape, contiguous |
 | numpy.ndarray and NumPy's own numbers, of bool, int, float or complex | the same dtype and shape, contiguous |
 | int (64 bits), float, complex, bool, None, str, bytes | the same |
-| PIL images in the modes of MODES | a plain Image of the same mode, size and pixels; its `info` is not stored |
+| PIL images in the modes of BANDS | a plain Image of the same mode, size and pixels; its `info` is not stored |
 
 Reading is done for every sample of every epoch, so whatever follows from the form alone is computed once.
 """
@@ -37,8 +37,8 @@ from hasten.facts.job import describe
 ALIGNMENT = 64  # bytes: a cache line, and what torch's allocator gives
 Form = list[Any]  # what JSON can hold: a kind, and what belongs to it
 
-MODES = {"L": "|u1", "RGB": "|u1", "RGBA": "|u1", "I;16": "<u2", "I": "=i4", "F": "=f4"}  # of Pillow, and their dtypes
-_BANDS = {"RGB": 3, "RGBA": 4}
+BANDS = {"L": 1, "LA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "CMYK": 4, "I;16": 1, "I": 1, "F": 1}
+_WIDE_MODES = {"I;16": "<u2", "I": "=i4", "F": "=f4"}  # and their dtypes; a band of all other modes is one byte
 _PLAIN = {"int": "<q", "float": "<d", "complex": "<2d", "bool": "<?"}
 _ORIENTATION = 0x0112  # of EXIF
 
@@ -139,7 +139,7 @@ def _tensor_apart(tensor: Tensor, place: str, numbers: list[int], parts: list[by
 
 
 def _image_apart(image: Any, place: str, numbers: list[int], parts: list[bytes]) -> Form:
-    if image.mode not in MODES or "transparency" in image.info:
+    if image.mode not in BANDS or "transparency" in image.info:
         fix = 'convert it first: image.convert("RGB"), or numpy.asarray(image) for the numbers of a palette'
         raise CannotStore(place, f"is an image of mode {image.mode}, or with a transparent colour", fix)
     if image.getexif().get(_ORIENTATION, 1) != 1:
@@ -160,7 +160,7 @@ class _Leaf:
     """How one leaf of a form is read.
 
     numbers: how many of a sample's numbers are for it. taken: bytes of its values, from these numbers.
-    view: (numbers, values, start) -> the leaf, where it lies in `values` (uint8). copy: of that, with memory of its own.
+    view: (numbers, values, start) -> the leaf, where it lies in `values` (uint8). copy: of it, with its own memory.
     """
 
     numbers: int
@@ -194,8 +194,8 @@ class Unpacker:
     def view(self, numbers: list[int], values: np.ndarray) -> Any:
         """The same without copying: tensors, arrays and images as read-only arrays of `values`.
 
-        An image has the shape (height, width) or (height, width, bands); a tensor of a dtype that NumPy lacks (bfloat16)
-        is an array of whole numbers with the same bits.
+        An image has the shape (height, width) or (height, width, bands); a tensor of a dtype that NumPy lacks
+        (bfloat16) is an array of whole numbers with the same bits.
         """
         made, start = list[Any](), 0
         for leaf, first, stop in self._leaves:
@@ -236,14 +236,14 @@ def _assembler(form: Form) -> Callable[[Iterator[Any]], Any]:
 def _leaf(form: Form) -> _Leaf:
     kind = form[0]
     if kind == "array":
-        return _array(np.dtype(form[1]), form[2], np.ndarray.copy)
+        return _array(form[1], form[2], np.ndarray.copy)
     if kind == "tensor":
         return _tensor(form[1], form[2])
     if kind == "image":
-        bands = _BANDS.get(form[1])
-        return _array(np.dtype(MODES[form[1]]), 2, _image_of(form[1]), (bands,) if bands else ())
+        bands = BANDS[form[1]]
+        return _array(_WIDE_MODES.get(form[1], "|u1"), 2, _image_of(form[1]), (bands,) if bands > 1 else ())
     if kind == "scalar":
-        return _array(np.dtype(form[1]), 0, lambda array: array[()])
+        return _array(form[1], 0, lambda array: array[()])
     if kind == "none":
         return _Leaf(0, lambda own: 0, lambda own, values, start: None, _same)
     if kind in _PLAIN:
@@ -253,7 +253,10 @@ def _leaf(form: Form) -> _Leaf:
     raise ValueError(f"no part of a sample: {kind}")
 
 
-def _array(dtype: np.dtype, dims: int, copy: Callable[[np.ndarray], Any], bands: tuple[int, ...] = ()) -> _Leaf:
+def _array(name: str, dims: int, copy: Callable[[np.ndarray], Any], bands: tuple[int, ...] = ()) -> _Leaf:
+    dtype = np.dtype(name)
+    if dtype.kind not in "biufc":  # bytes of a file must never be taken for objects
+        raise ValueError(f"no dtype of numbers: {name}")
     unit = dtype.itemsize * prod(bands)
 
     def view(own: list[int], values: np.ndarray, start: int) -> np.ndarray:
@@ -277,7 +280,7 @@ def _tensor(name: str, dims: int) -> _Leaf:
         memory.numpy()[...] = array
         return memory.view(dtype)
 
-    return _array(stored, dims, copy)
+    return _array(stored.str, dims, copy)
 
 
 def _number(kind: str) -> _Leaf:

@@ -8,8 +8,9 @@ An image file is untrusted. Its size is read from the header and refused before 
 more scans than any encoder writes, which take minutes to decode: a decoder goes over the whole image once for each
 scan. A truncated file is refused too: libjpeg would fill the rest with grey. What is only unusual is read.
 
-The header of a JPEG is read here for the number from 1 to 8 that says how to turn it, and for whether one scan holds all
-of its pixels: a whole image library does far more than that. What is damaged or missing there counts as 1, as stored.
+The header of a JPEG is read here for the number from 1 to 8 that says how to turn it, and for whether one scan holds
+all of its pixels: a whole image library does far more than that. What is damaged or missing there counts as 1, as
+stored.
 
 Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow; ITU-T T.81, B.1.1, B.1.1.2, B.2.2, B.2.3 and
 table B.1; CIPA DC-008 (Exif 2.32), 4.5 and 4.6.4; TIFF 6.0, section 2.

@@ -87,7 +87,7 @@ class Ledger:
             self._reported += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold: each sample found, its replacement and the reason, and how many are reported."""
+        """Plain data that JSON can hold: each sample found, its replacement, the reason, and how many are reported."""
         return {"found": [each._asdict() for each in self._found.values()], "told": self._reported}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -37,6 +37,7 @@ from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.data.workers.loader_threads import LoaderThreads
 from hasten.data.workers.worker_processes import Workers
 from hasten.errors import JobError, PlanError
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
 
 
@@ -104,7 +105,7 @@ class Feed:
         for workers in list(self._open):
             workers.end()
         if self._threads is not None:
-            self._threads.end()
+            self._threads.close()
 
     def _answers(self, requests: Iterable[Any]) -> Iterator[Any]:
         if self._workers and self._kind == "threads":

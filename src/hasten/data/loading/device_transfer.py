@@ -1,8 +1,8 @@
 """A batch copied to its device: when it is asked for, or ahead, while the present one computes.
 
 Tensors inside tuples, named tuples, lists, dictionaries, dataclasses and objects with a `to` method of their own (a
-tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What does not change is not
-rebuilt: on a CPU the very same batch comes back.
+tokenizer's encoding, a packed sequence, a graph) are found and moved; everything else stays. What does not change is
+not rebuilt: on a CPU the very same batch comes back.
 
 Copying ahead needs a stream of its own, because work on one stream is done in order:
 

@@ -3,13 +3,13 @@
     train=hasten.Shards("photos-shards", form=("jpg", "cls"), decode={"jpg": image})
 
 webdataset reads a shard as a stream: an epoch cannot start in its middle, workers and ranks must have shards of their
-own, and their numbers decide which samples each gets. With an index (see shard_index.py) a sample is one read at a known
-place. So ranks, workers, each sample exactly once and resume come from the loader, as for any other data set;
+own, and their numbers decide which samples each gets. With an index (see shard_index.py) a sample is one read at a
+known place. So ranks, workers, each sample exactly once and resume come from the loader, as for any other data set;
 `sample_order` keeps reads together (see shard_order.py).
 
-One sample is one `pread`. A memory map would save a copy, and end the whole process by SIGBUS where a file was truncated
-meanwhile; pread gives fewer bytes, and the error names the shard. The CRC-32 of the piece is compared at every read.
-"""
+One sample is one `pread`. A memory map would save a copy, and end the whole process by SIGBUS where a file was
+truncated meanwhile; pread gives fewer bytes, and the error names the shard. The CRC-32 of the piece is compared at
+every read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tar archives, read strictly and never extracted: from bytes to the names and places of their members.
 
-A shard is untrusted. The parser knows regular files and the three headers that give one a long name; all else is refused
-with its reason. It reads headers only, 512 bytes at a time, and accepts their numbers only within limits and within the
-archive, so that no file makes it run long or take memory.
+A shard is untrusted. The parser knows regular files and the three headers that give one a long name; all else is
+refused with its reason. It reads headers only, 512 bytes at a time, and accepts their numbers only within limits and
+within the archive, so that no file makes it run long or take memory.
 
 The standard library's `tarfile` is lenient by design: it reads links, devices and sparse files, takes a broken header
 in the middle for the end, and allocates as much memory as a header says. Not read here: archives without the word

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, StackDataset, Subset, TensorDataset
 
 from hasten.data.order.sample_order import SampleOrder
 
@@ -115,7 +115,9 @@ def parts_of_dataset(dataset: Any) -> list[Any]:
     """The data sets that one of torch's own wrappers reads from; empty for any other data set."""
     if type(dataset) is Subset:
         return [dataset.dataset]
-    return list(dataset.datasets) if type(dataset) is ConcatDataset else []
+    if type(dataset) is StackDataset and isinstance(dataset.datasets, dict):
+        return list(dataset.datasets.values())
+    return list(dataset.datasets) if type(dataset) in (ConcatDataset, StackDataset) else []
 
 
 def _applies_to_samples(dataset: Any, member: str) -> bool:

@@ -31,6 +31,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
     Subset,
     TensorDataset,
     default_collate,
@@ -41,7 +42,7 @@ from hasten.data.images.image_folder import ImageFolder
 from hasten.data.loading.data_errors import users_frame
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.order.sample_order import SampleOrder
-from hasten.data.sources.augmented import steady_reason, takes_draws
+from hasten.data.sources.augmented import parts_of_dataset, steady_reason, takes_draws
 from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
 from hasten.data.sources.sample_indices import rows_of
 from hasten.errors import RAISED, JobError, UserCodeFailed
@@ -146,8 +147,8 @@ def source_of(
 
 def reads_batches(dataset: object) -> bool:
     """Whether a data set reads many samples at once, by a __getitems__ that is more than torch's loop over them."""
-    if type(dataset) is Subset:
-        return reads_batches(dataset.dataset)
+    if type(dataset) in (Subset, StackDataset):
+        return any(map(reads_batches, parts_of_dataset(dataset)))
     return callable(getattr(dataset, "__getitems__", None))
 
 

@@ -96,10 +96,10 @@ def _of_function(function: FunctionType, attributes: frozenset[str] | set[str]) 
         return
     user = function.__qualname__
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    yield from ((f"a default argument in {user}", item) for item in defaults)
+    yield from ((f"{user}: a default argument", item) for item in defaults)
     try:
         named = inspect.getclosurevars(function)
     except ValueError:  # a variable of the function around it has no value yet
         return
     around = {name: item for name, item in named.globals.items() if name not in attributes}
-    yield from ((f"{name} in {user}", item) for name, item in ({**named.nonlocals, **around}).items())
+    yield from ((f"{user}: {name}", item) for name, item in {**named.nonlocals, **around}.items())

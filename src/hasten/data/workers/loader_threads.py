@@ -7,8 +7,8 @@ The threads are daemons: one that hangs in a file system must not keep the proce
 standard library would.
 
 A process that is forked while threads run inherits every lock that one of them holds (of an import, of a decoder, of
-the data set), and nobody in it ever releases it. That happens where training is read by threads and evaluation by worker
-processes. So loader threads pause, between two batches, while workers are forked.
+the data set), and nobody in it ever releases it. That happens where training is read by threads and evaluation by
+worker processes. So loader threads pause, between two batches, while workers are forked.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LoaderThreads:
             for order in waiting:
                 order.dropped = True
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Let the threads end after their present batch. Who still waits for an answer gets none: see `limit`."""
         self._end()
         _join(self._threads)
@@ -182,7 +182,7 @@ def _join(threads: Iterable[Thread]) -> None:
 @atexit.register
 def _join_all() -> None:
     for each in [*_OPEN]:
-        each.end()
+        each.close()
     _join([*_STARTED])  # also those of an object that is gone, which may be at their last batch
 
 

@@ -11,8 +11,8 @@ No signal handler is involved. torch's own worker processes cannot be used for t
 of SIGCHLD that raises in any line of the main thread.
 
 Taking an answer may block: torch asks the worker for the memory that it shares, and a stopped worker cannot give it. So
-it is done in the thread, and the wait for the queue still ends. A worker that waits in the kernel for a dead disk cannot
-be ended by any process.
+it is done in the thread, and the wait for the queue still ends. A worker that waits in the kernel for a dead disk
+cannot be ended by any process.
 """
 
 from __future__ import annotations
