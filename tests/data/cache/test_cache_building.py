@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST
 from hasten.data.cache.repeated_reading import SPREAD, Unreadable
-from hasten.data.order.randomness import random_state
 from hasten.errors import DataFailed, StorageFailed, UserCodeFailed
 from support.checkpoint.file_faults import file_size_limit
 from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
@@ -34,10 +32,6 @@ def only_cache(folder: Path) -> Path:
 # Building
 
 
-def test_a_cache_holds_every_sample_bit_for_bit(tmp_path):
-    assert same(samples_of(open_cache(Listed(RAGGED), tmp_path)), RAGGED)
-
-
 def test_a_cache_that_is_there_is_read_and_not_built_again(tmp_path):
     data = Counted(tmp_path / "log")
     first = samples_of(open_cache(data, tmp_path / "c"))
@@ -52,15 +46,6 @@ def test_the_estimate_and_the_progress_are_told(tmp_path):
     open_cache(Grey(40), tmp_path, progress=lambda done, count: progress.append((done, count)), say=said.append)
     assert said == [f"building a cache of 40 samples of Grey in {only_cache(tmp_path)}: about 5.00 KiB and 0 s"]
     assert progress == [(done, 40) for done in range(1, 41)]
-
-
-def test_to_build_one_leaves_the_training_s_random_numbers_alone(tmp_path):
-    before = random_state()
-    open_cache(Grey(), tmp_path)
-    after = random_state()
-    assert torch.equal(before["torch"], after["torch"])
-    assert before["python"] == after["python"]
-    assert (before["numpy"]["state"]["key"] == after["numpy"]["state"]["key"]).all()
 
 
 # Folders that change of themselves
@@ -189,11 +174,6 @@ def test_a_sample_that_cannot_be_read_is_named_with_the_user_s_line(tmp_path, er
     assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
 
 
-def test_a_data_set_without_samples_is_refused(tmp_path):
-    with pytest.raises(DataFailed, match="0 samples"):
-        open_cache(Grey(0), tmp_path)
-
-
 class Endless(Grey):
     def __getitem__(self, index: int) -> Any:
         return torch.zeros(1 << 20, dtype=torch.uint8)
@@ -213,24 +193,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind_and_the_next_start_builds(tmp
     assert len(open_cache(Grey(40), tmp_path)) == 40
 
 
-def test_an_interrupted_build_leaves_nothing_behind(tmp_path):
-    def interrupt(done: int, count: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        open_cache(Grey(), tmp_path, progress=interrupt)
-    assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
-
-
 # Whose it is
-
-
-def test_a_cache_of_another_user_is_refused(tmp_path, monkeypatch):
-    open_cache(Grey(), tmp_path)
-    mine = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
-    with pytest.raises(StorageFailed, match=f"belongs to another user \\(number {mine}\\)"):
-        open_cache(Grey(), tmp_path)
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
@@ -264,13 +227,3 @@ def test_a_damaged_cache_is_built_anew_and_the_file_is_named(tmp_path, name, har
     told = (name, "has no manifest", f"{path.parent}: sample")
     assert [text for text in said if "rebuilt" in text and any(words in text for words in told)]
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == [path.parent]
-
-
-def test_a_cache_under_a_wrong_name_is_built_anew(tmp_path):
-    said: list[str] = []
-    place = open_cache(Grey(9), tmp_path).folder
-    other = open_cache(Grey(10), tmp_path).folder
-    shutil.rmtree(place)
-    other.rename(place)
-    assert len(open_cache(Grey(9), tmp_path, say=said.append)) == 9
-    assert [text for text in said if "is a cache of something else" in text]

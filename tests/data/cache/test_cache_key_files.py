@@ -85,13 +85,6 @@ def test_a_link_counts_by_what_it_leads_to_and_one_that_leads_back_ends(photos, 
     assert key(photos) != before
 
 
-def test_text_that_names_a_file_by_the_present_folder_counts(photos, monkeypatch):
-    monkeypatch.chdir(photos.parent)
-    before = key("photos")
-    touch(photos)
-    assert key("photos") != before
-
-
 def test_a_memory_map_counts_by_its_file(tmp_path):
     mapped = read_only_memmap(tmp_path / "a.bin")
     before = key(mapped)

@@ -12,11 +12,8 @@ from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.cache.repeated_reading import SPREAD
-from hasten.entry import _watcher_of_caches
 from support.checkpoint import file_faults
-from support.data.cache_ranks import second_builds
 from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
-from support.ranks.process_group import on_ranks
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -35,34 +32,6 @@ def test_processes_that_start_together_build_it_once(tmp_path):
 
     assert file_faults.together([read] * 4) == [True] * 4
     assert data.readings() == data.count + 2 * SPREAD
-
-
-@pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.proof)])
-def test_whichever_rank_builds_it_shows_how_far_it_is_and_the_others_say_that_they_wait(tmp_path, shown):
-    first, second = on_ranks(2, tmp_path, second_builds, str(tmp_path / "c"), shown)
-    (waiting,) = (text for text in first["told"] if "waiting for it" in text)
-    assert str(tmp_path / "c") in waiting
-    lines = second["written"].splitlines()
-    if shown:
-        assert "rank 1: building a cache of 20 samples" in lines[0]
-        assert lines[1:] == [f"rank 1: prepared {done} of 20 samples" for done in (5, 10, 15, 20)]
-    else:
-        assert lines == []
-
-
-def test_a_rank_that_shows_nothing_else_tells_the_quarters_of_every_cache_in_plain_text(capsys):
-    watcher = _watcher_of_caches(1).of_cache
-    assert watcher is not None
-    for count in (4, 8):
-        for done in range(1, count + 1):
-            watcher.progress(done, count)
-    watcher.say("/data/\x1b[2J is whole")
-    told = [
-        f"rank 1: prepared {done} of {count} samples"
-        for count in (4, 8)
-        for done in range(count // 4, count + 1, count // 4)
-    ]
-    assert capsys.readouterr().err.splitlines() == [*told, "rank 1: /data/[2J is whole"]
 
 
 def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):
@@ -117,10 +86,3 @@ def test_killed_inside_any_file_operation_the_next_start_has_a_whole_cache(tmp_p
         assert same(samples_of(cached), RAGGED[:5]), f"operation {died}"
         assert [path for path in folder.iterdir() if path.suffix != ".lock"] == [cached.folder], f"operation {died}"
     assert died > 10
-
-
-def test_the_lock_of_a_killed_builder_is_free(tmp_path):
-    assert file_faults.killed_inside(5, lambda: open_cache(Grey(), tmp_path))
-    (lock,) = tmp_path.glob(".*.lock")
-    with locked(lock, None) as held:
-        assert held

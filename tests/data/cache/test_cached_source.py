@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from hasten.data.cache.cached_source import Watcher, stored, why_not_cached, why_not_in_memory
@@ -21,7 +19,7 @@ from hasten.data.sources.augmented import Augmented
 from hasten.data.sources.job_data import Source, source_of
 from hasten.errors import DataFailed, OutOfMemory
 from support import laptop
-from support.data.cached_samples import FORMS, Grey, jittered, same
+from support.data.cached_samples import Grey, jittered, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -152,14 +150,6 @@ def test_where_there_is_nothing_to_cache_the_reason_is_a_notice_and_the_data_sta
     assert why in (why_not_cached(source) or "")
 
 
-def test_who_watches_is_told(tmp_path):
-    said, progress = list[str](), list[tuple[int, int]]()
-    watcher = Watcher(said.append, lambda done, count: progress.append((done, count)))
-    kept_as(source_of(Augmented(Grey(), jittered), field="train"), LoaderOptions(cache=tmp_path), watcher)
-    assert "building a cache of 9 samples" in said[0]
-    assert progress[-1] == (9, 9)
-
-
 # In memory
 
 
@@ -184,33 +174,6 @@ def test_held_in_memory_batches_are_those_of_collation(form):
     assert held.gathers
     assert same(batches(held, options), batches(source, LoaderOptions()))
     assert same(held.columns, default_collate([form(index) for index in range(9)]))
-
-
-@given(form=FORMS, count=st.integers(1, 6))
-@settings(max_examples=60)
-def test_samples_of_any_form_are_held_right_or_refused(form, count):
-    source = source_of(Forms(form, count), field="train")
-    try:
-        held = kept_as(source, LoaderOptions(in_memory="host"))
-    except DataFailed:
-        return
-    assert same(batches(held, LoaderOptions()), batches(source, LoaderOptions()))
-
-
-def test_a_subset_in_memory_holds_its_own_samples_only():
-    source = source_of(Subset(Steady(), [7, 2, 5]), field="train")
-    held = kept_as(source, LoaderOptions(in_memory="host"))
-    assert held.columns is not None
-    assert same(held.columns[1], torch.tensor([7, 2, 5]))
-    assert same(batches(held, LoaderOptions()), batches(source, LoaderOptions()))
-
-
-def test_from_a_cache_into_memory_batches_stay_the_same(tmp_path):
-    source = source_of(Steady(), field="train")
-    options = LoaderOptions(in_memory="host", cache=tmp_path, workers=2)
-    held = kept_as(source, options)
-    assert held.gathers
-    assert same(batches(held, options), batches(source, LoaderOptions()))
 
 
 @pytest.mark.trap(41)
@@ -256,13 +219,6 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic_before_any_of_it_is_re
     source = source_of(Forms(lambda index: torch.zeros(1000, dtype=torch.uint8), 10**12), field="train")
     with pytest.raises(OutOfMemory, match=r"all samples take 909 TiB, and .* the host's free memory .* is 0\.5 × "):
         kept_as(source, LoaderOptions(in_memory="host"))
-
-
-def test_the_ranks_on_a_machine_divide_its_free_memory():
-    source, options = source_of(Steady(), field="train"), LoaderOptions(in_memory="host")
-    assert stored(source, options, CPU, laptop(ranks=2), NOBODY).gathers
-    with pytest.raises(OutOfMemory, match="the host's free memory for each of 1000000000 ranks"):
-        stored(source, options, CPU, laptop(ranks=10**9), NOBODY)
 
 
 @pytest.mark.gpu

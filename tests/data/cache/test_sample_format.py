@@ -44,27 +44,6 @@ def test_a_picture_of_every_mode_comes_back(mode):
     assert same(again(picture(mode, 14)), picture(mode, 14))
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_view_of_a_picture_of_every_mode_shows_its_pixels(mode):
-    image = picture(mode, 14)
-    wanted = np.asarray(image.convert("L") if mode == "1" else image)
-    (shown,) = viewed([image])
-    assert (shown.dtype, shown.shape) == (wanted.dtype, wanted.shape)
-    assert shown.tobytes() == wanted.tobytes()
-
-
-@pytest.mark.trap(41)
-def test_to_change_a_sample_changes_nothing_that_it_was_made_from():
-    sample = (torch.zeros(3), np.zeros(3), picture("RGB", 1))
-    taken = packed(sample)
-    memory = np.frombuffer(bytearray(taken.values), np.uint8)
-    given_out = Unpacker(taken.form).sample(list(taken.numbers), memory)
-    given_out[0].fill_(1)
-    given_out[1].fill(1)
-    given_out[2].putpixel((0, 0), (255, 255, 255))
-    assert memory.tobytes() == taken.values
-
-
 @pytest.mark.trap(41)
 def test_a_view_shows_the_same_and_cannot_be_written():
     tensor = torch.arange(6.0).reshape(2, 3).t()

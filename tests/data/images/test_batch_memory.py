@@ -1,6 +1,5 @@
 """Memory is given out again only when nobody holds any part of it."""
 
-import multiprocessing
 from threading import Event, Thread
 
 import numpy as np
@@ -56,24 +55,6 @@ def test_what_another_thread_holds_is_not_given_out_again():
     assert memory.empty((5,), torch.uint8).data_ptr() == places[0]
 
 
-def test_many_threads_never_get_the_same_memory(switching_all_the_time):
-    memory, wrong = BatchMemory(), []
-
-    def fill(number):
-        for _ in range(300):
-            tensor = memory.empty((64,), torch.float32)
-            tensor.fill_(number)
-            if not (tensor == number).all():
-                wrong.append(number)
-
-    threads = [Thread(target=fill, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-
-
 def test_another_shape_or_type_is_memory_of_its_own_and_the_old_is_let_go():
     memory = BatchMemory()
     memory.empty((8,), torch.uint8)
@@ -83,20 +64,3 @@ def test_another_shape_or_type_is_memory_of_its_own_and_the_old_is_let_go():
     held = memory.empty((9,), torch.uint8)
     assert len(memory._pieces) == 2
     assert held.shape == (9,)
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_has_memory_of_its_own():
-    memory = BatchMemory()
-    held = memory.empty((8,), torch.uint8).fill_(7)
-
-    def work():
-        mine = memory.empty((8,), torch.uint8).fill_(9)
-        assert held.tolist() == [7] * 8
-        assert mine.tolist() == [9] * 8
-
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert held.tolist() == [7] * 8

@@ -14,7 +14,6 @@ from hasten.data.images.crops import (
     CenterCrop,
     RandomResizedCrop,
     draws_of,
-    sufficient,
 )
 from hasten.errors import Misconfigured
 
@@ -50,25 +49,6 @@ def test_every_box_lies_inside_the_picture_and_none_is_smaller_than_was_said(vie
     assert 1 <= wide <= box.width
 
 
-@given(
-    box=st.builds(Box, st.integers(0, 99), st.integers(0, 99), st.integers(1, 99), st.integers(1, 99), st.booleans()),
-    denominator=st.sampled_from([1, 2, 4, 8]),
-    more=st.tuples(st.integers(0, 20), st.integers(0, 20)),
-)
-def test_a_box_of_a_smaller_picture_covers_the_same_part_and_stays_inside(box, denominator, more):
-    height, width = box.top + box.height + more[0], box.left + box.width + more[1]
-    small = box.at(denominator)
-    assert small.top * denominator <= box.top
-    assert small.left * denominator <= box.left
-    assert (small.top + small.height) * denominator >= box.top + box.height
-    assert (small.left + small.width) * denominator >= box.left + box.width
-    assert small.height <= box.height // denominator + 2
-    assert small.top + small.height <= -(-height // denominator)
-    assert small.left + small.width <= -(-width // denominator)
-    assert small.mirrored == box.mirrored
-    assert box.at(1) == box
-
-
 # How random boxes are spread
 
 
@@ -92,20 +72,6 @@ def test_the_area_follows_torchvisions_law():
     assert apart < 0.04  # Kolmogorov and Smirnov: 0.036 would be passed once in a hundred
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "wanted"),
-    [
-        (10, 1000, Box(0, 493, 10, 13)),  # too wide: all of the height, as wide as is allowed
-        (1000, 10, Box(493, 0, 13, 10)),
-        (100, 110, Box(0, 0, 100, 110)),  # of an allowed shape: all of it
-    ],
-)
-def test_where_nothing_fits_the_middle_is_taken_as_torchvision_does(height, width, wanted):
-    view = RandomResizedCrop(8, scale=(1.0, 1.0), flip=0.0)
-    never = [0.0, 0.999, 0.5, 0.5] * ATTEMPTS + [0.0]
-    assert view.box(height, width, never) == wanted
-
-
 # The middle
 
 
@@ -127,25 +93,7 @@ def test_the_middle_is_what_resizing_and_cutting_would_leave(view, height, width
 # The random numbers
 
 
-def test_draws_follow_from_each_number_alone():
-    numbers = np.array([5, 0, 2**64 - 1, 5], dtype=np.uint64)
-    found = draws_of(numbers, 41)
-    assert found[0] == found[3] != found[1]
-    assert [draws_of(numbers[place : place + 1], 41)[0] for place in range(4)] == found
-    assert [row[:7] for row in found] == draws_of(numbers, 7)
-    assert all(0 <= draw < 1 for row in found for draw in row)
-    assert draws_of(numbers, 0) == [[], [], [], []]
-
-
 # How small a picture is decoded
-
-
-@given(height=SIDES, width=SIDES, size=st.integers(1, 300), denominators=st.sampled_from([(1,), (1, 2, 4, 8), (2, 4)]))
-def test_no_pixel_is_asked_for_that_decoding_has_left_out(height, width, size, denominators):
-    found = sufficient(height, width, size, denominators)
-    assert found in denominators
-    enough = [each for each in denominators if min(height, width) // each >= size]
-    assert found == (max(enough) if enough else min(denominators))
 
 
 # Records

@@ -1,6 +1,5 @@
 """A batch in each of its forms holds the same pictures."""
 
-import numpy as np
 import torch
 
 from hasten.data.images.batch_memory import BatchMemory
@@ -11,7 +10,6 @@ from hasten.data.images.image_batches import (
     Cropped,
     FillBytes,
     FillCanvas,
-    FillChannelsLast,
     FillPixels,
     Shown,
     resize_together,
@@ -53,13 +51,6 @@ def test_pixels_are_the_bytes_normalised():
     assert (labels.dtype, labels.tolist()) == (torch.int64, [7, 0, 3]) == (shown.labels.dtype, shown.labels.tolist())
 
 
-def test_the_layout_in_memory_changes_no_number():
-    (found, labels), (wanted, _) = filled(FillChannelsLast), filled(FillPixels)
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(found, wanted)
-    assert labels.tolist() == [7, 0, 3]
-
-
 def test_what_a_device_makes_of_crops_is_what_the_host_makes_within_rounding():
     crops = filled(FillCanvas)
     assert type(crops) is Cropped
@@ -69,17 +60,6 @@ def test_what_a_device_makes_of_crops_is_what_the_host_makes_within_rounding():
     assert crops.labels.tolist() == [7, 0, 3]
     found = resize_together(crops.canvas, crops.sides, crops.mirrored, SIZE)
     assert (found - filled(FillBytes).pixels.float()).abs().max() <= 1.01
-
-
-def test_crops_are_copied_so_that_a_picture_can_go():
-    picture = PARTS[0][0].copy()
-    filling = FillCanvas(1, SIZE, COLOURS, BatchMemory())
-    filling.put(0, picture, PARTS[0][1], 1)
-    crops = filling.batch()
-    before = crops.canvas.clone()
-    picture[:] = 0
-    assert torch.equal(crops.canvas, before)
-    assert np.array_equal(before[0].numpy(), PARTS[0][0][3:43, 5:35])
 
 
 def test_one_large_picture_does_not_make_a_large_canvas():

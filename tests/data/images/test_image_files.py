@@ -1,44 +1,17 @@
 """A folder of class folders: which files are read, as what, and what is refused."""
 
 import os
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hasten.data.images import image_files as picture_files
 from hasten.data.images.crops import CenterCrop, RandomResizedCrop
-from hasten.data.images.image_files import CachedImages, ImageFiles, Names, read_file, scan
+from hasten.data.images.image_files import ImageFiles, read_file, scan
 from hasten.errors import DataFailed
 from support.data.image_cases import file_of, image, jpeg, write
 
-TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.just("b\udcff/\udc80.jpg") | st.just(""))
-
-
 # Names
-
-
-@given(texts=TEXTS)
-def test_names_are_given_back_as_they_were(texts):
-    names = Names(texts)
-    assert len(names) == len(texts)
-    assert list(names) == texts
-    assert [names[-1 - place] for place in range(len(texts))] == texts[::-1]
-
-
-@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.proof)])
-def test_a_million_names_cost_less_than_fifty_bytes_each(count):
-    tracemalloc.start()
-    try:
-        names = Names([f"n{number % 1000:08}/n{number % 1000:08}_{number}.JPEG" for number in range(count)])
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert names[count - 1] == f"n00000999/n00000999_{count - 1}.JPEG"
-    assert kept < 50 * count
 
 
 # Which files are read
@@ -80,25 +53,7 @@ def test_a_folder_without_classes_or_pictures_is_refused(tmp_path, files, place,
     assert "root/cat/1.jpg" in refusal.value.fix
 
 
-def test_a_link_to_a_folder_is_followed_and_one_that_leads_back_is_refused(tmp_path):
-    root = write(tmp_path / "root", {"cat/a.jpg": b"x"})
-    write(tmp_path / "other", {"b.jpg": b"x"})
-    (root / "cat" / "linked").symlink_to(tmp_path / "other")
-    (root / "dog").symlink_to(root / "cat")
-    assert list(scan(root)[1]) == ["cat/a.jpg", "cat/linked/b.jpg", "dog/a.jpg", "dog/linked/b.jpg"]
-    for name in ("back", "forth"):
-        (root / "cat" / "linked" / name).symlink_to(root / "cat")
-    with pytest.raises(DataFailed, match="links back to a folder that it lies in"):
-        scan(root)
-
-
 # One file
-
-
-def test_a_file_is_read_whole(tmp_path):
-    data = os.urandom(100_003)
-    write(tmp_path, {"it": data})
-    assert read_file(str(tmp_path / "it")) == data
 
 
 def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
@@ -108,13 +63,6 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
         with pytest.raises(DataFailed, match="is no regular file") as refusal:
             read_file(str(tmp_path / name))
         assert refusal.value.where == str(tmp_path / name)
-
-
-def test_a_file_of_more_bytes_than_are_allowed_is_not_read(tmp_path, monkeypatch):
-    write(tmp_path, {"it.jpg": b"12345"})
-    monkeypatch.setattr(picture_files, "MOST_BYTES", 4)
-    with pytest.raises(DataFailed, match="has 5 bytes; 4 are allowed"):
-        read_file(str(tmp_path / "it.jpg"))
 
 
 # The steady part
@@ -135,25 +83,6 @@ def test_a_picture_is_kept_in_the_sizes_that_a_view_can_ask_for(tmp_path):
     assert [level.size > 0 for level in files[2][2]] == [True, False, False, False]
     middle = files_of(tmp_path, CenterCrop(20), a=jpeg(100, 90))
     assert [level.size > 0 for level in middle[0][2]] == [False, True, True, False]
-
-
-def test_kept_pictures_answer_as_files_do(tmp_path):
-    files = files_of(tmp_path, RandomResizedCrop(20), a=jpeg(100, 90))
-
-    class Kept:
-        def __len__(self):
-            return 1
-
-        def view(self, index):
-            return files[index]
-
-    kept = CachedImages(Kept())
-    assert len(kept) == 1
-    (picture, label), (wanted, wanted_label) = kept.labelled(0), files.labelled(0)
-    assert label == wanted_label
-    assert (picture.height, picture.width, picture.denominators) == (100, 90, (1, 2, 4))
-    for each in picture.denominators:
-        assert np.array_equal(picture.at(each), wanted.at(each))
 
 
 # The key of a cache

@@ -9,17 +9,14 @@ from PIL import Image
 from torch.utils.data import Subset, random_split
 
 import hasten
-from hasten.data.cache.cache_building import open_cache
-from hasten.data.images.crops import Box, sufficient
+from hasten.data.images.crops import Box
 from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
-from hasten.data.loading.batch_loader import EVALUATION_EPOCH, EvaluationLoader
 from hasten.data.loading.loader_options import Placement
 from hasten.data.order.randomness import reseed, sample_seed
 from hasten.data.sources.job_data import source_of
 from hasten.data.workers.loader_threads import LoaderThreads
-from hasten.errors import DataFailed
 from support.data.image_cases import jpeg, photos, write
-from support.data.loaders import HERE, TWO_WORKERS, loader_of
+from support.data.loaders import TWO_WORKERS, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -88,34 +85,6 @@ def test_a_batch_is_what_torchvision_and_pillow_give_for_the_same_boxes(tmp_path
             assert labels[index] == label
 
 
-def test_a_picture_decoded_at_a_part_of_its_size_shows_the_same_part_up_to_a_pixel_of_it(root):
-    data = ImageFolder(root, hasten.RandomResizedCrop(SIZE))
-    (one,) = loader_of(data, batch_size=12, shuffle=False).epoch(0)
-    draws, seen = data.draws(sample_seed(7, 0, np.arange(12, dtype=np.uint64))), set()
-    for index in range(12):
-        whole = Image.open(data.steady.path(index))
-        box = data.view.box(whole.height, whole.width, draws[index])
-        denominator = sufficient(box.height, box.width, SIZE, (1, 2, 4, 8))
-        top, left, height, width, mirrored = box.at(denominator)
-        edges = (left, top, min(left + width, whole.width / denominator), min(top + height, whole.height / denominator))
-        shown = whole.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=[each * denominator for each in edges])
-        wanted = np.asarray(shown)[:, ::-1] if mirrored else np.asarray(shown)
-        assert np.abs(levels(one.batch[0])[index] - wanted).mean() < 4
-        assert 0 <= box.left - left * denominator < denominator
-        assert 0 <= box.top - top * denominator < denominator
-        seen.add(denominator)
-    assert seen >= {1, 2, 4}
-
-
-def test_an_evaluation_shows_the_same_every_time(root):
-    source = source_of(ImageFolder(root, hasten.CenterCrop(SIZE)), field="valid")
-    loader = EvaluationLoader(source, batch_size=5, options=HERE, seed=7)
-    first, second = ([[part.clone() for part in one.batch] for one in loader] for _ in range(2))
-    assert same(first, second)
-    assert EVALUATION_EPOCH < 0
-    assert [label for _, found in first for label in found.tolist()] == [0] * 4 + [1] * 4 + [2] * 4
-
-
 # The same, however it is read
 
 
@@ -151,16 +120,6 @@ def test_neither_threads_nor_the_cut_of_a_batch_change_a_sample(data, microbatch
     assert torch.equal(labels, whole[1][places])
 
 
-def test_batches_that_nobody_keeps_use_the_same_memory(data):
-    loader = loader_of(data, batch_size=3)
-    places = set()
-    for number in range(3):
-        for one in loader.epoch(number):
-            places.add(one.batch[0].data_ptr())
-            del one
-    assert len(places) <= 2  # one is read while the other is looked at
-
-
 # Parts of it
 
 
@@ -174,13 +133,6 @@ def test_a_part_by_subset_or_random_split_is_read_as_the_whole(data):
     assert same(epoch(deep, batch_size=2), epoch(data.subset([5, 7]), batch_size=2))
     assert len(data.subset([7, 2, 5]).subset([2, 0])) == 2
     assert len(data) == 12
-
-
-def test_a_part_counts_from_the_end_and_holds_nothing_that_is_not_there(data):
-    assert same(epoch(data.subset([-1, 0])), epoch(data.subset([11, 0])))
-    for wrong in ([0, 12], [0, 0.5]):
-        with pytest.raises(DataFailed, match="a part of a folder of images gives"):
-            data.subset(wrong)
 
 
 # On a device
@@ -257,11 +209,3 @@ def test_a_cache_of_the_steady_part_changes_no_bit_and_freezes_no_crop(root, vie
     assert same(epoch(part.with_steady(Kept(part.steady))), epoch(part))
     if view == hasten.RandomResizedCrop(SIZE):
         assert not torch.equal(epoch(cached, 0, shuffle=False)[0][0], epoch(cached, 1, shuffle=False)[0][0])
-
-
-@pytest.mark.trap(41)
-@pytest.mark.parametrize("options", [HERE, TWO_WORKERS], ids=["here", "workers"])
-def test_the_cache_on_disk_changes_no_bit(data, tmp_path, options):
-    cached = data.with_steady(open_cache(data.steady, tmp_path))
-    for number in range(2):
-        assert same(epoch(cached, number, options=options), epoch(data, number))

@@ -55,23 +55,11 @@ def test_workers_and_a_cache_give_the_same_batches(both, tmp_path):
     assert batch_of(kept, range(18)) == batch_of(packed, range(18))
 
 
-def test_a_picture_that_is_damaged_is_named_by_shard_and_number(tmp_path):
-    write(tmp_path / "files", {"cat/0.jpg": jpeg(9, 9)[:200], "cat/1.jpg": jpeg(9, 9)})
-    pack(ImagesInFolders(tmp_path / "files"), tmp_path / "packed", shard_bytes=20_000, seed=None)
-    with pytest.raises(DataFailed, match=r"packed, sample 0"):
-        hasten.ImageFolder(tmp_path / "packed", VIEW)[0]
-
-
 # Files or shards
 
 
 def both_ways(tmp_path, **more):
     return write(tmp_path, {"cat/0.jpg": jpeg(9, 9), "dog/0.jpg": jpeg(9, 9)} | more)
-
-
-@pytest.mark.parametrize("index", [b"{}", b'{"schema": 2}', b"no JSON"])
-def test_an_index_of_another_program_hides_no_class_folder(tmp_path, index):
-    assert hasten.ImageFolder(both_ways(tmp_path, **{"index.json": index}), VIEW).classes == ["cat", "dog"]
 
 
 def test_tar_files_beside_class_folders_are_refused_by_both_names(both, tmp_path):

@@ -55,9 +55,3 @@ def test_a_file_that_cannot_be_read_is_named_with_its_sample(tmp_path, options):
     assert refusal.value.exit_code == 11
     assert f"sample 3 of Job.train could not be read in epoch 2: {tmp_path}/c/3.jpg: is no image" in str(refusal.value)
     assert 'on_bad_sample="replace"' in refusal.value.fix
-
-
-def test_pictures_larger_than_the_users_limit_are_refused(root):
-    data = ImageFolder(root, VIEW, most_pixels=60_000)
-    with pytest.raises(DataFailed, match="has 300 × 220 pixels; 60000 in all are allowed"):
-        epoch_of(data)

@@ -2,13 +2,11 @@
 
 import io
 
-import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import Image
 
-from hasten.data.images.image_decoder import AS_STORED, jpeg_header, swaps_sides, turned
+from hasten.data.images.image_decoder import AS_STORED, jpeg_header
 from support.data.image_cases import ORDERS, exif, jpeg, segment, with_segments
 
 PLAIN = jpeg(24, 16)
@@ -45,16 +43,6 @@ def test_the_orientation_is_what_pillow_reads(orientation, order, before, tags, 
     found = as_pillow_says(data)
     assert found == orientation
     assert jpeg_header(data).orientation == (found if 1 <= found <= 8 else AS_STORED)
-
-
-@pytest.mark.parametrize("way", range(1, 9))
-def test_a_picture_is_turned_as_pillow_turns_it(way):
-    picture = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    shown = Image.fromarray(picture)
-    shown.getexif()[0x0112] = way
-    wanted = np.asarray(ImageOps.exif_transpose(shown))
-    assert np.array_equal(turned(picture, way), wanted)
-    assert swaps_sides(way) == (wanted.shape[:2] == (3, 2))
 
 
 def test_one_scan_is_believed_only_where_the_headers_are_whole():

@@ -11,9 +11,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 
 import hasten
 from hasten.data.images.image_folder import ImageFolder
-from hasten.data.loading.bad_samples import ATTEMPTS, Ledger, Replaced, replacements
-from hasten.data.loading.batch_loader import EvaluationLoader
-from hasten.data.sources.job_data import source_of
+from hasten.data.loading.bad_samples import Ledger, Replaced, replacements
 from hasten.errors import DataFailed, JobError, OutOfMemory, UserCodeFailed
 from support.data.image_cases import jpeg, write
 from support.data.loaders import (
@@ -83,12 +81,6 @@ def test_by_default_a_run_stops_and_names_the_sample_and_the_file(options, tmp_p
     assert stop.value.exit_code == 11
 
 
-def test_a_fault_in_the_users_code_is_theirs():
-    with pytest.raises(UserCodeFailed, match="KeyError") as stop:
-        epoch_of(Damaged({700}, error=KeyError))
-    assert stop.value.exit_code == 10
-
-
 # Another one in its place
 
 
@@ -103,12 +95,6 @@ def test_batches_keep_their_sizes_and_all_others_their_samples(kind):
     stood_in = sorted((seen - Counter(range(COUNT))).elements())
     assert stood_in == sorted(next(replacements(7, bad, COUNT)) for bad in (3, 700))
     assert len(told) == 2
-
-
-def test_a_stand_in_is_read_with_the_random_numbers_of_the_one_it_stands_for():
-    clean, found = replaced(Damaged(set()))[0], replaced(Damaged({700}))[0]
-    (missing,) = [row for index, row in rows_of(clean) if index == 700]
-    assert [index for index, row in rows_of(found) if row == missing] == [next(replacements(7, 700, COUNT))]
 
 
 @pytest.mark.trap(40)
@@ -141,14 +127,6 @@ def test_every_replaced_sample_is_told_once_with_both_and_the_reason():
     assert loader.replaced() == []
 
 
-def test_a_stand_in_that_cannot_be_read_either_is_passed_over():
-    first, second, *_ = replacements(7, 700, COUNT)
-    found, told = replaced(Damaged({700, first}))
-    assert f"sample 700 of train cannot be read and is replaced by sample {second}: " in " ".join(told)
-    assert len(told) == 2
-    assert sum(samples for _, samples, _ in found) == COUNT
-
-
 # Too many
 
 
@@ -175,22 +153,7 @@ def test_a_ledger_goes_on_from_a_state_that_any_file_can_hold():
         after.take((Replaced(3, 9, "why"),))
 
 
-def test_a_sample_is_told_when_whoever_tells_it_has_done_so():
-    ledger = Ledger("train", 3000)
-    ledger.take((Replaced(1, 9, "why"), Replaced(2, 9, "why"), Replaced(3, 9, "why")))
-    for line in ledger.unreported():
-        if "sample 2" in line:
-            break
-    assert [line.split()[1] for line in ledger.unreported()] == ["2", "3"]
-
-
 # Where nothing is replaced
-
-
-def test_an_evaluation_stops():
-    source = source_of(Damaged({700}), field="valid")
-    with pytest.raises(DataFailed, match=r"sample 700 of .*valid could not be read in an evaluation"):
-        list(EvaluationLoader(source, batch_size=100, options=HERE, seed=7))
 
 
 def test_a_stream_is_refused():
@@ -207,14 +170,6 @@ def test_a_collate_that_fails_is_told_and_not_replaced():
 
 
 # Which ones stand in
-
-
-@given(seed=st.integers(0, 2**32), index=st.integers(0, 10**6), count=st.integers(1, 10**6))
-def test_stand_ins_are_samples_of_the_data_set_and_follow_from_seed_and_index(seed, index, count):
-    found = list(replacements(seed, index, count))
-    assert len(found) == ATTEMPTS
-    assert all(0 <= each < count for each in found)
-    assert found == list(replacements(seed, index, count))
 
 
 def no_room_in_torch(what):

@@ -2,7 +2,6 @@ import threading
 from dataclasses import replace
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -13,17 +12,11 @@ from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.loading.loader_options import LoaderOptions, Placement
 from hasten.data.sources.job_data import source_of
 from hasten.data.workers.hang_limit import Patience
-from hasten.errors import Hang, PlanError, UserCodeFailed
+from hasten.errors import Hang, UserCodeFailed
 from support.data.loaders import STAYING, Drawing, columns, content, epoch_of, flat, indices, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
-def test_settings_that_need_workers_are_refused_without_them():
-    for options in [LoaderOptions(prefetch_factor=2), LoaderOptions(persistent_workers=True)]:
-        with pytest.raises(PlanError, match="there are 0 loader workers"):
-            loader_of(columns(4), options=options)
 
 
 def test_batches_that_go_to_no_accelerator_are_not_pinned_and_this_is_said():
@@ -140,26 +133,6 @@ def test_a_data_set_sees_in_which_worker_it_is():
 
 
 THREADS = LoaderOptions(workers=2, worker_kind="threads")
-
-
-def threads_of_loaders():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("hasten-loader")}
-
-
-def test_what_draws_nothing_is_read_by_threads_and_they_end_with_the_loader():
-    data = [(index, torch.full((2,), index)) for index in range(13)]
-    before, processes = threads_of_loaders(), psutil.Process().children()
-    loader = loader_of(data, options=THREADS)
-    found = content(loader.epoch(0))
-    assert found == content(epoch_of(data))
-    assert loader.notices == ()
-    threads = threads_of_loaders() - before
-    assert len(threads) == 2
-    assert psutil.Process().children() == processes
-    loader.close()
-    for thread in threads:
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 def test_what_may_draw_is_read_by_processes_instead_and_this_is_said():

@@ -80,17 +80,6 @@ def test_each_epoch_has_an_order_of_its_own():
     assert tuple(indices(loader.epoch(2))) == orders[2]
 
 
-def test_a_loader_given_by_the_user_decides_batch_size_order_and_the_rest():
-    given_loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=4, shuffle=False, drop_last=True)
-    loader = loader_of(given_loader, batch_size=None)
-    assert steps(loader.epoch(0)) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_a_sampler_of_the_users_decides_what_is_read():
-    given_loader = DataLoader(Drawing(10), batch_size=3, sampler=[9, 9, 1, 0])
-    assert steps(epoch_of(given_loader, batch_size=None)) == [[9, 9, 1], [0]]
-
-
 @pytest.mark.parametrize("data", [Drawing(10), DataLoader(Drawing(10), batch_size=3, sampler=[9, 4, 1, 0])])
 def test_the_samples_of_any_batch_are_told_as_they_are_read(data):
     loader = loader_of(data, batch_size=3)
@@ -98,22 +87,6 @@ def test_the_samples_of_any_batch_are_told_as_they_are_read(data):
         for step, part in enumerate(steps(loader.epoch(epoch))):
             samples = f"{'samples' if len(part) > 1 else 'sample'} {', '.join(map(str, part))}"
             assert loader.samples_in_words(epoch, step) == f"epoch {epoch}, {samples} of Job.train"
-
-
-def test_of_a_stream_and_of_a_sampler_that_has_failed_the_positions_are_told():
-    assert loader_of(DrawingStream(9)).samples_in_words(2, 1) == "epoch 2, samples 4 to 7 of the stream Job.train"
-
-    class Once(list):
-        def __iter__(self):
-            drawn.append(self)
-            return iter(range(4)) if len(drawn) == 1 else iter(())
-
-    drawn = []
-    loader = loader_of(DataLoader(Drawing(4), batch_size=3, sampler=Once(range(4))), batch_size=None)
-    list(loader.epoch(0))
-    assert loader.samples_in_words(0, 0) == "epoch 0, samples 0 to 2 of Job.train"
-    told = loader.samples_in_words(1, 1)
-    assert told.startswith("epoch 1, positions 3 to 3 of its order, which is not known: the sampler drew 0 samples")
 
 
 @pytest.mark.trap(22)
@@ -139,16 +112,6 @@ def test_an_epoch_goes_on_at_any_step_with_the_same_batches(data, kind, drop_las
         begun += whole[skipped][-1]
         skipped += 1
     assert content(epoch_of(kind(19), 3, start, **arguments)) == whole[skipped:]
-
-
-@pytest.mark.parametrize("kind", [Drawing, DrawingStream])
-def test_an_epoch_left_early_does_not_leak_into_the_next(kind):
-    options = LoaderOptions(workers=1, persistent_workers=True, prefetch_factor=4)
-    loader = loader_of(kind(20), options=options)
-    left = loader.epoch(0)
-    next(left)
-    assert content(loader.epoch(1)) == content(epoch_of(kind(20), 1))
-    loader.close()
 
 
 # Streams
@@ -193,15 +156,6 @@ def test_data_that_fills_no_batch_is_refused_before_training(data):
     ) as caught:
         loader_of(data, batch_size=8, drop_last=True)
     assert caught.value.exit_code == 2
-
-
-@pytest.mark.trap(43)
-@pytest.mark.parametrize(("count", "drop_last"), [(0, False), (3, True)])
-@pytest.mark.fault("data set empty, smaller than a batch, drop_last → 0")
-def test_a_stream_that_fills_no_batch_is_an_error(count, drop_last):
-    loader = loader_of(DrawingStream(count), batch_size=8, drop_last=drop_last)
-    with pytest.raises(DataFailed, match=f"has {count} samples, and a batch holds 8: it is 0 batches"):
-        next(loader.epoch(0))
 
 
 @pytest.mark.trap(43)

@@ -1,15 +1,12 @@
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hasten.data.loading.batch_loader import TrainLoader
-from hasten.data.loading.batch_readers import Request, StreamReader, Window, reader_of
+from hasten.data.loading.batch_readers import Request, reader_of
 from hasten.data.sources.job_data import source_of
 from support.data.loaders import (
     HERE,
@@ -77,11 +74,6 @@ def test_what_collating_draws_does_not_depend_on_how_its_samples_were_read(other
     assert len({tuple(rows[-1]) for (_, rows), *_ in wanted}) == 3
 
 
-class Counting(IterableDataset[Any]):
-    def __iter__(self):
-        return iter([Steady()[index] for index in range(9)])
-
-
 @pytest.mark.trap(39)
 @pytest.mark.parametrize("kind", [Steady, SteadyTogether])
 def test_what_collating_draws_follows_from_the_seed_the_epoch_and_every_index(kind):
@@ -94,18 +86,6 @@ def test_what_collating_draws_follows_from_the_seed_the_epoch_and_every_index(ki
     asked = [(7, 0, 1, 2), (8, 0, 1, 2), (7, 1, 1, 2), (7, 0, 1, 3), (7, 0, 3, 2), (7, 0, 2, 1), (7, 0, 1)]
     assert len({collated(*each) for each in asked}) == len(asked)
     assert [collated(*each) for each in asked] == [collated(*each) for each in asked]
-
-
-@pytest.mark.trap(39)
-def test_what_collating_draws_in_a_stream_follows_from_the_seed_the_epoch_and_the_position():
-    source = source_of(Counting(), field="train", collate=noisy)
-
-    def collated(seed, epoch, number):
-        reader = StreamReader(source, seed, batch_size=4, microbatch_size=2, drop_last=False)
-        return [tuple(draws[-1].tolist()) for _, (_, draws) in reader.__getitems__(Window(epoch, number))]
-
-    asked = [(7, 0, 0), (7, 0, 1), (7, 1, 0), (8, 0, 0)]
-    assert len({draws for each in asked for draws in collated(*each)}) == 2 * len(asked)
 
 
 @given(microbatch_size=st.integers(1, 6), world_size=st.integers(1, 4))
@@ -130,20 +110,3 @@ def test_loading_leaves_the_training_processs_generators_as_they_are(data, optio
     loader = loader_of(data, options=options, batch_size=3)
     found = [drawn() for _ in loader.epoch(0)] + [drawn()]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-
-
-def test_workers_compute_with_one_thread_and_run_the_users_own_start():
-    started = []
-
-    def start(worker: int) -> None:
-        started.append(worker)
-
-    class LoaderThreads(Drawing):
-        def __getitem__(self, index: int) -> Any:
-            return torch.get_num_threads(), len(started), get_worker_info() is not None
-
-    given_loader = DataLoader(LoaderThreads(2), batch_size=2, num_workers=1, worker_init_fn=start)
-    source = source_of(given_loader, field="train")
-    assert source.options is not None
-    (one,) = TrainLoader(source, batch_size=None, options=source.options, seed=0).epoch(0)
-    assert flat(one.batch) == [[1, 1], [1, 1], [True, True]]

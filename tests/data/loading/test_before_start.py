@@ -16,7 +16,7 @@ from hasten.data.loading.batch_loader import EvaluationLoader
 from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.job_data import source_of
 from hasten.data.workers.hang_limit import Patience
-from hasten.errors import DataFailed, JobError, PlanError
+from hasten.errors import JobError, PlanError
 from support.data.broken_workers import Large, feed_of, nothing_left_behind, read, worker_pids
 from support.data.loaders import TWO_WORKERS, Drawing, DrawingStream, content, epoch_of, loader_of
 
@@ -61,24 +61,6 @@ def test_more_than_shared_memory_holds_is_refused_with_the_numbers(monkeypatch):
     assert caught.value.where == "loader_workers"
     assert "5 batches of 4.00 MiB in shared memory (shm), together 20.0 MiB; 16.0 MiB are free" in caught.value.what
     assert "--shm-size" in caught.value.fix
-
-
-def test_what_fits_into_small_shared_memory_is_read(monkeypatch):
-    monkeypatch.setattr(feed, "free_shared_memory", lambda: 20 * MIB)
-    options = LoaderOptions(workers=2, prefetch_factor=2)
-    with nothing_left_behind():
-        assert len(read(feed_of(Large(8), options, patience=LONG), 8)) == 2
-
-
-def test_a_sample_that_cannot_be_read_is_told_by_its_own_error_and_not_by_the_measuring(monkeypatch):
-    monkeypatch.setattr(feed, "free_shared_memory", lambda: 20 * MIB)
-
-    class Broken(Drawing):
-        def __getitem__(self, index):
-            raise OSError("no such disk")
-
-    with pytest.raises(DataFailed, match=r"sample 0 of Job\.train could not be read"):
-        read(feed_of(Broken(8), TWO_WORKERS, patience=LONG), 8)
 
 
 def test_an_evaluation_reads_a_stream_with_one_of_the_trainings_workers():

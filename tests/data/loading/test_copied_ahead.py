@@ -58,24 +58,6 @@ def test_copying_ahead_gives_the_same_batches_in_the_same_order(depth, count):
 
 
 @pytest.mark.gpu
-def test_no_more_is_copied_than_was_asked_for():
-    asked = []
-    found = copied_ahead(microbatches(20, asked=asked), on_device, torch.cuda.Stream(), 3)
-    next(found)
-    assert asked == [0, 1, 2, 3]
-    next(found)
-    assert asked == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.gpu
-def test_an_error_while_copying_ahead_comes_after_the_batches_before_it():
-    found = []
-    with pytest.raises(LookupError):
-        found.extend(copied_ahead(microbatches(3, LookupError("gone")), on_device, torch.cuda.Stream(), 4))
-    assert numbers(found) == numbers(microbatches(3))
-
-
-@pytest.mark.gpu
 @pytest.mark.trap(42)
 @pytest.mark.parametrize("pinned", [False, True])
 def test_no_batch_is_overwritten_while_the_device_still_reads_it(pinned):

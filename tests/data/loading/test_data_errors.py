@@ -67,45 +67,6 @@ def test_a_sample_that_cannot_be_read_is_named_with_its_epoch_and_its_cause(opti
         assert any("in __getitem__" in note for note in caught.value.__cause__.__notes__)
 
 
-class Wide(Drawing):
-    """Samples that take one byte each, as long as nobody copies them."""
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.zeros(1, dtype=torch.uint8).expand(1 << 58)
-
-
-def test_a_sample_that_the_host_has_no_memory_for_is_told_as_that():
-    class Greedy(Drawing):
-        def __getitem__(self, index: int) -> Any:
-            return super().__getitem__(index), torch.empty(1 << 62, dtype=torch.uint8)
-
-    with pytest.raises(OutOfMemory, match=r"sample 0 .*could not be read in epoch 0: RuntimeError: .*allocate memory"):
-        epoch_of(Greedy(12), shuffle=False)
-
-
-def no_room(samples: list[Any]) -> Any:
-    raise MemoryError("cannot allocate")
-
-
-def no_room_in_torch(samples: list[Any]) -> Any:
-    return torch.empty(1 << 62, dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("data", "arguments", "said"),
-    [
-        (Drawing(12), {"collate": no_room}, "MemoryError: cannot allocate"),
-        (Drawing(12), {"collate": no_room_in_torch}, "RuntimeError: .* can't allocate memory"),
-        (Wide(12), {}, "RuntimeError: .* can't allocate memory"),
-    ],
-    ids=["Python", "torch", "without a collate"],
-)
-def test_a_lack_of_memory_for_a_batch_is_no_fault_of_its_samples(data, arguments, said):
-    with pytest.raises(OutOfMemory, match=f"could not become a batch in epoch 0: {said}") as caught:
-        epoch_of(data, **arguments)
-    assert caught.value.fix == "use a smaller batch_size, or fewer workers"
-
-
 def test_no_worker_outlives_an_error_or_an_epoch_left_early():
     with pytest.raises(UserCodeFailed):
         epoch_of(Failing(12, ValueError, bad=9), options=TWO_WORKERS)
@@ -147,12 +108,3 @@ def test_samples_that_make_no_batch_are_the_datas_fault_and_a_failing_collate_th
         epoch_of(ragged, collate=collate)
     with pytest.raises(UserCodeFailed, match="TypeError: no"):
         epoch_of(DrawingStream(5), collate=collate)
-
-
-def test_reading_many_at_once_names_the_first_when_it_fails():
-    class FailingTogether(Drawing):
-        def __getitems__(self, indices: list[int]) -> Any:
-            raise KeyError("gone")
-
-    with pytest.raises(UserCodeFailed, match="the first with index 0"):
-        epoch_of(FailingTogether(4), shuffle=False)

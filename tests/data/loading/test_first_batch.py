@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import threading
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from hasten.data.loading.batch_readers import Request
-from hasten.data.workers.hang_limit import Patience
-from hasten.errors import DataFailed, UserCodeFailed
-from support.data.broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
+from support.data.broken_workers import Lambdas, as_list
 from support.data.first_batches import Remembering, copies, looked_at, readers
 from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-FIRST = Request(0, np.arange(4))
 
 
 class RememberingStream(Remembering, IterableDataset):
@@ -68,31 +62,6 @@ class NotInWorkers(Remembering):
 
 def test_what_workers_cannot_read_is_read_here():
     assert readers(NotInWorkers(), options=ONE_WORKER) == {os.getpid()}
-
-
-SHORT, LONG = Patience(seconds=3, first_seconds=3), Patience(seconds=120)
-
-
-def harmed(harm, options, patience=LONG):
-    """The first batch of data that do harm in a worker alone."""
-    with nothing_left_behind():
-        return next(feed_of(Harmful(harm, bad=0), options, patience=patience).answers_apart([FIRST])).tolist()
-
-
-def test_a_worker_that_dies_is_told():
-    with pytest.raises(DataFailed, match=r"^Job.train: loader worker 0 of 1 \(pid \d+\) was killed by SIGKILL"):
-        harmed("kill", ONE_WORKER)
-
-
-class Broken(Remembering):
-    def __getitem__(self, index):
-        raise ValueError("no such row")
-
-
-def test_a_sample_that_cannot_be_read_is_told_by_its_own_error():
-    with nothing_left_behind(), pytest.raises(UserCodeFailed, match="ValueError: no such row") as caught:
-        loader_of(Broken()).first_batch()
-    assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_where_workers_start_anew_one_reads_it_if_the_run_will_have_workers(other_start):

@@ -11,7 +11,6 @@ from hasten.data.loading.loader_options import (
     Room,
     batches_held,
     cores_of,
-    is_ample,
     most_ahead,
     most_workers,
     room_of,
@@ -24,19 +23,10 @@ sizes = st.integers(0, 64 * GIB)
 batches = st.integers(1, 2 * GIB)
 
 
-def test_the_batch_that_is_computed_on_is_held_too():
-    assert batches_held(4, 2) == 9
-
-
 def test_the_cores_come_first_then_fewer_then_more():
     assert worker_counts(8) == [8, 4, 2, 1, 16]
     assert worker_counts(2) == [2, 1, 4]
     assert worker_counts(1) == [1, 2]
-
-
-def test_a_part_of_the_memory_is_left_to_the_job():
-    room = room_of(laptop(memory_bytes=16 * GIB, shared_memory_bytes=64 * MIB))
-    assert room == Room(memory_bytes=8 * GIB, shared_bytes=64 * MIB)
 
 
 def test_the_ranks_of_a_run_divide_its_machine():
@@ -45,12 +35,6 @@ def test_the_ranks_of_a_run_divide_its_machine():
     assert room_of(laptop(ranks=4)).shared_bytes is None
     assert cores_of(machine) == 2
     assert cores_of(laptop(cores=2, ranks=4)) == 1
-
-
-def test_shared_memory_as_large_as_a_system_has_it_needs_no_measuring():
-    assert is_ample(8 * GIB, 8, 2)
-    assert not is_ample(64 * MIB, 1, 1)
-    assert is_ample(None, 100, 8)
 
 
 @given(sizes, st.one_of(st.none(), sizes), st.integers(1, MOST_AHEAD), batches)

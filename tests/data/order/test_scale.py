@@ -13,8 +13,7 @@ import pytest
 
 from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.order import sample_order as order
-from hasten.data.order.sample_order import CHUNK, Order, walked
+from hasten.data.order.sample_order import Order
 from hasten.data.sources.job_data import source_of
 
 MANY, BATCH = 50_000_000, 256
@@ -72,13 +71,3 @@ def test_a_training_reads_at_any_step_what_its_order_says(shuffle):
         found = next(loader(Indices(), shuffle).epoch(2, step)).batch
         expected = Order(MANY, 3, shuffle).indices(2, step * BATCH, (step + 1) * BATCH)
         assert found.tolist() == expected.tolist()
-
-
-def test_the_same_work_is_done_for_a_batch_wherever_it_stands(monkeypatch):
-    """Positions that are computed: one chunk, or two where a batch lies across their border."""
-    computed = list[int]()
-    monkeypatch.setattr(order, "walked", lambda *given: computed.append(len(given[0])) or walked(*given))
-    for step in PLACES:
-        computed.clear()
-        assert len(list(islice(loader(Indices(), True).epoch(0, step), 4))) == 4
-        assert 0 < sum(computed) <= 2 * CHUNK

@@ -9,9 +9,9 @@ import pytest
 
 from hasten import Shards
 from hasten.checkpoint.locks.file_lock import locked
-from hasten.data.shards.shard_writer import ImagesInFolders, Samples, estimated, pack
+from hasten.data.shards.shard_writer import Samples, estimated, pack
 from hasten.errors import Misconfigured
-from support.data.small_shards import Numbered, contents, pack_samples, packed_folder, picture
+from support.data.small_shards import Numbered, contents, pack_samples, packed_folder
 
 
 def test_nothing_is_packed_over_what_is_there(tmp_path: Path):
@@ -55,19 +55,3 @@ def test_a_folder_that_cannot_be_made_anew_is_refused_before_the_work(
         assert caught.value.fix == f"name a new folder in it: {folder / 'shards'}"
     pack(data, folder / "shards", shard_bytes=1)
     assert len(Shards(folder / "shards")) == 1
-
-
-@pytest.mark.parametrize("name", ["photos", "photos/shards", "photos/cat/deep/shards", "elsewhere/shards", "link"])
-def test_shards_do_not_become_part_of_the_folder_that_is_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-):
-    picture(tmp_path / "photos" / "cat" / "a.jpg", 1)
-    (tmp_path / "elsewhere").symlink_to(tmp_path / "photos" / "cat")
-    (tmp_path / "link").symlink_to(tmp_path / "photos")
-    monkeypatch.chdir(tmp_path)
-    data = ImagesInFolders(Path("photos"))
-    for attempt in (lambda: estimated(data, Path(name)), lambda: pack(data, Path(name), shard_bytes=1)):
-        with pytest.raises(Misconfigured, match="lies in the folder that is packed") as caught:
-            attempt()
-        assert caught.value.fix == f"name a folder outside of it, such as {tmp_path / 'photos-shards'}"
-    assert os.listdir("photos") == ["cat"]

@@ -1,24 +1,16 @@
 """Samples from shards: the very bytes that were packed, or an error that names the place."""
 
 import io
-import os
 import tarfile
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
-import torch
 
 from hasten import Shards
-from hasten.data.cache.cached_source import Watcher, stored
-from hasten.data.loading.batch_loader import TrainLoader
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.shards import shard_dataset as shards
 from hasten.data.sources.augmented import Augmented, seam_of, steady_reason
-from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from support import laptop
 from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
 from support.data.small_shards import NUMBERED, Numbered, pack_samples, packed_folder
 
@@ -68,22 +60,6 @@ def test_a_form_makes_tuples_of_the_members_it_names(tmp_path: Path):
     assert "shard-000000.tar, byte 2,048" in caught.value.where
 
 
-def test_functions_of_the_users_decode_by_the_whole_extension_or_its_last_part(tmp_path: Path):
-    pack_samples([{"left.jpg": b"\xff\xd8\xffl", "right.jpg": b"\xff\xd8\xffr", "cls": 1}], tmp_path / "s")
-    data = Shards(tmp_path / "s", decode={"jpg": len, "left.jpg": bytes.hex, "cls": lambda raw: raw})
-    assert data[0] == {"__key__": "000000", "left.jpg": "ffd8ff6c", "right.jpg": 4, "cls": b"1"}
-
-
-def test_an_error_of_the_users_decoder_stays_and_says_where(folder: Path):
-    def broken(raw: bytes) -> None:
-        raise ZeroDivisionError("theirs")
-
-    with pytest.raises(ZeroDivisionError, match="theirs") as caught:
-        Shards(folder, decode={"cls": broken})[0]
-    assert "while decoding member '0000" in caught.value.__notes__[0]
-    assert "shard-000000.tar, byte" in caught.value.__notes__[0]
-
-
 def test_shards_from_elsewhere_are_read_without_an_index(tmp_path: Path):
     told: list[tuple[int, int]] = []
     for number in range(3):
@@ -115,16 +91,6 @@ def test_webdataset_reads_the_same_samples(folder: Path):
         assert {name for name in their if name not in ("__url__", "__local_path__")} == set(our)
         assert np.array_equal(their["array.npy"], our["array.npy"])
         assert [their[name] for name in ("__key__", *NUMBERED)] == [our[name] for name in ("__key__", *NUMBERED)]
-
-
-def test_many_shards_are_read_with_few_open_files(tmp_path: Path):
-    folder = packed_folder(tmp_path, 150, shard_bytes=1)
-    assert len(list(folder.glob("*.tar"))) == 150
-    data = Shards(folder, form=("cls",))
-    before = psutil.Process().num_fds()
-    for index in [*range(150), *range(0, 150, 7)]:
-        assert data[index][0] == Shards(folder, form=("cls",))[index][0]
-    assert psutil.Process().num_fds() - before <= shards.MOST_OPEN
 
 
 # ---- the loader
@@ -162,21 +128,6 @@ def test_the_loader_shuffles_within_the_buffer_and_not_at_all_when_told(folder: 
         assert order == data.sample_order(7, True).indices(orders.index(order), 0, 30).tolist()
         for start in range(0, 24, 8):  # of one shard, or of two that follow each other
             assert sum(abs(np.diff(sorted(order[start : start + 8]))) > 1) <= 2
-
-
-def test_a_cache_of_shards_keeps_their_order_and_changes_with_them(folder: Path, tmp_path: Path):
-    data = Shards(folder, form=("cls",), buffer=8)
-    cached = LoaderOptions(cache=tmp_path / "cache")
-    source = stored(source_of(data, field="train"), cached, torch.device("cpu"), laptop(), Watcher(print, print))
-    assert type(source.dataset) is not Shards
-    loader = TrainLoader(source, batch_size=4, options=cached, seed=7)
-    assert content(loader.epoch(2)) == content(epoch_of(data, 2))
-    key = data.cache_key()
-    assert key == Shards(folder, form=("cls",)).cache_key()
-    assert key != Shards(folder).cache_key()
-    assert key != Shards(folder, form=("cls",), decode={"cls": int}).cache_key()
-    os.utime(folder / "shard-000000.tar", ns=(1, 1))
-    assert key != Shards(folder, form=("cls",)).cache_key()
 
 
 @pytest.mark.trap(41)

@@ -29,14 +29,6 @@ def test_every_epoch_visits_every_sample_once(counts, buffer, seed, epoch, shuff
     assert np.array_equal(np.sort(found), np.arange(sum(counts)))
 
 
-@given(data=st.data(), counts=COUNTS, buffer=st.integers(1, 60), seed=SEEDS)
-def test_any_part_of_an_epoch_is_what_the_whole_has_there(data, counts, buffer, seed):
-    start = data.draw(st.integers(0, sum(counts)))
-    stop = data.draw(st.integers(start, sum(counts)))
-    part = order_of(counts, buffer, seed).indices(3, start, stop)
-    assert np.array_equal(part, whole(order_of(counts, buffer, seed), 3)[start:stop])
-
-
 @given(counts=COUNTS, buffer=st.integers(1, 60), seed=SEEDS)
 def test_a_block_holds_what_stands_together_in_shards_that_follow_each_other(counts, buffer, seed):
     found = whole(order_of(counts, buffer, seed))

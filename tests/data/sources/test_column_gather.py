@@ -23,7 +23,6 @@ DTYPES = [
     torch.bool,
     torch.cfloat,
 ]
-UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 
 
 @given(
@@ -40,19 +39,6 @@ def test_the_rows_are_those_that_torch_selects_alone_and_together(dtype, shape, 
             assert values.dtype is dtype
             assert torch.equal(values, column[torch.from_numpy(rows)])
             assert numbers.tolist() == rows.tolist()
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 5)])
-@pytest.mark.parametrize("dtype", UNSIGNED)
-def test_numbers_that_torch_cannot_select_by_index_are_gathered_too(dtype, shape):
-    limits = torch.iinfo(dtype)
-    values = np.random.default_rng(0).integers(limits.min, limits.max, (64, *shape), np.uint64, endpoint=True)
-    column = torch.from_numpy(values.astype(str(dtype).removeprefix("torch.")))
-    gather, batches = Gather((column, torch.arange(64))), [np.arange(32), np.arange(32, 64)]
-    for found in (list(map(gather, batches)), list(gather.each(batches))):
-        for (numbers, _), rows in zip(found, batches, strict=True):
-            assert numbers.dtype is dtype
-            assert np.array_equal(numbers.numpy(), column.numpy()[rows])
 
 
 class Row(NamedTuple):
@@ -98,12 +84,6 @@ def test_a_batch_can_be_changed_without_changing_its_neighbours_or_the_data():
     first.zero_()
     assert second.sum() == 32 * 16
     assert column.sum() == 64 * 16
-
-
-def test_a_sparse_column_is_read_batch_by_batch():
-    column = torch.eye(8).to_sparse()
-    batches = list(Gather((column, torch.arange(8))).each([np.arange(4), np.arange(4, 8)]))
-    assert [batch[0].to_dense().argmax(dim=1).tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_a_worker_process_is_sent_every_column_once():

@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 
 import hasten
-from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.loading.loader_options import LoaderOptions
 from hasten.data.sources.column_gather import Gather
 from hasten.data.sources.job_data import reads_batches, source_of
 from hasten.errors import DataFailed, JobError, UserCodeFailed
@@ -67,15 +67,6 @@ def collate(samples):
     return samples
 
 
-def test_a_tuple_of_tensors_is_gathered_by_index():
-    source = source_of((ROWS, LABELS), field="train")
-    assert source.gathers
-    assert source.count == 6
-    rows, labels = Gather(source.columns)(np.array([4, 0]))
-    assert rows.tolist() == [[8.0, 9.0], [0.0, 1.0]]
-    assert labels.tolist() == [4, 0]
-
-
 @pytest.mark.parametrize(
     ("given", "form"),
     [
@@ -119,14 +110,6 @@ def test_a_subclass_of_tensor_dataset_is_read_sample_by_sample_because_it_may_ch
             return torch.rand(())
 
     assert not source_of(Noisy(ROWS), field="train").gathers
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float64, np.int16, np.bool_])
-def test_an_array_becomes_a_column_of_its_own_dtype_without_a_copy(dtype):
-    array = np.zeros((4, 3), dtype=dtype)
-    (column,) = source_of((array,), field="train").columns
-    assert column.data_ptr() == array.ctypes.data
-    assert Gather((column,))(np.array([0]))[0].dtype == torch.from_numpy(array).dtype
 
 
 @pytest.mark.trap(41)
@@ -272,13 +255,6 @@ def test_a_wrong_input_is_named_and_what_to_write_is_said(mistake):
     assert caught.value.fix
 
 
-def test_two_batch_sizes_that_differ_are_refused():
-    loader = DataLoader(Squares(), batch_size=2)
-    assert source_of(loader, field="train", batch_size=2).batch_size == 2
-    with pytest.raises(JobError, match="is 4, and the DataLoader in train has 2"):
-        source_of(loader, field="train", batch_size=4)
-
-
 def test_a_function_that_raises_is_the_users_code_and_names_its_line():
     with pytest.raises(UserCodeFailed, match="no such disk") as caught:
         source_of(raises, field="valid")
@@ -287,29 +263,6 @@ def test_a_function_that_raises_is_the_users_code_and_names_its_line():
 
 
 # Data sets that prepare their batches for where they go
-
-
-class Prepared(Squares):
-    where = None
-
-    def placed(self, where):
-        made = type(self)()
-        made.where = where
-        return made
-
-    def finished(self, batch):
-        return "finished", batch
-
-
-def test_a_data_set_that_has_forms_for_a_device_is_asked_for_one():
-    source = source_of(Prepared(), field="train")
-    assert source.has_device_form
-    where = Placement(accelerator=True)
-    made = source.prepared(where)
-    assert made.dataset.where is where
-    assert source.dataset.where is None
-    assert made.count == source.count
-    assert made.finished([1]) == ("finished", [1])
 
 
 def test_a_part_of_a_folder_of_pictures_is_a_folder_of_pictures(tmp_path):

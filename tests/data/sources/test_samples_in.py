@@ -30,27 +30,6 @@ def test_its_tensors_say_how_many_where_they_agree(batch, asked, held):
     assert samples_in(batch, asked) == held
 
 
-@pytest.mark.parametrize(
-    ("batch", "asked"),
-    [
-        ((X, torch.zeros(2, 9)), 4),  # nodes and edges of a graph
-        ((tuple([X] * 4), [{"box": X}] * 4), 4),
-        ([{"picture": X}] * 4, 4),
-        ([X, X, X, X], 4),  # pictures, which collate only lists
-        ([torch.zeros(512)], 1),  # the same, of one sample
-        ([X, X, X], 2),  # more than were asked for
-        (torch.zeros(6, 2), 4),  # two views of each of the three samples that are left
-        ((torch.zeros(7, 4), torch.zeros(7, 4)), 4),  # time first
-        (torch.tensor(0.5), 4),
-        ("words", 4),
-        ((X[:0], Y[:0]), 4),
-        ((X, Y), 0),  # a rank without a share of the global batch
-    ],
-)
-def test_it_is_as_many_as_were_asked_for_where_its_tensors_do_not_tell(batch, asked):
-    assert samples_in(batch, asked) == asked
-
-
 def without_the_missing(samples):
     return default_collate([sample for sample in samples if sample is not None])
 

@@ -2,21 +2,18 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 
 import hasten
-from hasten.data.sources.augmented import steady_reason, takes_draws
+from hasten.data.sources.augmented import steady_reason
 from hasten.data.sources.job_data import source_of, why_not_in_threads
 from support.data.image_cases import photos
-from support.data.loaders import ONE_WORKER, Drawing, DrawingStream, DrawingTogether, content, drawn, epoch_of, noisy
+from support.data.loaders import Drawing, DrawingStream, DrawingTogether, drawn, noisy
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 ROWS = TensorDataset(torch.arange(6), torch.arange(6))
-SAMPLES = [(index, torch.zeros(6, dtype=torch.float64)) for index in range(13)]
 
 
 class Augmenting(list):
@@ -84,29 +81,6 @@ def test_everything_else_may_draw(data):
     assert steady_reason(data) is None
 
 
-@pytest.mark.trap(39)
-@settings(max_examples=20)
-@given(
-    count=st.integers(1, 13),
-    batch_size=st.integers(1, 6),
-    epoch=st.integers(0, 3),
-    options=st.sampled_from([{}, {"options": ONE_WORKER}]),
-)
-def test_a_collate_that_draws_gives_the_batches_that_seeding_every_sample_gives(count, batch_size, epoch, options):
-    class Undeclared(Dataset):
-        def __len__(self):
-            return count
-
-        def __getitem__(self, index):
-            return SAMPLES[index]
-
-    found, wanted = (
-        epoch_of(data, epoch, batch_size=batch_size, collate=noisy, **options)
-        for data in (SAMPLES[:count], Undeclared())
-    )
-    assert content(found) == content(wanted)
-
-
 # LoaderThreads
 
 
@@ -132,18 +106,3 @@ def test_what_draws_nothing_or_is_given_its_numbers_is_read_in_threads(tmp_path)
 
 
 # What a class of the user's makes of it
-
-
-class Inverted(hasten.ImageFolder):
-    def __getitem__(self, index):
-        picture, label = super().__getitem__(index)
-        return -picture, label
-
-
-def test_a_subclass_that_reads_in_its_own_way_is_read_in_that_way(tmp_path):
-    root = photos(tmp_path, count=6)
-    data = Inverted(root, hasten.CenterCrop(8))
-    assert not takes_draws(data)
-    plain = epoch_of(hasten.ImageFolder(root, hasten.CenterCrop(8)))
-    for one, other in zip(epoch_of(data), plain, strict=True):
-        assert torch.equal(one.batch[0], -other.batch[0])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.workers.batch_pickling import pickled_size, unsendable_part
+from hasten.data.workers.batch_pickling import unsendable_part
 from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed, UserCodeFailed
 from support.data.broken_workers import (
@@ -32,20 +32,6 @@ LONG = Patience(seconds=120)
 class Holding:
     def __init__(self, held):
         self.held = held
-
-
-class Slotted:
-    __slots__ = ("held",)
-
-    def __init__(self, held):
-        self.held = held
-
-
-def test_tensors_are_weighed_in_shared_memory_and_the_rest_in_the_pipe():
-    rows, label = torch.zeros(25, 4), torch.zeros(3, dtype=torch.int64)
-    found = pickled_size({"rows": rows, "more": [label, b"x" * 1000]})
-    assert found.shared_bytes == 400 + 24
-    assert 1000 < found.piped_bytes < 1200
 
 
 def no_name(x):
@@ -70,10 +56,6 @@ def test_the_way_to_the_smallest_part_that_cannot_be_sent_is_named(value, path):
     assert found is not None
     assert found.path == path
     assert found.reason
-
-
-def test_what_can_be_sent_has_no_such_part():
-    assert unsendable_part(Holding([1, "a", torch.zeros(3), no_name, Slotted(None)]), "train") is None
 
 
 def test_a_batch_that_cannot_leave_its_worker_is_told_at_once_with_its_part():

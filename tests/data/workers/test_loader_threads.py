@@ -3,11 +3,9 @@
 import subprocess
 import sys
 import threading
-import weakref
 from itertools import count as counted
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,23 +42,6 @@ def test_answers_come_in_the_order_of_the_requests(requests, threads, ahead):
     with Crew(lambda request: request * request, threads, ahead) as crew:
         for _ in range(2):
             assert list(crew.answers(range(requests))) == [each * each for each in range(requests)]
-
-
-def test_no_more_is_read_ahead_than_was_asked_for():
-    asked = []
-
-    def requests():
-        for number in range(100):
-            asked.append(number)
-            yield number
-
-    with Crew(lambda request: request, count=2, ahead=3) as crew:
-        answers = crew.answers(requests())
-        next(answers)
-        assert len(asked) == 8
-        next(answers)
-        assert len(asked) == 9
-        answers.close()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
@@ -111,40 +92,6 @@ def test_a_reader_that_hangs_is_told_with_the_place_where_it_stands():
     assert hang.value.what.count("a_file_system_that_went_away") == 2
     assert "hasten-loader-0" in hang.value.what
     assert "file system" in hang.value.fix
-
-
-def test_each_thread_computes_alone_and_the_callers_threads_stay_as_they_were():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with Crew(lambda request: torch.get_num_threads(), count=2) as crew:
-            assert torch.get_num_threads() == 3
-            assert set(crew.answers(range(6))) == {1}
-            later = []
-            thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-            thread.start()
-            thread.join()
-            assert later == [3]
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_a_batch_is_the_callers_alone():
-    class Batch:
-        pass
-
-    given_out, still_there = [], []
-
-    def read(request):
-        still_there.append([batch() is not None for batch in given_out])
-        return Batch()
-
-    with Crew(read, count=1, ahead=0) as crew:
-        for batch in crew.answers(range(3)):
-            given_out.append(weakref.ref(batch))
-            del batch
-    assert still_there == [[], [False], [False, False]]
 
 
 # ── and worker processes that are forked while they run ─────────────────────────────────────────────────────────────

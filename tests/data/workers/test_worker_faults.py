@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from hasten.data.workers.process_stacks import Answer, Frame, reading_frames
+from hasten.data.workers.process_stacks import Answer
 from hasten.data.workers.worker_faults import Worker, ended, hung
 from hasten.errors import DataFailed, OutOfMemory
 
@@ -35,18 +35,6 @@ Thread 0x00007f0d (most recent call first):
 """
 
 
-def test_only_the_frames_inside_the_reading_are_kept_innermost_first():
-    found = reading_frames(STACKS)
-    assert found is not None
-    assert found[0] == Frame("/home/me/my data/photos.py", 12, "decode")
-    assert [frame.function for frame in found] == ["decode", "__getitem__", "fill"]
-
-
-def test_a_worker_that_waits_for_requests_does_not_read():
-    assert reading_frames(IDLE) is None
-    assert reading_frames("") is None
-
-
 def test_the_worker_in_the_users_code_is_told_first_and_its_line_is_what_to_look_at():
     answers = [(WORKER, Answer(state="sleeping", stacks=IDLE)), (OTHER, Answer(state="running", stacks=STACKS))]
     error = hung(61.4, answers)
@@ -57,11 +45,6 @@ def test_the_worker_in_the_users_code_is_told_first_and_its_line_is_what_to_look
     assert lines[-1] == "loader worker 0 of 2 (pid 71) has nothing to do"
     assert error.fix == "look at this line: /home/me/my data/photos.py:12 in decode"
     assert error.exit_code == 14
-
-
-def test_workers_without_anything_to_do_have_lost_a_batch_on_its_way():
-    error = hung(60, [(WORKER, Answer(state="sleeping", stacks=IDLE))])
-    assert "could not be sent" in error.fix
 
 
 @pytest.mark.parametrize(
