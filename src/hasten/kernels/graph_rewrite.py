@@ -3,7 +3,7 @@
     model.compile(backend=FusedOperators())      # traced at its first call
 
 The front end of torch.compile traces a model into graphs of torch's functions, with a guard for each Python value that
-the trace relied on; another value traces again. Here such a graph is called as it is, one function after the other,
+the trace relied on; another value traces again. Here such a graph is called function by function,
 except for these replacements:
 
 * gelu, softmax and layer_norm, each by its operator;

@@ -1,4 +1,4 @@
-"""What might help: one technique a file, all of them enrolled here."""
+"""Techniques that might speed up a job or save memory: one a file, and ALL, which lists them."""
 
 from hasten.techniques import (
     accumulation,

@@ -1,7 +1,7 @@
-"""Which choices a plan cannot make together, and why: one table, and the function that reads it.
+"""Choices that a plan cannot make together, and why: one table, and the function that reads it.
 
-A row is here only if obeying both choices is impossible. Choices that merely gain nothing together are left to the
-tuner, which measures; a choice that its own technique cannot obey is refused by that technique.
+A row is here only if both choices together are impossible. Choices that only gain nothing together are for the tuner,
+which measures them. A choice that is impossible by itself is refused by its technique.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hasten.facts.choice import Choice, Value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Illegal:
-    """Two techniques, by name, with the values for which they exclude each other; no values stand for every value."""
+    """Two techniques, by name, and the values for which they exclude each other; no values mean every value."""
 
     first: str
     second: str
@@ -38,7 +38,7 @@ class Illegal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """Choices that one plan cannot make together, and why, in a sentence."""
+    """Choices that one plan cannot make together, and the reason in a sentence."""
 
     choices: tuple[Choice, ...]
     reason: str
@@ -54,7 +54,7 @@ TABLE = (
         first="loader_workers",
         first_values=(0,),
         second="prefetch",
-        reason="it is the workers that keep batches ready",
+        reason="batches are read ahead by workers",
     ),
     Illegal(
         first="communication",
@@ -66,7 +66,7 @@ TABLE = (
         first_values=("powersgd",),
         second="precision",
         second_values=("fp16",),
-        reason="what an approximation left out is in the loss scale of its step",
+        reason="the error of an approximation has the loss scale of its own step",
     ),
     *(
         Illegal(first=first, second="pipeline", reason="both say how many samples one forward and backward pass takes")
@@ -81,46 +81,46 @@ TABLE = (
         Illegal(first=first, first_values=values, second=second, reason=reason)
         for first, values in (("compile", ()), ("fused_operators", ("traced",)))
         for second, reason in (
-            ("pipeline", "what is traced as a whole cannot be left in the middle of its forward pass"),
-            ("tensor", "what is traced knows nothing of other processes"),
-            ("shard", "what is traced looks at parameters that are not gathered yet"),
+            ("pipeline", "a traced model cannot be interrupted in the middle of its forward pass"),
+            ("tensor", "a traced graph does not communicate with other processes"),
+            ("shard", "a traced graph would read parameters that are not gathered yet"),
         )
     ),
     Illegal(
         first="fused_operators",
         first_values=("traced",),
         second="compile",
-        reason="a traced model is called as it stands, or code is generated from it",
+        reason="one calls the traced graph, and the other generates code from it",
     ),
     Illegal(
         first="fused_operators",
         first_values=("traced",),
         second="activation_checkpointing",
-        reason="what is traced and called as it stands writes a block's buffers again when that is recomputed",
+        reason="a traced graph writes a block's buffers again when the block is recomputed",
     ),
     Illegal(
         first="pipeline",
         second="precision",
         second_values=("fp16",),
-        reason="each process would find another loss scale by the overflows of its own stage",
+        reason="each process would find another loss scale from the overflows of its own stage",
     ),
     Illegal(
         first="tensor",
         second="precision",
         second_values=("fp16",),
-        reason="each process would find a loss scale for its own share",
+        reason="each process would find another loss scale for its own part",
     ),
     Illegal(
         first="loader_workers",
         first_values=(0,),
         second="persistent_workers",
-        reason="without workers, none can stay",
+        reason="without workers there are none to keep",
     ),
 )
 
 
 def conflicts(choices: Sequence[Choice], table: Sequence[Illegal] = TABLE) -> list[Conflict]:
-    """One for each technique that is chosen twice and each pair that a row forbids; empty when all is well."""
+    """One for each technique that is chosen twice and each pair that a row forbids; empty where there is none."""
     return [*_repeated(choices), *_forbidden(choices, table)]
 
 

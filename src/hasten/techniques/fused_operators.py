@@ -26,8 +26,8 @@ What it gave up: nothing but rounding. Gradients of gradients through these oper
 forward-mode differentiation. Tracing takes seconds.
 
 On a processor the operators are C++. On a CUDA card GELU and softmax are Triton, and all else stays torch's. Attention
-needs a processor with AVX512-BF16 and without AMX. A layer whose operator has no form on the device stays as it is, and
-a notice says why. Subclasses of torch's layers are skipped, as they may compute something else.
+needs a processor with AVX512-BF16 and without AMX. A layer whose operator has no form on the device is not replaced,
+and a notice says why. Subclasses of torch's layers are skipped, as they may compute something else.
 """
 
 from __future__ import annotations
