@@ -134,17 +134,6 @@ def test_rows_whose_squares_are_no_floats_are_exact(scale):
     assert_close(found / largest, right / largest, rtol=1e-4, atol=2e-4)
 
 
-def test_a_row_of_one_huge_number_has_the_gradient_of_any_other_number():
-    if why := module.CPP.why_plain():
-        pytest.skip(why)
-    torch.manual_seed(0)
-    x, upstream = torch.full((2, 70), 3e38), torch.randn(2, 70)
-    x[1] = 1.0
-    x.requires_grad_()
-    found = torch.autograd.grad(layer_norm(x), x, upstream)[0]
-    assert_close(found, (upstream - upstream.mean(dim=1, keepdim=True)) / 1e-5**0.5, rtol=1e-4, atol=1e-3)
-
-
 def test_what_is_not_finite_stays_in_its_row(form):
     x = torch.randn(4, 40)
     x[1, 3], x[2, 7] = torch.nan, torch.inf

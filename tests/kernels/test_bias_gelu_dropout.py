@@ -29,8 +29,7 @@ def seed_of(number):
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("seed", [0, 1, 2**40 + 3, 2**63 - 1, -(2**63)])
-@pytest.mark.parametrize("p", [1e-3, 0.1, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize(("seed", "p"), [(0, 1e-3), (1, 0.1), (2**40 + 3, 0.5), (2**63 - 1, 0.77), (-(2**63), 0.999)])
 def test_the_fast_form_drops_what_the_plain_one_drops(seed, p):
     assert CPP.why_plain() is None
     for rows, width in ((1, 1), (9, 63), (3, 64), (33, 1000)):
@@ -83,16 +82,6 @@ def test_torchs_seed_decides_it_and_each_call_is_another(dtype):
     assert not torch.equal(kept(dtype=dtype), first)
 
 
-def test_a_generator_whose_state_is_put_back_goes_on_the_same():
-    torch.manual_seed(5)
-    kept()
-    state = torch.get_rng_state()
-    wanted = kept()
-    torch.manual_seed(77)
-    torch.set_rng_state(state)
-    assert torch.equal(kept(), wanted)
-
-
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_a_checkpoint_that_is_computed_again_drops_the_same(use_reentrant):
     x, bias = torch.randn(20, 90), torch.randn(90)
@@ -140,15 +129,6 @@ def test_more_axes_are_rows_and_a_bias_may_be_in_another_format(dtype):
     rows = bias_gelu_dropout(x.detach().view(60, 40), bias.detach(), 0.1, seed=seed_of(2))
     assert torch.equal(y.detach().view(60, 40), rows)
     assert_close(bias.grad, x.grad.float().sum((0, 1, 2)), rtol=2e-2, atol=2e-2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_without_a_bias_it_is_one_of_zeros(dtype):
-    x = torch.randn(5, 33, dtype=dtype, requires_grad=True)
-    found = bias_gelu_dropout(x, None, 0.2, seed=seed_of(2))
-    wanted = bias_gelu_dropout(x, x.new_zeros(33), 0.2, seed=seed_of(2))
-    assert torch.equal(found, wanted)
-    assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (found, wanted)))
 
 
 def test_a_compiler_of_torch_draws_as_torch_does():

@@ -96,13 +96,6 @@ def test_scores_far_from_0_lose_no_digits_but_their_own(offset):
 
 
 @formats
-def test_of_one_class_nothing_is_surprising(dtype):
-    value, gradient = value_and_gradient(cross_entropy, torch.randn(4, 1).to(dtype), torch.zeros(4).long())
-    assert value == 0
-    assert not gradient.any()
-
-
-@formats
 @pytest.mark.parametrize("classes", [2, 17, 63, 1024, 1025, 50257])
 def test_any_number_of_classes_goes(dtype, classes):
     torch.manual_seed(0)
@@ -111,13 +104,6 @@ def test_any_number_of_classes_goes(dtype, classes):
     scores = scores.sort()[0].to(dtype)  # every block has a greater one than all before
     found = value_and_gradient(cross_entropy, scores, target)
     assert_close(found, torchs(scores, target))
-
-
-def test_the_compiled_form_and_the_plain_one_agree():
-    torch.manual_seed(0)
-    scores, target = scores_and_targets(40, 333)
-    compiled = value_and_gradient(cross_entropy, scores.float(), target, reduction="none")
-    assert_close(compiled, value_and_gradient(cross_entropy, scores, target, reduction="none"), check_dtype=False)
 
 
 @pytest.mark.parametrize(

@@ -226,19 +226,6 @@ def test_a_model_that_is_evaluated_is_traced_anew_and_drops_nothing():
     assert found == Counter(bias_gelu_dropout=2)
 
 
-def test_what_python_decides_is_decided_at_each_call():
-    def halved(layer, x):
-        return functional.gelu(x) * (0.5 if layer.half else 1.0)
-
-    model = Layer(halved)
-    model.half = True
-    exchanged, _ = traced(model)
-    x = torch.randn(4, 24)
-    assert_close(exchanged(x), functional.gelu(x) * 0.5)
-    exchanged.half = False
-    assert_close(exchanged(x), functional.gelu(x))
-
-
 @pytest.mark.parametrize("name", ["a sum that is used again", "a product and GELU", "gelu"])
 def test_exchanged_functions_give_the_same_under_autocast(name):
     torch.manual_seed(0)

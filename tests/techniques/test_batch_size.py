@@ -11,8 +11,6 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan import make_plan
 from hasten.techniques.batch_size import TECHNIQUE
 from hasten.techniques.contract import No
@@ -91,10 +89,3 @@ def test_a_plan_with_it_is_still_a_plan_for_the_same_job():
 def test_what_techniques_look_at_is_a_batch_of_the_new_size():
     with Run(small_job(), make_plan(batch_size=16)) as run:
         assert len(run.setup.sample[1]) == 16
-
-
-@pytest.mark.parametrize("value", [0, -8, True, 16.0, "double"])
-def test_what_is_no_count_of_samples_is_refused(value: Any):
-    setup = setup_of(nn.Linear(6, 3), ROWS, laptop())
-    with pytest.raises(PlanError, match="batch_size"):
-        TECHNIQUE.apply(setup, Choice(technique="batch_size", value=value, preserves=Preserves.TRAINING))

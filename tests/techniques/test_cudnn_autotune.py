@@ -4,8 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from hasten.errors import PlanError
-from hasten.facts.choice import Choice, Preserves
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.cudnn_autotune import TECHNIQUE
 from support import laptop, setup_of
@@ -33,11 +31,3 @@ def test_without_cuda_it_is_refused_with_the_device():
 def test_without_a_convolution_it_is_refused():
     setup = setup_on("cuda", nn.Linear(3, 4))
     assert TECHNIQUE.applies(setup, setup.machine) == No("the model has no convolution")
-
-
-@pytest.mark.parametrize("value", [False, 1, "on"])
-def test_the_only_value_is_true(value):
-    setup = setup_on("cuda", nn.Conv2d(3, 4, 3))
-    with pytest.raises(PlanError, match="write true"):
-        TECHNIQUE.apply(setup, Choice(technique="cudnn_autotune", value=value, preserves=Preserves.ROUNDING))
-    assert setup.process.cudnn_benchmark is None

@@ -87,12 +87,6 @@ def test_what_cannot_be_fused_says_why(make, reason):
     assert re.match(reason, str(refusal(make(network().parameters()), "fused", CPU)))
 
 
-def test_complex_weights_cannot_be_fused():
-    weight = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
-    assert "complex" in str(refusal(torch.optim.AdamW([weight]), "fused", CPU)).lower()
-    assert refusal(torch.optim.AdamW([weight]), "foreach", CPU) is None
-
-
 def test_hooks_are_not_lost_silently():
     optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
     optimizer.register_step_post_hook(lambda *_: None)

@@ -101,7 +101,7 @@ def test_with_an_accelerator_its_memory_comes_first():
         (ROWS, "columns in memory already, and this job computes on the processor"),
         (Grey(), "its samples may be other ones each time"),
         (hasten.Augmented(Grey(), jittered), "its samples may be other ones each time"),
-        (Words(), "not made of tensors alone"),
+        (Words(), "contain other objects than tensors"),
     ],
     ids=["columns", "unsaid", "Augmented", "words"],
 )

@@ -123,8 +123,8 @@ def test_without_valid_data_there_is_nothing_to_reach():
 @pytest.mark.parametrize(
     ("value", "options", "said", "fix"),
     [
-        ("accurracy", {"at_least": 0.9}, "'accurracy' is no result of an evaluation", "accuracy"),
-        (0.9, {"at_least": 0.9}, "0.9 is no result", "loss"),
+        ("accurracy", {"at_least": 0.9}, "'accurracy' is not a result of an evaluation", "accuracy"),
+        (0.9, {"at_least": 0.9}, "0.9 is not a result", "loss"),
         ("loss", {}, "has the options nothing", "write one of at_most = … and at_least = …"),
         ("loss", {"at_most": 1.0, "at_least": 0.0}, "at_most, at_least", "and no other"),
         ("loss", {"below": 1.0}, "has the options below", "at_most"),
@@ -140,10 +140,6 @@ def test_what_no_evaluation_can_reach_is_refused_with_what_to_write(value, optio
         applied(value, **options)
     assert said in refusal.value.what
     assert fix in refusal.value.fix
-
-
-def test_the_target_is_what_the_plan_says():
-    assert applied("accuracy", at_least=1) == Target(metric="accuracy", value=1.0, higher_is_better=True)
 
 
 def test_the_direction_that_the_job_itself_has_stated_is_believed():

@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -37,21 +36,12 @@ LONGEST_SECONDS = 120
 _DECISIVE = ("flags", "Features", "CPU part", "model")  # lines of /proc/cpuinfo
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
-    """variable: the environment variable that names the compiler. usual: the compiler where it is not set."""
-
-    name: str
-    variable: str
-    usual: str
-    flags: tuple[str, ...]
-
-
 # C is compiled without contraction, so that a product and a sum are both rounded, as in torch, to the same bits.
 # OpenMP's library is the one that torch has loaded, with its threads.
+# file suffix -> (language, environment variable of its compiler, usual compiler, flags)
 _LANGUAGES = {
-    ".c": Language("C", "CC", "cc", ("-std=c11", "-ffp-contract=off")),
-    ".cpp": Language("C++", "CXX", "c++", ("-std=c++17", "-ffp-contract=fast", "-fopenmp")),
+    ".c": ("C", "CC", "cc", ("-std=c11", "-ffp-contract=off")),
+    ".cpp": ("C++", "CXX", "c++", ("-std=c++17", "-ffp-contract=fast", "-fopenmp")),
 }
 _INCLUDED = re.compile(rb'^#include "([^"/]+)"', re.MULTILINE)
 
@@ -63,7 +53,7 @@ class CannotCompile(Exception):
 def compiled(source: Path) -> ctypes.CDLL:
     """The library of a C or C++ file, compiled unless it is in the cache. Raises CannotCompile."""
     try:
-        command = _compiler(_LANGUAGES[source.suffix])
+        command = _compiler(*_LANGUAGES[source.suffix])
         cached = user_cache("kernels") / f"{source.stem}-{_key(source, command)}.so"
         with suppress(OSError):  # missing or damaged
             return ctypes.CDLL(str(cached))
@@ -73,19 +63,19 @@ def compiled(source: Path) -> ctypes.CDLL:
         raise CannotCompile(str(error)) from error
 
 
-def _compiler(language: Language) -> list[str]:
+def _compiler(language: str, variable: str, usual: str, flags: tuple[str, ...]) -> list[str]:
     """The command for this language: $CC or cc, $CXX or c++, and the language's flags."""
-    command = shlex.split(os.environ.get(language.variable, "")) or [language.usual]
+    command = shlex.split(os.environ.get(variable, "")) or [usual]
     found = shutil.which(command[0])
     if found is None:
-        raise CannotCompile(f"there is no {language.name} compiler here: {command[0]} is not found")
-    return [found, *command[1:], *language.flags]
+        raise CannotCompile(f"there is no {language} compiler here: {command[0]} is not found")
+    return [found, *command[1:], *flags]
 
 
 def _key(source: Path, command: list[str]) -> str:
     programs = [os.stat(found) for each in command if (found := shutil.which(each))]  # with a ccache both
     changes = [(each.st_size, each.st_mtime_ns) for each in programs]
-    decisive = (source.read_bytes(), _headers(source), FLAGS, command, changes, _processor())
+    decisive = (source.read_bytes(), _headers(source), FLAGS, command, changes, processor())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
 
 
@@ -102,7 +92,7 @@ def _headers(source: Path) -> list[bytes]:
     return [*found.values()]
 
 
-def _processor(listing: str = "/proc/cpuinfo") -> str:
+def processor(listing: str = "/proc/cpuinfo") -> str:
     """The properties of the processor that change the generated code."""
     try:
         with open(listing, encoding="utf-8", errors="replace") as lines:

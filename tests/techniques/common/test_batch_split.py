@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hasten.errors import PlanError
+from hasten.errors import JobError, PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import accumulation, microbatch
 from hasten.techniques.accumulation import size_of_part
-from hasten.techniques.common.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import few_samples, normalizes_by_batch
 from hasten.techniques.contract import No, Yes
 from hasten.techniques.microbatch import halves
 from support import laptop, setup_of
@@ -111,14 +111,14 @@ def test_what_splits_nothing_is_refused(technique, value):
 def test_the_whole_batch_is_no_part():
     with pytest.raises(PlanError, match="from 1 to 31"):
         applied(microbatch.TECHNIQUE, 32, setup())
-    with pytest.raises(PlanError, match="from 2 to 32"):
+    with pytest.raises(PlanError, match="2 to 32"):
         applied(accumulation.TECHNIQUE, 1, setup())
 
 
 def test_a_batch_is_split_once():
     target = setup()
     applied(accumulation.TECHNIQUE, 2, target)
-    with pytest.raises(PlanError, match="already taken in parts of 16"):
+    with pytest.raises(PlanError, match="already split into parts of 16"):
         applied(microbatch.TECHNIQUE, 8, target)
 
 
@@ -135,3 +135,24 @@ def test_the_batch_size_may_be_a_loaders(technique):
 def test_it_does_not_apply_without_a_batch_to_split(technique):
     assert technique.applies(setup(batch_size=1), laptop()) == No("a batch of one sample cannot be split")
     assert isinstance(technique.applies(setup(train=lambda: None, batch_size=None), laptop()), No)
+
+
+ROWS = torch.arange(12).reshape(4, 3)
+
+
+@pytest.mark.parametrize(("samples", "chosen"), [(2, [0, 1]), (4, [0, 1, 2, 3]), (6, [0, 1, 2, 3, 0, 1])])
+def test_the_first_samples_are_taken_and_come_again_where_there_are_fewer(samples, chosen):
+    assert torch.equal(few_samples(ROWS, samples), ROWS[chosen])
+
+
+def test_what_has_as_many_rows_is_cut_with_the_first_tensor_and_the_rest_stays():
+    batch = {"words": ROWS, "labels": torch.arange(4), "table": torch.eye(3), "scale": torch.tensor(2.0), "name": "b"}
+    found = few_samples(batch, 2)
+    assert [len(found[name]) for name in ("words", "labels", "table")] == [2, 2, 3]
+    assert (found["scale"], found["name"]) == (2.0, "b")
+
+
+@pytest.mark.parametrize("batch", ["text", [1, 2], torch.tensor(1.0), torch.empty(0, 3)], ids=str)
+def test_a_batch_without_rows_is_refused(batch):
+    with pytest.raises(JobError, match="no tensor has a row for each sample"):
+        few_samples(batch, 2)

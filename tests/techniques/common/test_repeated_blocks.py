@@ -25,7 +25,7 @@ def test_the_cheapest_segments_are_those_of_an_exhaustive_search(costs: list[tup
     sets = itertools.chain.from_iterable(itertools.combinations(blocks, size) for size in range(len(blocks) + 1))
     enough = [sum(b.seconds for b in each) for each in sets if sum(b.saved_bytes for b in each) >= wanted]
     if not enough:
-        with pytest.raises(PlanError, match=f"{wanted} are wanted"):
+        with pytest.raises(PlanError, match=f"{wanted} are needed"):
             cheapest_segments(blocks, wanted)
         return
     names = cheapest_segments(blocks, wanted)

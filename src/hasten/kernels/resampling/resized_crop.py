@@ -54,20 +54,20 @@ def resized_crops(batch: Tensor, layout: Layout, scale: Tensor, offset: Tensor) 
 
     The function raises Misconfigured for a box that is not inside its image.
     """
-    kernel = _kernel()
+    kernel = find_kernel()
     if isinstance(kernel, str):
-        return _Plain(batch, layout, scale, offset)
-    return _Compiled(kernel, batch, layout, scale, offset)
+        return PlainCrops(batch, layout, scale, offset)
+    return CompiledCrops(kernel, batch, layout, scale, offset)
 
 
 def why_plain() -> str | None:
     """Why the C form is not used here; None where it is. The first call in a process compiles."""
-    kernel = _kernel()
+    kernel = find_kernel()
     return kernel if isinstance(kernel, str) else None
 
 
 @functools.cache
-def _kernel() -> Callable[..., int] | str:
+def find_kernel() -> Callable[..., int] | str:
     try:
         kernel = compiled(Path(__file__).with_suffix(".c")).hasten_resized_crop
     except CannotCompile as reason:
@@ -87,14 +87,14 @@ def _agree(kernel: Callable[..., int]) -> bool:
         for size in (7, 24, 61):
             made = [torch.empty(layout.shape(1, size), dtype=layout.dtype) for _ in range(2)]
             for box in ((0, 0, 41, 67, False), (20, 30, 21, 37, True), (3, 5, 9, 24, False)):
-                _Plain(made[0], layout, scale, offset)(0, image, box)
-                _Compiled(kernel, made[1], layout, scale, offset)(0, image, box)
+                PlainCrops(made[0], layout, scale, offset)(0, image, box)
+                CompiledCrops(kernel, made[1], layout, scale, offset)(0, image, box)
                 if not torch.equal(*made):
                     return False
     return True
 
 
-class _Compiled:
+class CompiledCrops:
     def __init__(
         self, kernel: Callable[..., int], batch: Tensor, layout: Layout, scale: Tensor, offset: Tensor
     ) -> None:
@@ -126,7 +126,7 @@ class _Compiled:
             raise MemoryError(f"no memory to resize {height} × {width} pixels")
 
 
-class _Plain:
+class PlainCrops:
     def __init__(self, batch: Tensor, layout: Layout, scale: Tensor, offset: Tensor) -> None:
         self._layout, self._size = layout, batch.shape[2]
         self._batch = self._places = batch
