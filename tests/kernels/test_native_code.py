@@ -197,34 +197,3 @@ def test_a_folder_that_nobody_can_write_to_is_a_reason(source, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")
     with pytest.raises(CannotCompile, match="/proc/self/hasten"):
         compiled(source)
-
-
-PICTURES = """
-import sys
-import hasten
-from hasten.data.loading.loader_options import Placement
-from hasten.data.loading.batch_loader import TrainLoader
-from hasten.data.loading.loader_options import LoaderOptions
-from hasten.data.sources.job_data import source_of
-pictures = hasten.ImageFolder(sys.argv[1], hasten.RandomResizedCrop(16))
-loader = TrainLoader(source_of(pictures, field="train"), batch_size=4, options=LoaderOptions(), seed=0)
-print(*loader.notices, sep="\\n", file=sys.stderr)
-for batch in loader.epoch(0):
-    print(batch.batch[0].numpy().tobytes().hex())
-"""
-
-
-@pytest.mark.proof
-def test_without_a_compiler_pictures_are_the_same_and_the_reason_is_said(tmp_path):
-    from data.pictures import photos
-
-    folder, told = photos(tmp_path / "photos", 8), {}
-    for compiler in ("cc", "no-such-compiler"):
-        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "CC": compiler}
-        done = subprocess.run(
-            [sys.executable, "-c", PICTURES, str(folder)], capture_output=True, text=True, env=environment, check=True
-        )
-        told[compiler] = done.stdout, done.stderr
-    assert told["cc"][0] == told["no-such-compiler"][0] != ""
-    assert told["cc"][1] == "\n"
-    assert "no-such-compiler is not found" in told["no-such-compiler"][1]

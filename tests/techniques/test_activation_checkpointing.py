@@ -84,18 +84,14 @@ def choice(value: Value, **options: Value) -> Choice:
 @pytest.mark.trap(30)
 @pytest.mark.trap(13)
 @pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bf16 autocast"])
-@pytest.mark.parametrize("value", ["blocks", "alternate", ["blocks.1", "blocks.3", "first"]], ids=str)
-def test_losses_gradients_and_buffers_keep_their_bits(value: Value, autocast: bool):
+@pytest.mark.parametrize(
+    ("value", "options"),
+    [("blocks", {}), ("blocks", {"keep": "products"}), ("alternate", {}), (["blocks.1", "blocks.3", "first"], {})],
+    ids=str,
+)
+def test_losses_gradients_and_buffers_keep_their_bits(value: Value, options: dict[str, Value], autocast: bool):
     plain = Tower()
-    other = checkpointed(plain, value)
-    assert_same_bits(tensors_after_training(other, autocast=autocast), tensors_after_training(plain, autocast=autocast))
-
-
-@pytest.mark.trap(35)
-@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bf16 autocast"])
-def test_kept_products_change_no_bit(autocast: bool):
-    plain = Tower()
-    other = checkpointed(plain, "blocks", keep="products")
+    other = checkpointed(plain, value, **options)
     assert_same_bits(tensors_after_training(other, autocast=autocast), tensors_after_training(plain, autocast=autocast))
 
 
@@ -233,14 +229,6 @@ def test_a_copy_of_the_model_computes_with_its_own_weights():
     assert model.blocks[0].linear.weight.grad is None
 
 
-def test_a_second_application_changes_nothing():
-    block = Block()
-    recompute_in_backward(block)
-    forward = block.forward
-    recompute_in_backward(block)
-    assert block.forward is forward
-
-
 @pytest.mark.trap(35)
 @pytest.mark.parametrize("options", [{}, {"keep": "products"}], ids=str)
 def test_a_compiled_model_recomputes_too_and_writes_its_statistics_once(options: dict[str, Value]):
@@ -285,11 +273,8 @@ def test_repeated_blocks_are_the_outermost_that_are_no_mere_lists():
     assert repeated_blocks(units) == ["0", "1"]
     heads = nn.ModuleList(nn.ModuleDict({"heads": nn.ModuleList(Block() for _ in range(2))}) for _ in range(2))
     assert repeated_blocks(heads) == ["0.heads.0", "0.heads.1", "1.heads.0", "1.heads.1"]
-
-
-def test_a_model_without_repeated_blocks_is_cut_into_its_children():
     model = nn.Sequential(Block(), nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, 2))
-    assert blocks_of(model) == ["0", "1"]
+    assert blocks_of(model) == ["0", "1"], "where none is repeated, the children"
 
 
 def test_a_model_of_single_layers_is_refused_with_the_reason():

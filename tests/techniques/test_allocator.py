@@ -106,14 +106,3 @@ def test_free_pieces_of_used_segments_are_fragments_and_free_segments_are_not():
 def test_fragmentation_is_a_share(reserved, share):
     pieces = int(reserved * share)
     assert fragmentation(stats(reserved, 0, pieces)) == pytest.approx(pieces / reserved)
-
-
-@pytest.mark.gpu
-def test_freeing_every_second_block_fragments_a_card():
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    torch.cuda.empty_cache()
-    blocks = [torch.empty(1 << 19, dtype=torch.uint8, device="cuda") for _ in range(64)]
-    before = fragmentation(torch.cuda.memory_stats())
-    del blocks[::2]
-    assert fragmentation(torch.cuda.memory_stats()) > before

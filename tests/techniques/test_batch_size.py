@@ -77,15 +77,7 @@ def test_it_is_the_job_of_that_batch_to_the_last_bit():
 
 def test_parts_are_those_of_the_new_batch():
     with Run(small_job(), make_plan(batch_size=16, accumulation=2)) as run:
+        assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
+        assert len(run.setup.sample[1]) == 16
         sizes = [len(labels) for _, labels in run.epoch_batches()]
     assert sizes == [8, 8, 8, 8, 8]
-
-
-def test_a_plan_with_it_is_still_a_plan_for_the_same_job():
-    with Run(small_job(), make_plan(batch_size=16)) as run:
-        assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
-
-
-def test_what_techniques_look_at_is_a_batch_of_the_new_size():
-    with Run(small_job(), make_plan(batch_size=16)) as run:
-        assert len(run.setup.sample[1]) == 16

@@ -61,24 +61,16 @@ def test_it_refuses_with_the_reason(train, reason):
     assert reason in found.reason
 
 
-def test_it_has_nothing_to_propose_twice():
-    setup = setup_for(hasten.Augmented(Grey(), jittered))
-    TECHNIQUE.apply(setup, Choice(technique="cache", value=True))
-    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No)
-
-
-@pytest.mark.parametrize(("value", "cache"), [(True, True), ("/fast/disk", Path("/fast/disk"))])
-def test_it_writes_where_the_cache_lies(value, cache):
+@pytest.mark.parametrize(
+    ("value", "cache"),
+    [(True, True), ("/fast/disk", Path("/fast/disk")), ("~/caches", Path("/home/someone/caches"))],
+)
+def test_the_value_is_where_the_cache_is_written(value, cache, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
     setup = setup_for(hasten.Augmented(Grey(), jittered))
     TECHNIQUE.apply(setup, Choice(technique="cache", value=value))
     assert setup.loader.cache == cache
-
-
-def test_a_folder_can_be_below_the_user_s_own(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    setup = setup_for(hasten.Augmented(Grey(), jittered))
-    TECHNIQUE.apply(setup, Choice(technique="cache", value="~/caches"))
-    assert setup.loader.cache == Path("/home/someone/caches")
+    assert isinstance(TECHNIQUE.applies(setup, setup.machine), No), "it is chosen already"
 
 
 @pytest.mark.parametrize("choice", [False, 1, "", "relative", "./here", "~nobody-of-this-name/caches"])

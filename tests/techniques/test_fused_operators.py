@@ -177,12 +177,6 @@ def test_a_model_that_calls_functions_is_proposed_to_be_traced():
     assert proposed == [("traced", {}, Preserves.ROUNDING), ("traced", {"dropout": True}, Preserves.STATISTICS)]
 
 
-def test_layers_are_proposed_first_and_dropout_where_there_is_one():
-    setup = setup_of(perceptron(), torch.randn(5, 6))
-    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
-    assert proposed == [(True, {}), ("traced", {})]
-
-
 @pytest.mark.parametrize(("options", "name"), [({}, "bias_gelu"), ({"dropout": True}, "bias_gelu_dropout")])
 def test_the_log_of_a_traced_model_counts_its_operators_and_state_dict_keys_stay(options, name):
     setup = setup_of(CallsFunctions(), torch.randn(5, 6))
@@ -204,7 +198,10 @@ def test_options_of_a_trace_are_for_a_trace():
 
 
 def test_it_applies_where_a_layer_is_there_and_not_where_none_is():
-    assert isinstance(TECHNIQUE.applies(setup_of(perceptron(), torch.randn(5, 6)), laptop()), Yes)
+    setup = setup_of(perceptron(), torch.randn(5, 6))
+    assert isinstance(TECHNIQUE.applies(setup, laptop()), Yes)
+    proposed = [(each.value, each.options) for each in TECHNIQUE.candidates(setup, laptop())]
+    assert proposed == [(True, {}), ("traced", {})], "there is no dropout"
     verdict = TECHNIQUE.applies(setup_of(nn.Linear(6, 3), torch.randn(5, 6)), laptop())
     assert isinstance(verdict, No)
     assert all(each.kind in verdict.reason for each in FUSED_LAYERS.values())

@@ -93,15 +93,6 @@ def test_hooks_are_not_lost_silently():
     assert "hooks" in str(refusal(optimizer, "fused", CPU))
 
 
-def test_trying_moves_no_weight_and_leaves_no_gradient():
-    model = network()
-    before = [parameter.clone() for parameter in model.parameters()]
-    assert refusal(torch.optim.AdamW(model.parameters()), "fused", CPU) is None
-    for parameter, old in zip(model.parameters(), before, strict=True):
-        assert torch.equal(parameter, old)
-        assert parameter.grad is None
-
-
 def test_it_applies_where_an_optimizer_has_such_kernels():
     assert TECHNIQUE.applies(setup(OPTIMIZERS["AdamW"]), laptop()) == Yes()
     values = [each.value for each in TECHNIQUE.candidates(setup(OPTIMIZERS["AdamW"]), laptop())]

@@ -80,17 +80,6 @@ def test_each_of_four_ranks_holds_its_own_columns_on_the_host(memory, proposed):
     assert values(laptop(memory_bytes=memory, ranks=4), Steady(9)) == proposed
 
 
-def test_a_refusal_for_their_size_says_that_ranks_share():
-    machine = laptop(memory_bytes=4 << 30, ranks=4)
-
-    class Big(Steady):
-        def __len__(self):
-            return 10**8
-
-    found = reason(machine, Big())
-    assert "the share of the host's memory for each of 4 ranks that they may take is 0.5 × 1.00 GiB" in found
-
-
 def test_with_an_accelerator_its_memory_comes_first():
     assert values(laptop(**CARD, accelerator_memory_bytes=1 << 30), Steady()) == ["device", "host"]
 
@@ -133,14 +122,6 @@ def test_a_training_from_memory_ends_with_the_same_weights_bit_for_bit():
 
     wanted, found = weights(None), weights(make_plan(in_memory="host"))
     assert all(found[name].equal(weight) for name, weight in wanted.items())
-
-
-def test_a_run_gathers_its_batches():
-    job = small_job(train=Steady(20), valid=Steady(7))
-    with Run(job, make_plan(in_memory="host")) as run:
-        assert run.built.train.gathers
-        assert run.built.valid is not None
-        assert run.built.valid.gathers
 
 
 def test_evaluation_data_that_does_not_fit_stays_where_it_is_with_a_notice():

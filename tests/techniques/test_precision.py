@@ -6,8 +6,8 @@ from torch import nn
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.techniques.contract import No, Yes
-from hasten.techniques.precision import TECHNIQUE, supported
+from hasten.techniques.contract import No
+from hasten.techniques.precision import TECHNIQUE
 from support import laptop, setup_of
 
 
@@ -92,13 +92,6 @@ def test_a_plan_may_ask_for_emulated_bf16_and_is_told_that_it_is_slow():
 
 def test_a_job_on_the_processor_of_a_machine_with_a_card_is_judged_by_the_processor():
     assert offered("cpu", card(9, 0, processor_features=frozenset({"avx2"}))) == []
-
-
-def test_fp32_is_supported_everywhere_and_other_devices_get_their_reason():
-    assert isinstance(supported("fp32", "mps", laptop()), Yes)
-    refused = supported("bf16", "mps", laptop())
-    assert isinstance(refused, No)
-    assert "mps" in refused.reason
 
 
 @pytest.mark.parametrize(

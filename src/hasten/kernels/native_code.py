@@ -16,7 +16,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -43,7 +42,6 @@ _LANGUAGES = {
     ".c": ("C", "CC", "cc", ("-std=c11", "-ffp-contract=off")),
     ".cpp": ("C++", "CXX", "c++", ("-std=c++17", "-ffp-contract=fast", "-fopenmp")),
 }
-_INCLUDED = re.compile(rb'^#include "([^"/]+)"', re.MULTILINE)
 
 
 class CannotCompile(Exception):
@@ -80,16 +78,8 @@ def _key(source: Path, command: list[str]) -> str:
 
 
 def _headers(source: Path) -> list[bytes]:
-    """The texts of included headers, and of the headers that they include, from the source's folder and this one."""
-    found, waiting = dict[Path, bytes](), [source]
-    while waiting:
-        text = waiting.pop().read_bytes()
-        for name in _INCLUDED.findall(text):
-            for header in (folder / name.decode() for folder in (source.parent, _HERE)):
-                if header.exists() and header not in found:
-                    found[header] = header.read_bytes()
-                    waiting.append(header)
-    return [*found.values()]
+    """The texts of all headers beside the source and here, which it may include."""
+    return [each.read_bytes() for folder in (source.parent, _HERE) for each in sorted(folder.glob("*.h"))]
 
 
 def processor(listing: str = "/proc/cpuinfo") -> str:

@@ -18,7 +18,7 @@ of workers changes no bit of a batch. An iterable data set keeps that promise wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 from hasten.data.loading.limits import cores_of, most_workers, room_of, worker_counts
 from hasten.data.sources.job_data import why_not_in_threads
@@ -90,11 +90,9 @@ def apply(setup: Setup, choice: Choice) -> None:
 
 def _kind(choice: Choice) -> Literal["processes", "threads"]:
     kind = choice.options.get("kind", "processes")
-    if kind == "processes":
-        return "processes"
-    if kind == "threads":
-        return "threads"
-    raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
+    if kind not in ("processes", "threads"):
+        raise _refused(f"kind is {kind!r}", 'write kind = "processes" or kind = "threads"')
+    return cast('Literal["processes", "threads"]', kind)
 
 
 def _refused(what: str, fix: str) -> PlanError:

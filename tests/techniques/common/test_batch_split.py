@@ -92,13 +92,9 @@ def test_a_frozen_batch_norm_does_not_mind(technique):
 @pytest.mark.parametrize(
     "norm", [nn.BatchNorm1d(3), nn.BatchNorm2d(3), nn.SyncBatchNorm(3), nn.LazyBatchNorm1d(), nn.BatchNorm3d(3)]
 )
-def test_every_batch_norm_is_found(norm):
+def test_every_batch_norm_is_found_and_no_norm_of_single_samples(norm):
     assert normalizes_by_batch(nn.Sequential(nn.Sequential(norm)))
-
-
-@pytest.mark.parametrize("norm", [nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm1d(3)])
-def test_norms_of_single_samples_are_not(norm):
-    assert not normalizes_by_batch(nn.Sequential(norm))
+    assert not normalizes_by_batch(nn.Sequential(nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.InstanceNorm1d(3)))
 
 
 @BOTH
@@ -106,13 +102,6 @@ def test_norms_of_single_samples_are_not(norm):
 def test_what_splits_nothing_is_refused(technique, value):
     with pytest.raises(PlanError, match=r"for a batch of 32\n.* to 3"):
         applied(technique, value, setup())
-
-
-def test_the_whole_batch_is_no_part():
-    with pytest.raises(PlanError, match="from 1 to 31"):
-        applied(microbatch.TECHNIQUE, 32, setup())
-    with pytest.raises(PlanError, match="2 to 32"):
-        applied(accumulation.TECHNIQUE, 1, setup())
 
 
 def test_a_batch_is_split_once():

@@ -67,10 +67,6 @@ def test_samples_that_cannot_draw_are_offered_threads_first():
     assert (4, None) in found
 
 
-def test_what_the_loader_has_already_is_not_offered():
-    assert (4, None) not in offered(loader_workers, setup_with(Drawing(16), workers=4))
-
-
 def test_a_stream_is_offered_one_worker_and_refused_more():
     assert offered(loader_workers, setup_with(DrawingStream(16))) == [(1, None)]
     with pytest.raises(PlanError, match="each of 2 workers would read all"):
@@ -80,11 +76,6 @@ def test_a_stream_is_offered_one_worker_and_refused_more():
 def test_as_many_workers_as_shared_memory_holds_are_offered():
     machine = laptop(cores=4, shared_memory_bytes=5 * MIB + MIB // 2)  # five batches: two workers of two, and one
     assert offered(loader_workers, setup_with(Drawing(16), machine=machine)) == [(2, None), (1, None)]
-
-
-def test_as_many_workers_as_memory_holds_are_offered():
-    machine = laptop(cores=8, memory_bytes=2 * GIB)
-    assert [value for value, _ in offered(loader_workers, setup_with(Drawing(16), machine=machine))] == [4, 2, 1]
 
 
 def test_the_ranks_on_a_machine_divide_its_cores_and_its_memory():
