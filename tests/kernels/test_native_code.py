@@ -29,17 +29,24 @@ def source(tmp_path):
     return path
 
 
-def test_it_is_compiled_once_cached_for_its_owner_only_and_again_where_the_cache_is_damaged(caches, source):
+def test_it_is_compiled_once_and_cached_for_its_owner_only(caches, source):
     assert type(compiled(source)) is ctypes.CDLL, "which releases Python's lock during a call"
     (cached,) = caches.iterdir()
     assert caches.stat().st_mode & 0o777 == 0o700
     before = cached.stat().st_mtime_ns
     assert compiled(source).seven() == 7
     assert [each.stat().st_mtime_ns for each in caches.iterdir()] == [before]
-    cached.unlink()
-    cached.write_bytes(b"no library")
+
+
+def test_a_damaged_library_in_the_cache_is_compiled_again(caches, source, tmp_path, monkeypatch):
+    compiled(source)
+    (cached,) = caches.iterdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "others"))
+    damaged = tmp_path / "others" / "hasten" / "kernels" / cached.name
+    damaged.parent.mkdir(parents=True, mode=0o700)
+    damaged.write_bytes(b"no library")
     assert compiled(source).seven() == 7
-    assert cached.stat().st_size > 1000
+    assert damaged.stat().st_size > 1000
 
 
 @pytest.mark.parametrize("what", ["source", "header", "flags", "compiler", "processor"])

@@ -13,7 +13,7 @@ from the shape, so the result does not depend on the number of threads. Rows who
 right, where torch returns NaN. The C++ form is for processors; on an accelerator the plain form calls torch's
 LayerNorm.
 
-Record: records/2026-11-26_kernels-add_layer_norm-float32-24_2-cores-amd-epyc (1.24 times torch's own).
+Record: records/kernels-add_layer_norm-float32-24/2-cores-amd-epyc (1.24 times torch's own).
 
 Source: Ba, Kiros and Hinton 2016, arXiv:1607.06450.
 """

@@ -4,7 +4,7 @@ A user's layer is recognized by its forward method, whose source calls scaled_do
 runs, a torch.overrides.TorchFunctionMode is entered that computes this one function by the operator in bfloat16. All
 other functions pass through. Measured on one core of a busy AMD EPYC, the mode costs about 55 µs for a forward that
 calls nine functions. The operator saves more than that from about 3,000 numbers in each of query, key and value on (80
-ms for 4,194,304 of them, records/2026-11-26_kernels-attention-bfloat16-22_2-cores-amd-epyc).
+ms for 4,194,304 of them, records/kernels-attention-bfloat16-22/2-cores-amd-epyc).
 """
 
 from __future__ import annotations
