@@ -82,7 +82,7 @@ def test_a_system_without_settings_is_refused_with_its_name(monkeypatch):
 @pytest.mark.parametrize(
     "choice", [chosen("expandable_segments"), chosen(True), chosen("keep_freed_memory", megabytes=1)]
 )
-def test_what_this_device_does_not_have_is_refused_with_what_it_has(monkeypatch, choice):
+def test_a_setting_of_another_device_is_refused_with_those_of_this_one(monkeypatch, choice):
     on_a_system(monkeypatch, "linux", "glibc")
     with pytest.raises(PlanError, match="write one of: keep_freed_memory"):
         TECHNIQUE.apply(setup_on("cpu"), choice)

@@ -1,4 +1,4 @@
-"""Another batch: what is cut elsewhere, what follows from it, and what stays the job's."""
+"""Another batch size: what follows from it, and what stays as the job says."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_batch_of_one_sample_has_no_neighbours():
     assert TECHNIQUE.applies(setup, setup.machine) == No("an epoch is one batch of one sample")
 
 
-def test_the_samples_come_in_the_same_order_and_are_cut_elsewhere():
+def test_the_order_of_samples_stays_the_same():
     assert [len(batch) for batch in batches(16)] == [16, 16, 8]
     assert torch.cat(batches(16)).equal(torch.cat(batches()))
 
@@ -70,12 +70,12 @@ def test_the_planned_steps_and_a_schedule_made_for_them_follow():
     assert (totals, trained.steps) == ([6], 6)
 
 
-def test_it_is_the_job_of_that_batch_to_the_last_bit():
+def test_it_equals_a_job_with_that_batch_bit_for_bit():
     planned, written = hasten.train(small_job(), make_plan(batch_size=16)), hasten.train(small_job(batch_size=16))
     assert planned.weights["weight"].equal(written.weights["weight"])
 
 
-def test_parts_are_those_of_the_new_batch():
+def test_parts_and_samples_are_of_the_new_batch():
     with Run(small_job(), make_plan(batch_size=16, accumulation=2)) as run:
         assert (run.built.fingerprint.batch_size, run.built.batch_size) == (8, 16)
         assert len(run.setup.sample[1]) == 16

@@ -1,3 +1,5 @@
+"""channels_last changes strides only."""
+
 from __future__ import annotations
 
 import pytest
@@ -38,7 +40,7 @@ def test_outputs_and_gradients_are_equal_up_to_rounding():
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_convolution_weights_are_laid_out_with_the_channel_fastest():
+def test_convolution_weights_have_channels_innermost():
     setup = setup_of(small_network(), torch.randn(2, 3, 8, 8))
     (choice,) = TECHNIQUE.candidates(setup, laptop())
     TECHNIQUE.apply(setup, choice)

@@ -1,4 +1,4 @@
-"""Plans whose choices exclude each other are told so, in one sentence for each pair."""
+"""Choices that exclude each other are refused with one sentence for each pair."""
 
 from importlib.util import find_spec
 

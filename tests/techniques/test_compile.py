@@ -1,3 +1,5 @@
+"""Where torch.compile can be used, and which modes a plan can write."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -36,7 +38,7 @@ def triton(monkeypatch: pytest.MonkeyPatch, *, installed: bool) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
 
 
-def test_a_processor_without_the_compiler_that_torch_asks_for_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_a_processor_without_the_compiler_that_torch_uses_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sys.platform", "linux")
     programs(monkeypatch, "clang++")
     answer = TECHNIQUE.applies(setup_on("cpu"), laptop())
@@ -87,7 +89,7 @@ def test_a_value_or_option_without_meaning_is_refused(wrong: Choice):
         TECHNIQUE.apply(setup_on("cpu"), choice("default", dynamic="yes"))
 
 
-def test_applying_it_records_mode_and_dynamic_shapes_and_touches_no_model():
+def test_applying_it_records_mode_and_dynamic_shapes_and_does_not_change_the_model():
     setup = setup_on("cpu")
     TECHNIQUE.apply(setup, choice("max-autotune", dynamic=True))
     assert setup.compile == CompileOptions(mode="max-autotune", dynamic=True)

@@ -1,3 +1,5 @@
+"""Biases that a batch norm cancels are removed, and the model computes the same."""
+
 from __future__ import annotations
 
 import copy
@@ -81,7 +83,7 @@ plans = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4
 @pytest.mark.trap(33)
 @settings(max_examples=25)
 @given(plan=plans, seed=st.integers(0, 1000))
-def test_exactly_the_useless_biases_go_and_nothing_else_changes(plan: list[tuple[bool, bool]], seed: int):
+def test_exactly_the_useless_biases_are_removed_and_nothing_else_changes(plan: list[tuple[bool, bool]], seed: int):
     torch.manual_seed(seed)
     model = trained(Network(plan))
     original, batch = copy.deepcopy(model), torch.randn(6, 4, 5, 5)
@@ -154,7 +156,7 @@ def parametrized(model: nn.Sequential) -> None:
 @pytest.mark.trap(33)
 @pytest.mark.trap(30)
 @pytest.mark.parametrize("change", [frozen_by_mode, frozen_by_gradient, watched, tied, parametrized])
-def test_a_pair_is_left_alone_where_its_bias_could_matter(change: Callable[[nn.Sequential], None]):
+def test_a_pair_is_skipped_where_its_bias_could_matter(change: Callable[[nn.Sequential], None]):
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4))
     assert find_useless_biases(model) == [pair("0", "1")]
     change(model)
@@ -230,7 +232,7 @@ class Restless(nn.Module):
         return self.layers(x) * random.random() + torch.rand(1)
 
 
-def test_looking_for_pairs_leaves_model_and_randomness_as_they_were():
+def test_the_search_for_pairs_changes_neither_model_nor_randomness():
     model = Restless()
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state, of_python = torch.get_rng_state(), random.getstate()
@@ -242,7 +244,7 @@ def test_looking_for_pairs_leaves_model_and_randomness_as_they_were():
     assert "forward" not in vars(model.layers[0])
 
 
-def test_applying_it_fills_the_map_and_says_the_effect_of_weight_decay():
+def test_applying_it_maps_weights_back_and_a_notice_names_weight_decay():
     model = trained(Network([(True, False), (False, False)]))
     whole, batch = copy.deepcopy(model.state_dict()), torch.randn(2, 4, 5, 5)
     expected = evaluate(model, batch)
@@ -291,7 +293,7 @@ def image_job(pairs: list[tuple[bool, bool]], images: int, parameters: Callable[
     ("parameters", "value"),
     [(every_bias_by_name, None), (pairs_of_name_and_parameter, "foreach"), (the_first_bias_alone, "fused")],
 )
-def test_groups_that_name_a_removed_bias_go_on_without_it(parameters: Callable[[Any], Any], value: str | None):
+def test_parameter_groups_lose_a_removed_bias(parameters: Callable[[Any], Any], value: str | None):
     job = image_job([(True, False), (True, False)], 8, parameters)
     choices = {"conv_bn_bias": True} | ({"fused_optimizer": value} if value else {})
     with prepare(job, make_plan(**choices)) as run:
@@ -308,7 +310,7 @@ def test_groups_that_name_a_removed_bias_go_on_without_it(parameters: Callable[[
 
 
 @pytest.mark.trap(33)
-def test_a_state_saved_without_the_biases_goes_on_to_the_bit():
+def test_a_state_saved_without_the_biases_resumes_bit_for_bit():
     job = image_job([(True, False), (False, False)], 24, every_bias_by_name)
     plan = make_plan(conv_bn_bias=True)
     with prepare(job, plan) as whole:

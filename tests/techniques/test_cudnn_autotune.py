@@ -1,4 +1,4 @@
-"""cuDNN's search is offered to convolutions on CUDA and to nothing else."""
+"""cuDNN autotuning applies to convolutions on CUDA only."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def setup_on(device, model):
 
 
 @pytest.mark.parametrize("model", [nn.Conv1d(3, 4, 3), nn.Sequential(nn.ConvTranspose2d(3, 4, 3)), nn.Conv3d(3, 4, 3)])
-def test_a_convolution_of_any_kind_on_cuda_can_be_searched(model):
+def test_it_applies_to_every_kind_of_convolution_on_cuda(model):
     setup = setup_on("cuda", model)
     assert TECHNIQUE.applies(setup, setup.machine) == Yes()
     TECHNIQUE.apply(setup, *TECHNIQUE.candidates(setup, setup.machine))

@@ -1,4 +1,4 @@
-"""Reading device metrics seldom is offered to jobs that log often."""
+"""Rare reads of device metrics are proposed for jobs that log often."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def setup_logging(every):
 
 
 @pytest.mark.parametrize("every", [1, SELDOM - 1])
-def test_a_job_that_logs_often_reads_seldom_and_keeps_its_lines(every):
+def test_a_job_that_logs_often_reads_rarely_and_keeps_its_lines(every):
     setup = setup_logging(every)
     assert TECHNIQUE.applies(setup, setup.machine) == Yes()
     (choice,) = TECHNIQUE.candidates(setup, setup.machine)
@@ -27,7 +27,7 @@ def test_a_job_that_logs_often_reads_seldom_and_keeps_its_lines(every):
 
 
 @pytest.mark.parametrize("every", [SELDOM, 500])
-def test_a_job_that_logs_seldom_has_nothing_to_win(every):
+def test_a_job_that_logs_rarely_is_refused(every):
     setup = setup_logging(every)
     verdict = TECHNIQUE.applies(setup, setup.machine)
     assert verdict == No(f"the job logs every {every} steps, so the device is rarely read already")

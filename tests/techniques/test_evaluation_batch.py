@@ -23,11 +23,6 @@ def test_multiples_of_the_training_batch_are_tried():
     assert offered(setup_with(valid=ROWS, batch_size=12)) == [24, 48, 96]
 
 
-def test_the_batch_size_of_a_loader_is_taken_over():
-    loader = DataLoader(TensorDataset(*ROWS), batch_size=4)
-    assert offered(setup_with(train=loader, valid=ROWS, batch_size=None)) == [8, 16, 32]
-
-
 def test_a_job_without_valid_data_has_nothing_to_evaluate():
     setup = setup_with(valid=None)
     assert TECHNIQUE.applies(setup, setup.machine) == No("the job has no valid data, so nothing is evaluated")

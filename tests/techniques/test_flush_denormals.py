@@ -17,7 +17,7 @@ def setup_on(device, *features):
 
 
 @pytest.mark.parametrize("features", [("sse2", "pni"), ("fp", "asimd"), ()], ids=["x86", "arm", "unnamed"])
-def test_it_is_tried_where_the_mode_exists_or_the_system_does_not_say(features):
+def test_it_applies_where_the_mode_exists_or_is_unknown(features):
     setup = setup_on("cpu", *features)
     assert TECHNIQUE.applies(setup, setup.machine) == Yes()
     TECHNIQUE.apply(setup, *TECHNIQUE.candidates(setup, setup.machine))

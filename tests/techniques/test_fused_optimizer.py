@@ -83,7 +83,7 @@ def test_the_new_optimizer_has_the_groups_and_settings_of_the_old():
         (lambda params: torch.optim.Adam(params, differentiable=True), "Adam cannot be fused here: .*differentiable"),
     ],
 )
-def test_what_cannot_be_fused_says_why(make, reason):
+def test_an_optimizer_that_cannot_be_fused_has_a_reason(make, reason):
     assert re.match(reason, str(refusal(make(network().parameters()), "fused", CPU)))
 
 
@@ -99,7 +99,7 @@ def test_it_applies_where_an_optimizer_has_such_kernels():
     assert values == ["fused", "foreach"]
 
 
-def test_it_does_not_apply_to_what_is_fused_or_cannot_be():
+def test_it_does_not_apply_to_optimizers_that_are_fused_or_cannot_be():
     fused = setup(lambda params: torch.optim.AdamW(params, fused=True))
     assert TECHNIQUE.applies(fused, laptop()) == No("the optimizer is already fused")
     muon = setup(lambda params: torch.optim.Muon(params, lr=0.1), nn.Linear(4, 2, bias=False))

@@ -75,11 +75,6 @@ def test_samples_become_columns_on_the_host_where_they_take_half_of_its_memory_o
     assert values(laptop(memory_bytes=memory), Steady(9)) == proposed
 
 
-@pytest.mark.parametrize(("memory", "proposed"), [(9 * (12 + 8) * 2 * 4, ["host"]), (9 * (12 + 8) * 2 * 4 - 1, [])])
-def test_each_of_four_ranks_holds_its_own_columns_on_the_host(memory, proposed):
-    assert values(laptop(memory_bytes=memory, ranks=4), Steady(9)) == proposed
-
-
 def test_with_an_accelerator_its_memory_comes_first():
     assert values(laptop(**CARD, accelerator_memory_bytes=1 << 30), Steady()) == ["device", "host"]
 
@@ -98,7 +93,7 @@ def test_on_a_laptop_it_refuses_with_the_reason(train, words):
     assert words in reason(laptop(), train)
 
 
-def test_it_writes_where_and_how_much():
+def test_it_sets_the_place_and_the_share():
     setup = setup_on(laptop(), Steady())
     TECHNIQUE.apply(setup, Choice(technique="in_memory", value="host", options={"share": 0.75}))
     assert (setup.loader.in_memory, setup.loader.in_memory_share) == ("host", 0.75)

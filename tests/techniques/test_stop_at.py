@@ -91,7 +91,7 @@ def test_a_run_that_has_reached_its_target_stays_ended_over_a_resume():
 
 
 @pytest.mark.trap(51)
-def test_a_result_that_is_not_a_number_reaches_nothing():
+def test_nan_never_reaches_the_target():
     assert hasten.train(supervised_job(loss=nan_in_evaluations), stopping_at(1e9)).steps == 30
 
 
@@ -102,7 +102,7 @@ def nan_in_evaluations(model: nn.Module, batch: Any) -> hasten.Loss:
     return hasten.Loss(found.total * float("nan"), found.count, prediction=found.prediction, target=found.target)
 
 
-def test_it_proposes_nothing_as_nobody_has_seen_the_job_at_its_end():
+def test_it_proposes_nothing():
     setup = setup_of(nn.Linear(6, 3), ROWS, laptop(), valid=ROWS)
     assert TECHNIQUE.candidates(setup, setup.machine) == []
 
@@ -129,14 +129,14 @@ def test_without_valid_data_there_is_nothing_to_reach():
         ("accuracy", {"at_most": 0.5}, "accuracy has at_most, and is better when it is higher", "at_least = 0.5"),
     ],
 )
-def test_what_no_evaluation_can_reach_is_refused_with_what_to_write(value, options, said, fix):
+def test_targets_that_no_evaluation_can_reach_are_refused_with_what_to_write(value, options, said, fix):
     with pytest.raises(PlanError) as refusal:
         applied(value, **options)
     assert said in refusal.value.what
     assert fix in refusal.value.fix
 
 
-def test_the_direction_that_the_job_itself_has_stated_is_believed():
+def test_the_direction_that_the_job_states_is_used():
     stop = EarlyStopping("accuracy", mode="min")
     setup = setup_of(
         nn.Linear(6, 3), ROWS, laptop(), valid=ROWS, metrics={"accuracy": MulticlassAccuracy(3)}, stop=stop

@@ -71,9 +71,7 @@ def _compiler(language: str, variable: str, usual: str, flags: tuple[str, ...]) 
 
 
 def _key(source: Path, command: list[str]) -> str:
-    programs = [os.stat(found) for each in command if (found := shutil.which(each))]  # with a ccache both
-    changes = [(each.st_size, each.st_mtime_ns) for each in programs]
-    decisive = (source.read_bytes(), _headers(source), FLAGS, command, changes, processor())
+    decisive = (source.read_bytes(), _headers(source), FLAGS, command, processor())
     return hashlib.sha256(repr(decisive).encode()).hexdigest()[:32]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import importlib
 import weakref
 
 import pytest
@@ -144,38 +143,6 @@ def test_a_forward_method_does_everything_it_did(kind, times, calls):
     assert len(calls) == times
     if kind is Helper:
         assert_close(layer(HEADS, scale=6), 2 * layer(HEADS))
-
-
-def test_a_function_imported_by_its_name_and_a_relative_import_work(tmp_path, monkeypatch, calls):
-    package = {
-        "__init__.py": "",
-        "helper.py": "def twice(heads): return 2 * heads",
-        "model.py": "from torch import nn\nfrom torch.nn.functional import scaled_dot_product_attention\n"
-        "class Lazy(nn.Module):\n    def forward(self, heads):\n        from .helper import twice\n"
-        "        return twice(scaled_dot_product_attention(heads, heads, heads))\n",
-    }
-    (tmp_path / "attention_package").mkdir()
-    for name, text in package.items():
-        (tmp_path / "attention_package" / name).write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    layer = importlib.import_module("attention_package.model").Lazy()
-    wanted = layer(HEADS)
-    replace_forward(find(layer))
-    assert_close(layer(HEADS), wanted, rtol=2e-2, atol=2e-2)
-    assert len(calls) == 1
-
-
-def test_a_user_who_patches_torchs_function_is_called(monkeypatch):
-    layer, torchs, called = Helper(), functional.scaled_dot_product_attention, []
-    replace_forward(find(layer))
-
-    def observed(*given, **named):
-        called.append(given)
-        return torchs(*given, **named)
-
-    monkeypatch.setattr(functional, "scaled_dot_product_attention", observed)
-    layer(HEADS)
-    assert called
 
 
 def test_torch_fx_traces_a_replaced_layer_to_torchs_function():

@@ -1,4 +1,4 @@
-"""Loader workers, prefetching, staying workers and pinned memory: what is offered where, and what is refused."""
+"""Loader workers, prefetching, persistent workers and pinned memory: what is proposed where, and what is refused."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def refusal(technique, setup):
 # ── loader_workers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_samples_that_may_draw_are_offered_processes_alone():
+def test_samples_that_may_draw_are_offered_only_processes():
     assert offered(loader_workers, setup_with(Drawing(16))) == [(4, None), (2, None), (1, None), (8, None)]
 
 
@@ -109,13 +109,7 @@ def test_there_is_a_reason_where_no_worker_is_offered(setup, reason):
     assert reason in refusal(loader_workers, setup)
 
 
-def test_a_number_of_workers_and_their_kind_are_set():
-    assert applied(loader_workers, setup_with(Drawing(16)), 3).workers == 3
-    found = applied(loader_workers, setup_with(SAMPLES), 2, kind="threads")
-    assert (found.workers, found.worker_kind) == (2, "threads")
-
-
-def test_no_worker_takes_back_what_the_jobs_own_loader_had_set_for_its_workers():
+def test_zero_workers_reset_the_settings_of_the_jobs_own_loader():
     loader = DataLoader(Drawing(16), batch_size=4, num_workers=2, persistent_workers=True)
     setup = setup_with(loader)
     setup.loader = dataclasses.replace(setup.train.options)
@@ -160,7 +154,7 @@ def test_without_workers_there_is_nothing_to_set(technique):
     assert "gathered from memory" in refusal(technique, setup_with(ROWS, workers=2))
 
 
-def test_workers_stay_where_there_are_several_epochs_of_processes():
+def test_worker_processes_persist_where_there_are_several_epochs():
     setup = setup_with(Drawing(16), workers=2)
     assert offered(persistent_workers, setup) == [(True, None)]
     assert applied(persistent_workers, setup, True).persistent_workers
@@ -181,7 +175,7 @@ def test_a_plan_without_workers_cannot_set_what_only_workers_have(technique, val
 # ── pin_memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_memory_is_pinned_on_the_way_to_a_device_alone():
+def test_memory_is_pinned_only_for_a_device():
     setup = setup_with(ROWS)
     assert "copied to no device" in refusal(pin_memory, setup)
     setup.device = torch.device("cuda")

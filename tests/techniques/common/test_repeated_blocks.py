@@ -41,7 +41,7 @@ def test_many_blocks_of_few_kinds_are_chosen_at_once():
     assert sum(int(name) % 3 == 2 for name in cheapest_segments(blocks, 80 * 50)) == 80
 
 
-def test_bytes_are_counted_once_and_without_what_crosses_the_border():
+def test_bytes_are_counted_once_and_without_inputs_and_outputs():
     class Square(nn.Module):
         """Saves its input (for two operations), its weight, `inner` (twice), and the square where x has a gradient."""
 
