@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hasten.cli import app
-from hasten.cli.doctor_job import look_at_job
+from hasten.cli.doctor_job import profile_job
 from hasten.errors import HastenError
 from support.cli.commands import ran
 
@@ -220,7 +220,7 @@ def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, 
     (here / "broken.py").write_text("job = 1 / 0\n")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
     told = capsys.readouterr().err
     assert "looking at the model" in told
     assert told.endswith("\r\033[K")
@@ -236,7 +236,7 @@ def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_f
         "job = 1 / 0\n"
     )
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
     os.write(1, b"afterwards\n")
     told, errors = capfd.readouterr()
     assert told == "afterwards\n"
@@ -250,7 +250,7 @@ def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
     (here / "broken.py").write_text("job = 1 / 0\n")
     monkeypatch.setattr(os, "dup", refused)
     with pytest.raises(HastenError, match="division by zero"):
-        look_at_job("broken.py:job", None)
+        profile_job("broken.py:job", None)
 
 
 @pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hasten.cli.answers import fragments
+from hasten.cli.profile_command import fragments
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from hasten import errors
 from hasten.cli import app
 from hasten.cli.prove import resume_command
-from hasten.cli.prove.loss_command import distances
 from hasten.cli.prove.loss_evidence import add_losses
 from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
 from hasten.facts.choice import Preserves
@@ -162,16 +161,6 @@ def test_an_interruption_tells_what_the_finished_pairs_said(
     assert code == 130
     assert says in shown
     assert last_line(shown) == "next      hasten prove loss loss_jobs.py:interrupting --plan plan.toml --pairs 9"
-
-
-def test_the_distance_is_taken_pair_by_pair_so_that_signs_do_not_cancel():
-    found = [
-        Pair(seed=0, plain=trained(1.0, 2.0), planned=trained(1.0, 2.2)),
-        Pair(seed=1, plain=trained(2.0, 4.0), planned=trained(2.0, 3.6)),
-    ]
-    assert distances(judged(found, Criterion(), 5)) == pytest.approx([0.0, 10.0])
-    shorter = [*found, Pair(seed=2, plain=trained(1.0), planned=trained(1.0))]
-    assert distances(judged(shorter, Criterion(), 5)) == []
 
 
 @pytest.mark.parametrize(

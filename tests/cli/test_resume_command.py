@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.cli.run_of_job import newest_run_of, same_job
+from hasten.cli.run_history import newest_run_of, same_job
 from hasten.training.run_folder.folder_names import ASKED
 from hasten.training.run_folder.run_request import Asked, asked_in
 from support import small_job
