@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import socket
 from collections.abc import Iterator
+from multiprocessing import Pipe
 
 import pytest
 
 from hasten.cli.prove.resume_worker import ProgressSender
 from hasten.facts.events import Noticed, Resumed, Started, Trained
+from hasten.tune.trials.messages import Messages
 
 
 class Telling:
-    """A ProgressSender whose words and whose wish to end are kept."""
+    """A ProgressSender, and what it sends and asks for."""
 
     def __init__(self, steps: int) -> None:
-        self._reading, line = socket.socketpair()
-        self._line, self.asked = line, 0
-        self.sender = ProgressSender(line, steps)
+        self._reading, self._line = Pipe(duplex=False)
+        self.asked = 0
+        self.sender = ProgressSender(Messages(self._line), steps)
 
     def asks(self, number: int, frame: object) -> None:
         self.asked += 1
 
     @property
     def told(self) -> list[dict[str, object]]:
-        self._line.shutdown(socket.SHUT_WR)
-        return [json.loads(line) for line in self._reading.makefile("rb")]
+        self._line.close()
+        return [*iter(Messages(self._reading).wait, None)]
 
     def close(self) -> None:
         self._line.close()

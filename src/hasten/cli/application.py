@@ -45,7 +45,7 @@ app.add_typer(prove, name="prove")
 
 @prove.callback()
 def proofs() -> None:
-    """Prove on your job that a plan does no harm and that a killed run loses nothing.
+    """Prove that a plan does no harm, or that resuming is exact.
 
     \b
     Examples:

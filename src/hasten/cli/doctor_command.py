@@ -162,7 +162,8 @@ def _mend(projects: Sequence[_Project], unsafe: bool) -> tuple[list[Mended], lis
 
     allowed = {Safety.SAFE, Safety.UNSAFE} if unsafe else {Safety.SAFE}
     files = [(path, project) for project in projects for path in project.files]
-    mended, unreadable = list[Mended](), list[Unreadable]()
+    mended: list[Mended] = []
+    unreadable: list[Unreadable] = []
     for path, project in _with_progress(files, len(files)):
         rules = [rule for rule in project.of_sources if rule.safety in allowed]
         try:

@@ -49,7 +49,7 @@ def plan_mesh(
     everything: Annotated[bool, typer.Option("--all", help="Show every mesh, and why some are illegal.")] = False,
     output: Annotated[Format, typer.Option("--format", help="Format of the answer.")] = Format.TEXT,
 ) -> None:
-    """Estimate the memory and traffic of a job on a cluster, for each mesh of data × tensor × pipeline.
+    """Estimate the memory and traffic of a job on a cluster. For each mesh of data × tensor × pipeline.
 
     It trains nothing. It reads the model as shapes, so the model may be larger than this machine.
 

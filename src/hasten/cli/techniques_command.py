@@ -44,7 +44,7 @@ def explain(
         str, typer.Argument(metavar="NAME", help="A technique, as `hasten techniques` lists them, or a finding's code.")
     ],
 ) -> None:
-    """Explain a technique or a finding: what it does, when it loses, what it costs, and its source.
+    """Explain a technique or a finding. What it does, when it loses, what it costs, and its source.
 
     \b
     Examples:

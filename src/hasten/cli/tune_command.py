@@ -54,7 +54,7 @@ def tune(
     busy: Annotated[bool, typer.Option("--busy", help=BUSY)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Try every technique, and write those that are proven as a plan. Run it again to continue after an interruption.
+    """Try every technique, and write what is proven as a plan. Run it again to continue after an interruption.
 
     \b
     Examples:

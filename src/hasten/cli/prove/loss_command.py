@@ -50,7 +50,7 @@ def loss(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Prove by pairs of runs that the plan's loss is equivalent to the baseline's. Exit code 0: it is.
+    """Prove that a plan's loss is equivalent to the baseline's. It trains pairs of runs. Exit code 0: it is.
 
     Other exit codes: 16, the loss is worse than the margin allows; 17, inconclusive, or the loss is better; 130,
     interrupted; 143, terminated; the code of the error if a run fails for another reason.

@@ -45,9 +45,9 @@ def resume(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the instants of the kills.")] = SEED,
     as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")] = False,
 ) -> None:
-    """Prove that a killed and resumed run is bit-identical to an undisturbed one. Exit code 0: it is.
+    """Prove that a killed and resumed run is bit-identical. Exit code 0: it is.
 
-    The run is killed at random instants and resumed, again and again.
+    The run is compared with an undisturbed one. It is killed at random instants and resumed, again and again.
 
     Other exit codes: 16, the runs differ; 17, inconclusive: two undisturbed runs differ, or the run ended too early;
     130, interrupted; 143, terminated; the code of the error if a run fails.
