@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hasten.checkpoint.plans import write_plan
+    from hasten.checkpoint.plan_output import write_plan
     from hasten.data.images.crops import CenterCrop, RandomResizedCrop
     from hasten.data.images.image_folder import ImageFolder
     from hasten.data.shards.shard_dataset import Shards
     from hasten.data.sources.augmented import Augmented
     from hasten.entry import prepare, resume, train
-    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
-    from hasten.facts.loss import Loss
+    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
     from hasten.facts.saving import Saving
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from hasten.training.run import Run
     from hasten.training.step import Step
     from hasten.training.step_parts.supervised import supervised
-    from hasten.training.weights_file import read_weights
+    from hasten.training.weights.weights_file import read_weights
 
 _HOMES = {
     "Augmented": "hasten.data.sources.augmented",
@@ -34,7 +33,7 @@ _HOMES = {
     "ExponentialAverage": "hasten.facts.job",
     "ImageFolder": "hasten.data.images.image_folder",
     "Job": "hasten.facts.job",
-    "Loss": "hasten.facts.loss",
+    "Loss": "hasten.facts.job",
     "Plan": "hasten.facts.plan",
     "RandomResizedCrop": "hasten.data.images.crops",
     "Result": "hasten.training.loop",
@@ -47,10 +46,10 @@ _HOMES = {
     "resume": "hasten.entry",
     "Saving": "hasten.facts.saving",
     "read_plan": "hasten.facts.plan_file",
-    "read_weights": "hasten.training.weights_file",
+    "read_weights": "hasten.training.weights.weights_file",
     "supervised": "hasten.training.step_parts.supervised",
     "train": "hasten.entry",
-    "write_plan": "hasten.checkpoint.plans",
+    "write_plan": "hasten.checkpoint.plan_output",
 }
 
 __all__ = [

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hasten.checkpoint import file_lock, files
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint import files
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.checkpoint import files
-from hasten.checkpoint.reading import read_bytes
+from hasten.checkpoint.direct_io import read_bytes
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults
 

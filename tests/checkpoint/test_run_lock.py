@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hasten.checkpoint import file_lock
-from hasten.checkpoint.run_lock import NAME, RunLock, run_lock
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.run_lock import NAME, RunLock, run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from support.checkpoint import file_faults
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE, Store
 from hasten.errors import Misconfigured, StorageFailed
 from support.checkpoint import file_faults, stores

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, stores

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from hasten.checkpoint import files, part_files, pieces
+from hasten.checkpoint import files
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.in_parts import Holding
+from hasten.checkpoint.sharded import piece_table, rank_files
+from hasten.checkpoint.sharded.collective_save import follow, led
+from hasten.checkpoint.sharded.slabs import Holding
 from hasten.checkpoint.store import STATE, Store
-from hasten.checkpoint.together import follow, led
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, forger, part_stores, stores
 from support.checkpoint.disk_states import Began, Outcome, Saved, outcomes
@@ -134,7 +135,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
 
 def test_a_rank_that_read_back_something_else_fails_the_save(store, monkeypatch):
     changed = Digest(7, "0" * 64)
-    monkeypatch.setattr(part_files, "digest_of", lambda path, most: changed)
+    monkeypatch.setattr(rank_files, "digest_of", lambda path, most: changed)
     with pytest.raises(StorageFailed, match="read back, it is not what was written"):
         part_stores.save(store, 3)
     assert part_stores.step_found(store) == 2
@@ -171,7 +172,7 @@ def test_a_fault_of_ours_on_one_rank_ends_neither_in_silence(store, monkeypatch)
     def breaks(folder, rank, held, threads):
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("hasten.checkpoint.together.write_part", breaks)
+    monkeypatch.setattr("hasten.checkpoint.sharded.collective_save.write_part", breaks)
     with pytest.raises(StorageFailed, match="rank 1: ZeroDivisionError: of ours"):
         part_stores.save(store, 3)
     assert stores.names(store) == ["step-1", "step-2"]
@@ -206,12 +207,12 @@ def test_a_changed_byte_in_any_file_is_found_and_an_older_checkpoint_is_used(sto
 
 def test_a_forged_table_is_refused(store):
     path = store.folder / "step-2"
-    table = json.loads((path / pieces.NAME).read_bytes())
+    table = json.loads((path / piece_table.NAME).read_bytes())
     table["run/model/rows"]["pieces"][1][2] = [0]
     content = json.dumps(table).encode()
-    (path / pieces.NAME).write_bytes(content)
+    (path / piece_table.NAME).write_bytes(content)
     manifest = json.loads((path / manifests.NAME).read_bytes())
-    manifest["files"][pieces.NAME] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"][piece_table.NAME] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (path / manifests.NAME).write_bytes(forger.with_seal(manifest))
     store.found()[0].verify()
     with pytest.raises(StorageFailed, match="two of its pieces overlap"):

@@ -18,7 +18,7 @@ from torch import nn
 import hasten
 from hasten.checkpoint.listing import listed
 from hasten.checkpoint.store import Store
-from hasten.training.run_names import ASKED
+from hasten.training.run_folder.folder_names import ASKED
 from support import small_job
 from support.cli.commands import ran
 from support.training.complete_runs import checkpoints_of, complete_run, flip, sealed_again

@@ -12,8 +12,8 @@ import pytest
 
 import hasten
 from hasten.cli.run_of_job import newest_run_of, same_job
-from hasten.training.asked import Asked, asked_in
-from hasten.training.run_names import ASKED
+from hasten.training.run_folder.folder_names import ASKED
+from hasten.training.run_folder.run_request import Asked, asked_in
 from support import small_job
 from support.cli.commands import ran
 from support.training import killed_jobs
@@ -163,8 +163,8 @@ def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path,
     """The run may have ended again before its first checkpoint that has it."""
     broken_off("train going_a.py:job --run-dir run --epochs 3")
     Path("fails").touch()
-    monkeypatch.setattr("hasten.training.keeping.Keeping.save_after", lambda *given: None)
-    monkeypatch.setattr("hasten.training.keeping.Keeping.after_step", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.save_after", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.after_step", lambda *given: None)
     _, _, error = ran("train going_a.py:job --run-dir run --resume --epochs 4 --allow-change epochs")
     monkeypatch.undo()
     monkeypatch.chdir(here)

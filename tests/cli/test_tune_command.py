@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from hasten.checkpoint.plans import held_place, write_found_plan
+from hasten.checkpoint.plan_output import held_place, write_found_plan
 from hasten.cli import app, tune_command
 from hasten.facts.choice import Choice
 from hasten.facts.plan import make_plan

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from hasten.checkpoint.private import user_caches
+from hasten.checkpoint.folders.private_folders import user_caches
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST
 from hasten.data.cache.repeated_reading import SPREAD

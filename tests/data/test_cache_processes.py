@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
 from hasten.data.cache.repeated_reading import SPREAD

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hasten.checkpoint import temporary
+from hasten.checkpoint.folders import process_folder
 from hasten.data.loading import batch_feed as feed
 from hasten.data.loading.batch_feed import Feed
 from hasten.data.loading.batch_readers import Request, reader_of
@@ -185,7 +185,7 @@ def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_he
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.setattr(temporary, "_mine", None)
+    monkeypatch.setattr(process_folder, "_mine", None)
     assert readers(Remembering()) == {os.getpid()}
 
 

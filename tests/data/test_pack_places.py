@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hasten import Shards
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.shards import shard_writer as packing_module
 from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import hasten
-from hasten.checkpoint import together
+from hasten.checkpoint.sharded import collective_save
 from hasten.cli import resume_line
 from support import small_job
 from support.checkpoint import file_faults
@@ -182,13 +182,13 @@ def dies_once() -> hasten.Job:
 def _when_the_second_saves(act: Callable[[int], AbstractContextManager[None]]) -> hasten.Job:
     """Twenty steps of a model in layers. act: holds while the second process writes what it has of a checkpoint; is
     given that one's number, from 1 on."""
-    write, numbers = together.write_part, count(1)
+    write, numbers = collective_save.write_part, count(1)
 
     def writes(*given: Any) -> Any:
         with act(next(numbers)) if SECOND else nullcontext():
             return write(*given)
 
-    together.write_part = writes  # in this process, which ends with the run
+    collective_save.write_part = writes  # in this process, which ends with the run
     return cut_short_in_layers()
 
 

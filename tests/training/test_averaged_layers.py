@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 import hasten
 from hasten.checkpoint.store import Store
 from hasten.facts.saving import Saving
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
 from support import small_job
 from support.training.resumed_state import state_in_a_file
 

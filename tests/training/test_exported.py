@@ -11,7 +11,7 @@ import safetensors.torch
 
 from hasten.checkpoint.store import Checkpoint
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
 from support.checkpoint import file_faults
 from support.training.complete_runs import checkpoints_of, complete_run, flip
 

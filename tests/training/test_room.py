@@ -12,13 +12,13 @@ import torch
 
 from hasten import Saving
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS, Checkpoint
+from hasten.checkpoint.saved_checkpoint import TENSORS, Checkpoint
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
-from hasten.training.room import Room
-from hasten.training.run_folder import RunFolder
-from hasten.training.saver import Saver, State
+from hasten.training.run_folder.run_directory import RunFolder
+from hasten.training.saving.retention import Room
+from hasten.training.saving.saver import Saver, State
 from support.checkpoint import file_faults, stores
 
 

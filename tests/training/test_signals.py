@@ -117,7 +117,7 @@ def test_a_signal_in_an_evaluation_gives_it_up_and_it_is_made_again(tmp_path, ev
 
 @pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_one_before_stands(tmp_path, monkeypatch):
-    from hasten.training.saver import Saver
+    from hasten.training.saving.saver import Saver
 
     poll = Saver.poll
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
-from hasten.facts.launched import leads
+from hasten.facts.ranks import leads
 from hasten.stop_signals import as_ctrl_c, terminated
 
 if TYPE_CHECKING:
@@ -165,16 +165,15 @@ def command(verb: str, job: str, plan: Path | None) -> str:
 
 
 def offer(command: str) -> None:
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
 
     show("", [("next", command)])
 
 
 def _tell(failure: HastenError, error: BaseException) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
-    from hasten.facts.texts import printable
-    from hasten.report.failures import failure_block
-    from hasten.report.terminal import show
+    from hasten.facts.formatting import printable
+    from hasten.report.terminal.output import failure_block, show
     from hasten.training.failures.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):

@@ -40,7 +40,7 @@ def checkpoints(
       hasten checkpoints runs/job-1
     """
     from hasten.checkpoint.listing import listed
-    from hasten.report.waiting import Waiting
+    from hasten.report.terminal.progress_bar import Waiting
 
     waiting = Waiting("verifying")
     try:
@@ -75,9 +75,9 @@ def export(
       hasten export runs/job-1 -o model.safetensors
       hasten export runs/job-1 -o early.safetensors --step 500
     """
-    from hasten.facts.sizes import byte_size
-    from hasten.report.terminal import show
-    from hasten.training.exported import export_weights
+    from hasten.facts.formatting import byte_size
+    from hasten.report.terminal.output import show
+    from hasten.training.weights.export import export_weights
 
     done = export_weights(run, output, step)
     kept = (
@@ -96,8 +96,8 @@ def export(
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    from hasten.report.terminal import show
-    from hasten.report.text import printable
+    from hasten.report.formatting import printable
+    from hasten.report.terminal.output import show
 
     if found:
         typer.echo(printable(f"Checkpoints of {run}") + "\n")
@@ -119,7 +119,7 @@ def _next(run: Path, found: Sequence[Listed], newest: Listed | None) -> str:
 
 
 def _options(run: Path) -> list[str]:
-    from hasten.training.asked import asked_in
+    from hasten.training.run_folder.run_request import asked_in
 
     try:
         asked = asked_in(run)
@@ -132,9 +132,9 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     """A table: numbers to the right, words to the left."""
     from rich.cells import cell_len
 
-    from hasten.facts.texts import shortened
+    from hasten.facts.formatting import shortened
+    from hasten.report.formatting import UNKNOWN, printable, table
     from hasten.report.page import words
-    from hasten.report.text import UNKNOWN, printable, table
 
     numbers, texts = list[list[str]](), [("why", "state")]
     longest = max(len(_step(each)) for each in found)
@@ -162,7 +162,7 @@ def _step(each: Listed) -> str:
 
 
 def _age(saved_at: float, now: float) -> str:
-    from hasten.report.text import UNKNOWN, time_left
+    from hasten.report.formatting import UNKNOWN, time_left
 
     if not _is_possible(saved_at):
         return UNKNOWN

@@ -18,15 +18,14 @@ from hasten.facts.finding import Finding
 
 if TYPE_CHECKING:
     from hasten.doctor.registry import AnyRule
-    from hasten.facts.model_look import ModelLook
-    from hasten.facts.run_look import RunLook
+    from hasten.facts.profiles import ModelProfile, RunProfile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLook:
     name: str
-    model: ModelLook
-    run: RunLook
+    model: ModelProfile
+    run: RunProfile
 
 
 def is_job(argument: str) -> bool:
@@ -81,8 +80,8 @@ def _flush() -> None:
 
 def show_look(look: JobLook) -> None:
     """What was seen, to a person."""
-    from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
     show(f"{look.name} on {look.run.device}", run_lines(look.run))
     typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(look.run)))

@@ -12,7 +12,7 @@ import typer
 
 from hasten.cli.application import Ended
 from hasten.errors import Hang, Misconfigured
-from hasten.facts.launched import LAUNCHER, launched
+from hasten.facts.ranks import LAUNCHER, launched
 from hasten.stop_signals import exit_code
 
 Processes = Annotated[

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from hasten.cli.application import Ended
 from hasten.errors import RankFailed, Terminated
-from hasten.facts.launched import LAUNCHER, launched
-from hasten.facts.texts import printable
-from hasten.training.last_saved import LastSaved, what_is_left
-from hasten.training.run_names import CHECKPOINTS
+from hasten.facts.formatting import printable
+from hasten.facts.ranks import LAUNCHER, launched
+from hasten.training.run_folder.folder_names import CHECKPOINTS
+from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
 
 
 @contextmanager
 def told_how_to_go_on(last: LastSaved, folder: Path, command: str) -> Iterator[None]:
     """Whatever ends a run that had begun is told with what it leaves. Raises Ended in its place."""
-    from hasten.checkpoint.saved import checkpoints_in
+    from hasten.checkpoint.saved_checkpoint import checkpoints_in
 
     try:
         yield

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from hasten.errors import StorageFailed
-from hasten.training.run_names import METRICS, has_begun
+from hasten.training.run_folder.folder_names import METRICS, has_begun
 
 RUNS = Path("runs")
 _FIRST_BYTES = 1 << 16  # of a log, in which its first line is
@@ -16,7 +16,7 @@ _FIRST_BYTES = 1 << 16  # of a log, in which its first line is
 def job_of(run: Path) -> str | None:
     """The job that a run says it was begun by, or else its log; None where neither tells a name that could stand in a
     command."""
-    from hasten.training.asked import asked_in
+    from hasten.training.run_folder.run_request import asked_in
 
     try:
         asked = asked_in(run)

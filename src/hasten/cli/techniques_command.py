@@ -23,7 +23,7 @@ def techniques() -> None:
     Example:
       hasten techniques
     """
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
     from hasten.techniques import ALL, Stage
 
     width = max(len(technique.name) for technique in ALL)
@@ -52,8 +52,8 @@ def explain(
       hasten explain H201
     """
     from hasten.errors import Misconfigured
-    from hasten.facts.names import did_you_mean
-    from hasten.report.terminal import show
+    from hasten.facts.formatting import did_you_mean
+    from hasten.report.terminal.output import show
 
     if _CODE.fullmatch(name):
         _explain_rule(name)
@@ -84,7 +84,7 @@ def explain(
 def _explain_rule(code: str) -> None:
     from hasten.doctor.registry import EVERY
     from hasten.errors import Misconfigured
-    from hasten.facts.names import did_you_mean
+    from hasten.facts.formatting import did_you_mean
 
     known = {rule.code: rule for rule in EVERY}
     if code not in known:

@@ -17,13 +17,13 @@ from hasten.cli.nproc import Processes, launches, ranks_met, run_as_ranks
 from hasten.cli.resume_line import resuming, told_how_to_go_on
 from hasten.cli.run_of_job import RUNS, job_of, newest_run_of, same_job
 from hasten.errors import Misconfigured
-from hasten.facts.launched import launched
+from hasten.facts.ranks import launched
 from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
     from hasten.facts.events import Receiver
-    from hasten.training.asked import Asked
-    from hasten.training.last_saved import LastSaved
+    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.saving.last_checkpoint import LastSaved
 
 _SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h). By itself: about a minute apart or more."
 Value = TypeVar("Value")
@@ -148,7 +148,7 @@ def _from(here: Path, path: Path) -> Path:
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
-    from hasten.training.asked import Asked
+    from hasten.training.run_folder.run_request import Asked
     from hasten.training.setup.load_job import split_name
 
     if allowed:
@@ -156,7 +156,7 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
         raise Misconfigured("only a run that goes on can have changed", where="--allow-change", fix=fix)
     function, asked = split_name(job)[1], given.over(Asked(), job)
     if given.weights is not None:
-        from hasten.training.weights_file import check_file
+        from hasten.training.weights.weights_file import check_file
 
         check_file(given.weights)  # before the job is loaded, which can take minutes
     folder, here = _new_folder(run_dir, function), Path.cwd()
@@ -174,7 +174,7 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     """All that can be refused before the job is loaded is looked at before: that can take minutes."""
-    from hasten.training.asked import Asked
+    from hasten.training.run_folder.run_request import Asked
 
     given.over(Asked(), job)  # which refuses what no run could have, before there is a folder
     folder, here = _by_the_leader(lambda: _folder_to_go_on_in(job, run_dir)), Path.cwd()
@@ -204,7 +204,7 @@ def _goes_on(job: str, wanted: bool, folder: Path | None) -> bool:
     if not launched().all.many and not launched().restarts:
         return wanted
     from hasten.parallel.launch.process_group import on_any
-    from hasten.training.started_anew import started_anew
+    from hasten.training.run_folder.restarted import started_anew
 
     return on_any(wanted) or started_anew(lambda: folder or newest_run_of(job))
 
@@ -220,18 +220,18 @@ def _by_the_leader(make: Callable[[], Value]) -> Value:
 
 def _folder_to_go_on_in(job: str, wanted: Path | None) -> Path:
     from hasten.checkpoint.files import make_numbered_folder
-    from hasten.training import run_place
+    from hasten.training.run_folder import folder_checks
     from hasten.training.setup.load_job import split_name
 
     folder = wanted or newest_run_of(job) or make_numbered_folder(RUNS, split_name(job)[1])
-    run_place.reopen(folder)
+    folder_checks.reopen(folder)
     return folder
 
 
 def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:
     """How the run in the folder is asked for now, and what a person is to know of that."""
-    from hasten.training.asked import Asked
-    from hasten.training.run_folder import RunFolder
+    from hasten.training.run_folder.run_directory import RunFolder
+    from hasten.training.run_folder.run_request import Asked
 
     _check_weights(given.weights, folder)
     before, told = RunFolder(folder).asked()
@@ -248,17 +248,17 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]
 
 def _check_weights(weights: Path | None, folder: Path) -> None:
     """Where the run is to begin with them: a run with a checkpoint has weights of its own."""
-    from hasten.checkpoint.saved import checkpoints_in
-    from hasten.training.run_names import CHECKPOINTS
-    from hasten.training.weights_file import check_file
+    from hasten.checkpoint.saved_checkpoint import checkpoints_in
+    from hasten.training.run_folder.folder_names import CHECKPOINTS
+    from hasten.training.weights.weights_file import check_file
 
     if weights is not None and not checkpoints_in(folder / CHECKPOINTS):
         check_file(weights)
 
 
 def _receivers(asked: Asked, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
-    from hasten.report.terminal import Progress
-    from hasten.training.last_saved import LastSaved
+    from hasten.report.terminal.training_progress import Progress
+    from hasten.training.saving.last_checkpoint import LastSaved
 
     last = LastSaved()
     following = _after_training(asked.name, plan, folder, asked.tensorboard)
@@ -301,7 +301,7 @@ def _saving(
 def _new_folder(wanted: Path | None, function: str) -> Path:
     """The folder of this run, made and proven writable before anything slow begins."""
     from hasten.checkpoint.files import check_writable, make_numbered_folder
-    from hasten.training.run_place import make_new
+    from hasten.training.run_folder.folder_checks import make_new
 
     if not launched().all.leads:
         return wanted or RUNS  # the first process makes it, and writes

@@ -9,7 +9,7 @@ from hasten.doctor.rule import ModelRule, RunRule, SourceRule
 from hasten.doctor.rules import ALL as SOURCE_RULES
 from hasten.doctor.run_rules import ALL as RUN_RULES
 from hasten.errors import Misconfigured
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 
 AnyRule = SourceRule | ModelRule | RunRule
 EVERY: tuple[AnyRule, ...] = (*SOURCE_RULES, *MODEL_RULES, *RUN_RULES)

@@ -13,8 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from hasten.doctor.edits import Edit
 from hasten.doctor.reading.source_code import Code
 from hasten.facts.finding import Safety, Severity
-from hasten.facts.model_look import Layer, ModelLook
-from hasten.facts.run_look import Compiled, Line, RunLook
+from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
 
 HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
 Subject = TypeVar("Subject")
@@ -46,7 +45,7 @@ class FoundInRun(NamedTuple):
 
     message: str
     step_seconds: float | None
-    line: Line | Compiled | None = None
+    line: Line | CompilerNote | None = None
     fix: str = ""
     epoch_seconds: float = 0.0
 
@@ -81,5 +80,5 @@ class Rule(Generic[Subject, What]):
 
 
 SourceRule = Rule[Code, Found]
-ModelRule = Rule[ModelLook, FoundInModel]
-RunRule = Rule[RunLook, FoundInRun]
+ModelRule = Rule[ModelProfile, FoundInModel]
+RunRule = Rule[RunProfile, FoundInRun]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
 from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.followed_buffers import FollowedBuffers
 from hasten.parallel.grid import DATA
@@ -19,7 +19,7 @@ from hasten.parallel.replicate.replicated import Replica, follow_the_leader
 from hasten.parallel.sparse import refuse_sparse
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
-from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import normalizes_by_batch
 from hasten.training.step_parts.losses import LossFunction
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from torch.utils._pytree import tree_map_only
 
 from hasten.data.order.randomness import seed_everything, undisturbed
 from hasten.errors import JobError, Misconfigured
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.python_state import Moved, PythonState, Read
-from hasten.techniques._restore import same_state
+from hasten.techniques.common.restored_state import same_state
 from hasten.training.gradient_paths import nodes_behind
 from hasten.training.step_parts.losses import calling, checked
 

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, IterableDataset
 from hasten.doctor.profiling import profile_run
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.errors import DataFailed
-from hasten.facts.run_look import Refused
-from hasten.report.looks import run_lines
+from hasten.facts.profiles import NotMeasured
+from hasten.report.terminal.profile_text import run_lines
 from support.doctor.faulty_model_job import job
 from support.doctor.run_profiles import HEALTHY
 
@@ -28,12 +28,12 @@ class Endless(IterableDataset[Any]):
 def test_a_stream_that_does_not_end_soon_is_no_short_evaluation(monkeypatch):
     monkeypatch.setattr(profile_run, "_WHOLE_EVALUATION_SECONDS", 0.0)
     look = observe_job(job(valid=Endless(), evaluate_every=2), tell=lambda what: None)
-    assert isinstance(look.evaluation_seconds, Refused)
+    assert isinstance(look.evaluation_seconds, NotMeasured)
     assert "does not say how long it is" in look.evaluation_seconds.why
 
 
 def test_an_evaluation_whose_seconds_nobody_knows_is_said_and_counts_in_no_share():
-    unknown = replace(HEALTHY, evaluation_seconds=Refused(why="it has no end"))
+    unknown = replace(HEALTHY, evaluation_seconds=NotMeasured(why="it has no end"))
     assert found_in(unknown) == []
     assert unknown.epoch_seconds == pytest.approx(10.0)
     assert ("note", "what an evaluation takes is not known: it has no end") in run_lines(unknown)
@@ -49,7 +49,7 @@ class TornPictures(Dataset[Any]):
 
 def test_an_evaluation_that_fails_is_said_with_what_else_was_seen():
     look = observe_job(job(valid=TornPictures()), tell=lambda what: None)
-    assert isinstance(look.evaluation_seconds, Refused)
+    assert isinstance(look.evaluation_seconds, NotMeasured)
     assert "a file is torn" in look.evaluation_seconds.why
     assert look.together.value > 0
 

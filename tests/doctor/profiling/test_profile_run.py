@@ -18,16 +18,16 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import Dataset
 
 import hasten
-from hasten.checkpoint.temporary import process_folder
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.profiling.device_use import covered, intervals
 from hasten.doctor.profiling.larger_batches import tells_more
 from hasten.doctor.profiling.profile_model import found_in, inspect_job
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.facts.plan import make_plan
-from hasten.facts.run_look import CheckpointCost, Refused
-from hasten.measure.held import held_bytes
-from hasten.measure.stacks import share
+from hasten.facts.profiles import CheckpointCost, NotMeasured
+from hasten.measure.process_memory import held_bytes
+from hasten.measure.stack_sampling import share
 from support.doctor.faulty_model_job import Model, job
 
 
@@ -154,7 +154,7 @@ def test_a_state_that_no_file_can_hold_is_no_end_of_the_look():
             return {**super().state_dict(), "lambda": lambda: None}
 
     look = observe_job(job(optimizer=lambda parameters: Odd(parameters, lr=0.01)), tell=lambda what: None)
-    assert isinstance(look.checkpoint, Refused)
+    assert isinstance(look.checkpoint, NotMeasured)
     assert "lambda" in look.checkpoint.why
 
 
@@ -164,7 +164,7 @@ def test_an_optimizer_that_gives_no_state_is_no_end_of_the_look():
             raise NotImplementedError("nothing to tell")
 
     look = observe_job(job(optimizer=lambda parameters: Mute(parameters, lr=0.01)), tell=lambda what: None)
-    assert look.checkpoint == Refused(why="nothing to tell")
+    assert look.checkpoint == NotMeasured(why="nothing to tell")
 
 
 def test_a_disk_that_refuses_is_told_with_what_to_do(monkeypatch):
@@ -172,7 +172,7 @@ def test_a_disk_that_refuses_is_told_with_what_to_do(monkeypatch):
         "hasten.doctor.profiling.checkpoint_cost.shutil.disk_usage", lambda folder: SimpleNamespace(free=10)
     )
     look = observe_job(job(), tell=lambda what: None)
-    assert isinstance(look.checkpoint, Refused)
+    assert isinstance(look.checkpoint, NotMeasured)
     assert "10 B are free; set TMPDIR" in look.checkpoint.why
 
 

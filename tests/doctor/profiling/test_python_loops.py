@@ -21,8 +21,8 @@ from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations, is_read
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.doctor.run_rules.step_costs import loops, share_of_loops
-from hasten.facts.run_look import RunLook, Turns
-from hasten.report.looks import run_lines
+from hasten.facts.profiles import LoopCost, RunProfile
+from hasten.report.terminal.profile_text import run_lines
 from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
 from support.doctor.run_profiles import HEALTHY, LINE, four_times
@@ -167,7 +167,7 @@ def torchs_own(model: Turning, rows: Tensor) -> Tensor:
     return nn.Sequential(*[model.layer] * TURNS)(rows)
 
 
-def watched(turn: Callable[[Turning, Tensor], Tensor], *, batches: int = 1) -> RunLook:
+def watched(turn: Callable[[Turning, Tensor], Tensor], *, batches: int = 1) -> RunProfile:
     """What operations alone tell of it."""
     with (
         brief_run(job(model=lambda: Turning(turn)), None, name="", steps=9) as run,
@@ -230,14 +230,14 @@ def test_a_comprehension_is_timed_as_its_loop_is(monkeypatch):
 
 
 def test_a_line_that_python_comes_to_a_few_times_is_no_loop_of_many_turns():
-    turns = Turns(operations=900, again=900, times=300, passes=3, backward=1.0, seconds=0.05, high=0.05, timed=0.05)
+    turns = LoopCost(operations=900, again=900, times=300, passes=3, backward=1.0, seconds=0.05, high=0.05, timed=0.05)
     line = replace(LINE, operations=900, direct=900, turns=turns)
     assert loops(replace(HEALTHY, lines=(line,))) == []
     assert loops(replace(HEALTHY, lines=(replace(line, turns=replace(turns, passes=30)),))) != []
 
 
 def test_a_loop_is_told_at_the_first_of_its_lines_that_take_about_as_long_as_the_longest():
-    turns = Turns(operations=60, again=60, times=30, passes=30, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
+    turns = LoopCost(operations=60, again=60, times=30, passes=30, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
     first = replace(LINE, operations=60, direct=60, turns=turns)
     second = replace(first, line=first.line + 1, turns=replace(turns, high=0.031))
     for lines in (first, second), (second, first):
@@ -276,8 +276,8 @@ def test_the_share_of_the_backward_pass_is_told_by_its_operations_and_not_by_tho
     assert 0.8 < line.turns.backward < 1
 
 
-def turns(**changes: Any) -> Turns:
-    usual = Turns(operations=96, again=96, times=32, backward=0.0, seconds=0.02, high=0.03, timed=0.02)
+def turns(**changes: Any) -> LoopCost:
+    usual = LoopCost(operations=96, again=96, times=32, backward=0.0, seconds=0.02, high=0.03, timed=0.02)
     return replace(usual, **changes)
 
 

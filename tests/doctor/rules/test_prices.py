@@ -9,14 +9,14 @@ import pytest
 
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.facts.finding import Finding, Price, Severity
-from hasten.facts.run_look import KeptMemory, RunLook
-from hasten.report.findings import as_text
+from hasten.facts.profiles import RetainedMemory, RunProfile
+from hasten.report.finding_formats import as_text
 from support.doctor.run_profiles import HEALTHY, exactly
 
-KEPT_MEMORY = KeptMemory(kept=exactly(0.05), returned=exactly(0.1))
+KEPT_MEMORY = RetainedMemory(kept=exactly(0.05), returned=exactly(0.1))
 
 
-def waiting(**changes: Any) -> RunLook:
+def waiting(**changes: Any) -> RunProfile:
     slow = replace(HEALTHY, waited=exactly(0.06), loading=exactly(0.06), computing=exactly(0.04), loading_cpu=0.05)
     found = replace(slow, **changes)
     return replace(found, unwaited=exactly(found.together.value - found.waited.value))

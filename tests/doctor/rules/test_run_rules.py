@@ -10,11 +10,11 @@ from hasten.doctor.profiling.line_costs import growth, seconds_of
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.doctor.profiling.timed_steps import sampling_error, with_fastest
 from hasten.facts.finding import Finding, Price, Severity, ranked, told_once
-from hasten.facts.run_look import Compiled, DeviceUse, KeptMemory, Larger, RunLook, Seconds, Turns
+from hasten.facts.profiles import CompilerNote, DeviceUse, LargerBatch, LoopCost, RetainedMemory, RunProfile, Seconds
 from support.doctor.run_profiles import HEALTHY, LINE, exactly, four_times
 
 
-def codes(look: RunLook) -> list[str]:
+def codes(look: RunProfile) -> list[str]:
     return [each.code for each in ranked(found_in(look))]
 
 
@@ -22,7 +22,7 @@ def test_a_healthy_job_has_no_finding():
     assert found_in(HEALTHY) == []
 
 
-def waiting(**changes: object) -> RunLook:
+def waiting(**changes: object) -> RunProfile:
     slow = replace(
         HEALTHY,
         waited=Seconds(value=0.06, low=0.055, high=0.065),
@@ -79,7 +79,7 @@ def test_the_price_of_a_small_batch_holds_what_reading_a_batch_costs_whatever_it
 
 
 def test_the_price_of_a_small_batch_is_told_by_the_two_largest_that_were_tried():
-    tried = (*four_times(0.12), Larger(times=16, step=exactly(0.18), loading=0.016))
+    tried = (*four_times(0.12), LargerBatch(times=16, step=exactly(0.18), loading=0.016))
     (found,) = found_in(replace(HEALTHY, larger=tried))
     assert found.price is not None
     assert found.price.seconds == pytest.approx(100 * (0.099 - 0.06 / 12))
@@ -166,7 +166,7 @@ def test_an_allocator_that_had_to_try_again_is_told_with_what_it_holds():
 
 def test_memory_that_is_given_back_is_told_where_a_step_that_keeps_it_is_shorter():
     kept = Seconds(value=0.08, low=0.07, high=0.09)
-    both = KeptMemory(kept=kept, returned=exactly(0.1))
+    both = RetainedMemory(kept=kept, returned=exactly(0.1))
     (found,) = found_in(replace(HEALTHY, new_pages=20_000.0, kept_memory=both))
     assert (found.code, found.technique, "78.1 MiB" in found.message) == ("H715", "allocator", True)
     assert found.price is not None
@@ -178,7 +178,7 @@ def test_memory_that_is_given_back_is_told_where_a_step_that_keeps_it_is_shorter
 @pytest.mark.parametrize("kept", [Seconds(value=0.08, low=0.07, high=0.11), exactly(0.08)], ids=["wide", "elsewhere"])
 def test_memory_is_only_told_to_be_given_back_where_the_same_steps_were_longer_each_time(kept):
     returned = exactly(0.1) if kept.high > 0.1 else Seconds(value=0.082, low=0.07, high=0.09)
-    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=KeptMemory(kept=kept, returned=returned))) == []
+    assert codes(replace(HEALTHY, new_pages=20_000.0, kept_memory=RetainedMemory(kept=kept, returned=returned))) == []
 
 
 def test_a_small_batch_is_told_by_that_batch_and_not_by_others():
@@ -207,7 +207,7 @@ def test_copies_of_one_function_are_one_finding_with_their_backward_pass():
 
 
 def test_small_copies_in_a_loop_are_the_loops_business():
-    turns = Turns(operations=256, again=256, times=64, passes=64, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
+    turns = LoopCost(operations=256, again=256, times=64, passes=64, backward=0.1, seconds=0.03, high=0.03, timed=0.03)
     small = {"operations": 256, "direct": 256, "copies": 64, "copied_bytes": 1 << 14, "copying_seconds": 0.02}
     line = replace(LINE, seconds=0.03, high=0.03, turns=turns, **small)
     assert codes(replace(HEALTHY, lines=(line,))) == ["H704"]
@@ -226,7 +226,7 @@ def test_an_update_and_an_evaluation_that_are_long_are_told():
 
 
 def test_what_the_compiler_says_is_told_at_its_line():
-    there = Compiled(path="model.py", line=9, why="Tensor.item()", times=2)
+    there = CompilerNote(path="model.py", line=9, why="Tensor.item()", times=2)
     (found,) = found_in(replace(HEALTHY, graph_breaks=(there,)))
     assert (found.code, found.place, found.price) == ("H710", "model.py:9", None)
     once = replace(there, why="x.size()[0] == 3", times=1)

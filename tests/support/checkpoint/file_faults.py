@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hasten.checkpoint import files, reading
+from hasten.checkpoint import direct_io, files
 
 KILLED = 77
 OPERATIONS = ("fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "ftruncate", "pwrite")
@@ -93,16 +93,16 @@ def watched_reads(note: Noted) -> Iterator[None]:
 
 @contextmanager
 def _replaced(functions: dict[str, Callable[..., Any]], opened: Callable[..., Any]) -> Iterator[None]:
-    """Functions of os, and the open of checkpoint/files.py and reading.py."""
+    """Functions of os, and the open of checkpoint/files.py and direct_io.py."""
     originals = {name: getattr(os, name) for name in functions}
     for name, function in functions.items():
         setattr(os, name, function)
-    for module in (files, reading):
+    for module in (files, direct_io):
         module.__dict__["open"] = opened
     try:
         yield
     finally:
-        for module in (files, reading):
+        for module in (files, direct_io):
             del module.__dict__["open"]
         for name, original in originals.items():
             setattr(os, name, original)

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from hasten.checkpoint.in_parts import Holding, InParts, Slab, holding
-from hasten.checkpoint.part_files import assembled
-from hasten.checkpoint.state import flattened_in_parts
+from hasten.checkpoint.sharded.collective_save import follow, led
+from hasten.checkpoint.sharded.rank_files import assembled
+from hasten.checkpoint.sharded.slabs import Holding, InParts, Slab, holding
+from hasten.checkpoint.state_tree import flattened_in_parts
 from hasten.checkpoint.store import Checkpoint, Contents, Loaded, Store
-from hasten.checkpoint.together import follow, led
 
 PATIENCE = 20.0  # seconds, after which a test has failed
 LONG = 6

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Loaded, Store
 from hasten.errors import Damaged
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from hasten.facts.run_look import CheckpointCost, Larger, Line, RunLook, Seconds
+from hasten.facts.profiles import CheckpointCost, LargerBatch, Line, RunProfile, Seconds
 
 
 def exactly(seconds: float) -> Seconds:
     return Seconds(value=seconds, low=seconds, high=seconds)
 
 
-def four_times(seconds: float) -> tuple[Larger, ...]:
+def four_times(seconds: float) -> tuple[LargerBatch, ...]:
     """Beside one as it is, as of the healthy job."""
     return (
-        Larger(times=1, step=exactly(0.099), loading=0.001),
-        Larger(times=4, step=exactly(seconds), loading=0.004),
+        LargerBatch(times=1, step=exactly(0.099), loading=0.001),
+        LargerBatch(times=4, step=exactly(seconds), loading=0.004),
     )
 
 
-HEALTHY = RunLook(
+HEALTHY = RunProfile(
     device="cpu",
     machine="two cores",
     batch_size=64,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import torch.distributed as dist
 
-from hasten.facts.launched import WAIT
+from hasten.facts.ranks import WAIT
 from hasten.parallel.launch.text_exchange import Exchange
 from hasten.parallel.replicate.replicated import present_ranks
 

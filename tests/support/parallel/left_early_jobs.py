@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from hasten.entry import prepare
 from hasten.errors import HastenError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from support.parallel.pipeline_models import Untied
 from support.parallel.tensor_models import LENGTH, WIDTH, WORDS, Block

@@ -14,15 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import hasten
-from hasten.checkpoint.part_files import Pieced
+from hasten.checkpoint.sharded.rank_files import Pieced
 from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
 from hasten.parallel.replicate.replicated import present_ranks
-from hasten.training import part_saver, saver
-from hasten.training.keeping import Keeping
 from hasten.training.over_ranks import whole_state
 from hasten.training.reporting.logs import Collected
+from hasten.training.saving import saver, sharded_saver
+from hasten.training.saving.checkpointing import Keeping
 from support import small_job
 
 WIDTH = 96
@@ -71,7 +71,7 @@ def allocated(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
     found = dict[str, list[int]](training=[], writing=[], whole=[])
     _watch(Keeping, "_save", found["training"])
     _watch(saver.Saver, "_write", found["writing"])
-    _watch(part_saver, "follow", found["writing"])
+    _watch(sharded_saver, "follow", found["writing"])
     hasten.train(wide_job(), make_plan(**choices), run_dir=folder, saving=hasten.Saving(every_steps=1), receivers=[])
     with hasten.prepare(wide_job(), make_plan(**choices)) as run:
         for batch in run.batches():

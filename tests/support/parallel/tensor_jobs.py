@@ -19,7 +19,7 @@ import hasten
 from hasten.checkpoint.store import Store
 from hasten.entry import prepare
 from hasten.errors import HastenError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.parallel.launch.process_group import from_the_leader
 from hasten.parallel.replicate.replicated import present_ranks

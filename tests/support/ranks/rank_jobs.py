@@ -19,7 +19,7 @@ from hasten.checkpoint.store import Store
 from hasten.entry import prepare
 from hasten.errors import DataFailed
 from hasten.facts.events import Noticed
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.machine import ranks_here
 from hasten.facts.plan import make_plan
 from hasten.training.loop import train_run

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import hasten
 from hasten.entry import prepare
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
 from hasten.training.over_ranks import whole_state
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import hasten
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Contents, Store
 from hasten.training.run import Run
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from support.ranks.word_jobs import loss
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.training.step import Step
 from hasten.training.step_parts.loss_record import mean_loss
 

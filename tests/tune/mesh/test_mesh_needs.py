@@ -13,7 +13,7 @@ from torch import nn
 
 import hasten
 from hasten.errors import JobError, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.mesh import Mesh, Sharding
 from hasten.facts.plan import make_plan
 from hasten.tune.mesh import mesh_needs

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import is_proven
-from hasten.facts.trials import Confirmed, Costs
+from hasten.facts.trials import Confirmed, Costs, is_proven
 from hasten.tune.search.comparison import Pace
 from hasten.tune.search.confirmation import confirm
 from hasten.tune.search.objective import Length

@@ -20,7 +20,7 @@ import psutil
 import pytest
 import torch
 
-from hasten.checkpoint.temporary import remove_what_the_dead_left
+from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms, Limits
 from hasten.tune.trials.output_tail import KEPT_OUTPUT

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._dynamo.callback import callback_handler
 from torch.utils.data import Dataset, IterableDataset
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Budget
 from hasten.techniques import precision

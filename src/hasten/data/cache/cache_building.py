@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from hasten.checkpoint import files
-from hasten.checkpoint.file_lock import locked
-from hasten.checkpoint.private import ELSEWHERE, check_own, own_folder, user_caches
+from hasten.checkpoint.folders.private_folders import ELSEWHERE, check_own, own_folder, user_caches
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.cache_file import SCHEMA, Cached, Damaged, Different, Writer, read_manifest
 from hasten.data.cache.cache_key import told_by
 from hasten.data.cache.cache_key_folders import changed_by_runs, check_outside
@@ -39,7 +39,7 @@ from hasten.data.cache.packing import packed_in_order, readers
 from hasten.data.cache.repeated_reading import Estimate, OnBad, SteadyReader, Unreadable
 from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed, StorageFailed
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Say = Callable[[str], None]

@@ -35,8 +35,8 @@ from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.data.workers.loader_threads import Threads
 from hasten.data.workers.worker_processes import Workers
 from hasten.errors import Hang, HastenError, JobError, PlanError, StorageFailed
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY, free_shared_memory, ranks_here
-from hasten.facts.sizes import byte_size
 
 _WHERE_A_PROCESS_ENDED = (
     "read the same samples under python -X faulthandler, to see what ends the process; where it was for memory, use a "

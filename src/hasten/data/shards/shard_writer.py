@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hasten.checkpoint.file_lock import locked
 from hasten.checkpoint.files import (
     NewFile,
     check_writable,
@@ -38,6 +37,7 @@ from hasten.checkpoint.files import (
     rename_folder,
     write_atomically,
 )
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.data.cache.repeated_reading import SteadyReader, Unreadable, not_the_same
 from hasten.data.images.image_decoder import printable
 from hasten.data.images.image_files import read_file, scan
@@ -47,7 +47,7 @@ from hasten.data.shards.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEM
 from hasten.data.shards.shard_members import encoded
 from hasten.data.shards.tar_reader import END, LARGEST_MEMBER, MOST_MEMBERS, packed
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 PROBES = 32  # samples, spread over the data, that the estimate is made from
 _PACK = int.from_bytes(b"pack", "big")

@@ -24,7 +24,7 @@ from hasten.data.cache.repeated_reading import SteadyReader
 from hasten.data.order.randomness import undisturbed
 from hasten.data.sources.column_gather import Columns, formed, names_of, parts_of
 from hasten.errors import DataFailed, OutOfMemory
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.25  # of what is free on the host, of all that the device has
 

@@ -16,8 +16,8 @@ import psutil
 from hasten.data.loading.data_errors import is_theirs
 from hasten.data.loading.limits import is_ample
 from hasten.errors import DataFailed, Hang, HastenError, OutOfMemory
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import SHARED_MEMORY
-from hasten.facts.sizes import byte_size
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) .*\n((?:  .*\n?)*)", re.MULTILINE)
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.multiprocessing  # teaches multiprocessing to send tensors
 
-from hasten.checkpoint.segments import note_this_process
+from hasten.checkpoint.folders.shared_segments import note_this_process
 from hasten.data.loading.data_errors import Failed, failed_start
 from hasten.data.order.randomness import derived, reseed
 from hasten.data.workers.batch_pickling import Sending

@@ -40,8 +40,8 @@ import psutil
 import torch
 import torch.multiprocessing
 
-from hasten.checkpoint.segments import forget_processes, remove_segments
-from hasten.checkpoint.temporary import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.process_folder import keep_sockets_here, process_folder
+from hasten.checkpoint.folders.shared_segments import forget_processes, remove_segments
 from hasten.data.loading.data_errors import failed_arrival
 from hasten.data.loading.device_transfer import pinned
 from hasten.data.workers.batch_pickling import Sending

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from hasten.errors import Misconfigured
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 
 FILE = "pyproject.toml"
 

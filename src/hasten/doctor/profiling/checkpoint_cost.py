@@ -12,16 +12,16 @@ from pathlib import Path
 from torch import Tensor
 
 from hasten.checkpoint.files import remove_folder
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Store
-from hasten.checkpoint.temporary import process_folder
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Saved
-from hasten.facts.run_look import CheckpointCost
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import CheckpointCost
 from hasten.facts.saving import Saving, seconds_between
-from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
-from hasten.training.saver import Saver, State
+from hasten.training.saving.saver import Saver, State
 from hasten.training.state.train_state import state_of
 
 _SAVES = 2

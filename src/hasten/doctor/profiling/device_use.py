@@ -13,7 +13,7 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from hasten.facts.run_look import DeviceUse
+from hasten.facts.profiles import DeviceUse
 from hasten.techniques.allocator import fragmentation
 
 _MICROSECOND = 1e-6

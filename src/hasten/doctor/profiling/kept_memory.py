@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from hasten.doctor.profiling.line_costs import seconds_of
 from hasten.doctor.profiling.timed_steps import Stretches
-from hasten.facts.run_look import KeptMemory, Seconds
+from hasten.facts.profiles import RetainedMemory, Seconds
 from hasten.techniques.setup import ProcessOptions
 from hasten.training.run import Run
 from hasten.training.setup.process_options import process_options
 
 
-def kept_memory(run: Run, stretches: Stretches, steps: int, times: int) -> KeptMemory | None:
+def kept_memory(run: Run, stretches: Stretches, steps: int, times: int) -> RetainedMemory | None:
     """Of stretches over the start of one epoch, so many of either kind: the same batches in both. None where the C
     library keeps to no such setting."""
     epoch = run.epoch + 1
@@ -29,4 +29,4 @@ def kept_memory(run: Run, stretches: Stretches, steps: int, times: int) -> KeptM
 
     returned = all_taken()
     with process_options(ProcessOptions(keep_freed_memory=True)) as notices:
-        return None if notices else KeptMemory(kept=all_taken(), returned=returned)
+        return None if notices else RetainedMemory(kept=all_taken(), returned=returned)

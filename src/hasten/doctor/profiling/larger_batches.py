@@ -17,9 +17,9 @@ from hasten.doctor.profiling.line_costs import seconds_of
 from hasten.doctor.profiling.reasons import reason_of
 from hasten.doctor.profiling.repeated_batches import enlarged, first_window
 from hasten.doctor.profiling.timed_steps import Stretches
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import free_memory
-from hasten.facts.run_look import LARGER, LITTLE, Larger
-from hasten.facts.sizes import byte_size
+from hasten.facts.profiles import LARGER, LITTLE, LargerBatch
 from hasten.training.run import Run
 from hasten.training.run_loaders import train_loader
 
@@ -31,7 +31,7 @@ _SPARE = 2  # times what a larger batch needs, that must be free: where memory i
 class LargerBatches(NamedTuple):
     """refused: why the next was not tried; failed: what it raised. Each is "" where nothing was in the way."""
 
-    found: tuple[Larger, ...] = ()
+    found: tuple[LargerBatch, ...] = ()
     refused: str = ""
     failed: str = ""
 
@@ -41,7 +41,7 @@ def larger_batches(
 ) -> LargerBatches:
     """One batch of those that are kept, as it is and LARGER times, as long as that tells more. step_bytes: what
     steps have taken of the host's memory so far."""
-    found, largest, refused, failed = list[Larger](), 1, "", ""
+    found, largest, refused, failed = list[LargerBatch](), 1, "", ""
     samples, window = run.built.fingerprint.samples, first_window(kept)
     for times in LARGER:
         refused = _too_few(samples, times * run.built.batch_size) or _too_large(run, times * step_bytes() // largest)
@@ -76,10 +76,10 @@ def tells_more(taken: Sequence[tuple[int, float]]) -> bool:
     return after < _CHEAPER * before
 
 
-def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[Larger]:
+def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[LargerBatch]:
     """Each, by its size, in turn. The least of a few readings stands for them: all else that is read meanwhile only
     makes one longer."""
-    size, found = run.microbatch_size, list[Larger]()
+    size, found = run.microbatch_size, list[LargerBatch]()
     taken = {times: list[float]() for times in windows}
     for _ in range(_TIMES_TAKEN):
         for times, window in windows.items():
@@ -88,7 +88,7 @@ def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps:
     for times, seconds in taken.items():
         with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
             loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
-        found.append(Larger(times=times, step=seconds_of(seconds), loading=loading))
+        found.append(LargerBatch(times=times, step=seconds_of(seconds), loading=loading))
     return found
 
 

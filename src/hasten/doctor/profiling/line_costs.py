@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations, Tally
 from hasten.doctor.profiling.user_lines import Place, Where, is_users, shown
-from hasten.facts.run_look import Compiled, Line, Seconds, Turns
-from hasten.measure.paired import early_speedup
-from hasten.measure.stacks import share
+from hasten.facts.profiles import CompilerNote, Line, LoopCost, Seconds
+from hasten.measure.paired_timing import early_speedup
+from hasten.measure.stack_sampling import share
 
 if TYPE_CHECKING:
     from hasten.doctor.profiling.compiler_log import Note
@@ -34,10 +34,12 @@ def growth(memory: Sequence[tuple[int, int]]) -> int | None:
     return int(min(grown)) if grown and min(grown) > _LEAST_GROWTH else None
 
 
-def compiled(notes: Mapping[Note, int]) -> tuple[Compiled, ...]:
+def compiled(notes: Mapping[Note, int]) -> tuple[CompilerNote, ...]:
     """Those about the user's code, the most frequent first."""
     often = sorted(((note, times) for note, times in notes.items() if is_users(note.path)), key=lambda each: -each[1])
-    return tuple(Compiled(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often)
+    return tuple(
+        CompilerNote(path=shown(note.path), line=note.line, why=note.why, times=times) for note, times in often
+    )
 
 
 def lines_of_steps(
@@ -60,7 +62,7 @@ def lines_of_steps(
         if operations is not None and place in loops:
             loop, timed = loops[place], times.whole.get(place, 0.0)
             _, value, high = share(whole[place], samples)
-            turns = Turns(
+            turns = LoopCost(
                 operations=loop.operations,
                 again=loop.again,
                 times=loop.times,

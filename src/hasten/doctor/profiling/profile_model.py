@@ -21,10 +21,10 @@ from hasten.errors import Misconfigured
 from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
-from hasten.facts.model_look import Layer, ModelLook
 from hasten.facts.plan import Plan
-from hasten.measure.flops import profile_flops
-from hasten.measure.memory import Kind, profile_memory
+from hasten.facts.profiles import Layer, ModelProfile
+from hasten.measure.flop_count import profile_flops
+from hasten.measure.memory_profile import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
@@ -42,14 +42,14 @@ class _Seen:
     given: set[nn.Parameter] = field(default_factory=set)
 
 
-def inspect_job(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelLook:
+def inspect_job(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelProfile:
     """Train the job briefly by the plan, and look at its model. Raises what building or training the job raises."""
     unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
     with brief_run(unjudged, plan, name=name, steps=WATCHED_STEPS + _PROFILED_STEPS) as run:
         return _look(run)
 
 
-def found_in(look: ModelLook, rules: Collection[ModelRule] = ALL) -> list[Finding]:
+def found_in(look: ModelProfile, rules: Collection[ModelRule] = ALL) -> list[Finding]:
     """What these rules find in it."""
     return [_finding(rule, each) for rule in rules for each in rule.check(look)]
 
@@ -69,7 +69,7 @@ def _finding(rule: ModelRule, found: FoundInModel) -> Finding:
     )
 
 
-def _look(run: Run) -> ModelLook:
+def _look(run: Run) -> ModelProfile:
     biases, untraceable = _useless_biases(run.model)
     step = whole_step(run)
     with _watched(run.model) as seen:
@@ -80,7 +80,7 @@ def _look(run: Run) -> ModelLook:
     memory = profile_memory(step, run.model, run.optimizers)
     shares = {each.module: each.flops_per_sample / max(flops.flops_per_sample, 1) for each in flops.by_module}
     kept = {each.module: each.bytes for each in memory.by_module}
-    return ModelLook(
+    return ModelProfile(
         device=str(run.device),
         precision=str(run.setup.step.autocast or next(run.model.parameters()).dtype).removeprefix("torch."),
         steps=WATCHED_STEPS,

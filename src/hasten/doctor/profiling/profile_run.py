@@ -39,16 +39,15 @@ from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
-from hasten.facts.run_look import CheckpointCost, DeviceUse, KeptMemory, Line, Refused, RunLook
-from hasten.measure.busy import LoadClock
-from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
-from hasten.measure.page_faults import Fault, fault_cost
-from hasten.measure.stacks import Stacks
-from hasten.training import kept_weights
+from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RetainedMemory, RunProfile
+from hasten.measure.process_memory import Fault, fault_cost, held_bytes, peak_resident_bytes, resident_bytes
+from hasten.measure.processor_load import LoadClock
+from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run
 from hasten.training.run import Run
 from hasten.training.step_parts.phases import phases_told
+from hasten.training.weights import evaluated_weights
 
 if TYPE_CHECKING:
     from hasten.doctor.profiling.compiler_log import CompilerNotes
@@ -83,7 +82,9 @@ class _Windows:
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
-def observe_job(job: Job, plan: Plan | None = None, *, name: str = "", tell: Callable[[str], None] = print) -> RunLook:
+def observe_job(
+    job: Job, plan: Plan | None = None, *, name: str = "", tell: Callable[[str], None] = print
+) -> RunProfile:
     """Train the job for some steps by the plan, measured. tell: is given a few words about what is under way.
 
     Its schedule and its length play no part. Raises what building or training the job raises.
@@ -98,12 +99,12 @@ def observe_job(job: Job, plan: Plan | None = None, *, name: str = "", tell: Cal
             raise DataFailed(error.what, where=error.where, fix=f"{error.fix}; {again}") from error
 
 
-def found_in(look: RunLook, rules: Collection[RunRule] = ALL) -> list[Finding]:
+def found_in(look: RunProfile, rules: Collection[RunRule] = ALL) -> list[Finding]:
     """What these rules find in it."""
     return [_finding(rule, each, look) for rule in rules for each in rule.check(look)]
 
 
-def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
+def _finding(rule: RunRule, found: FoundInRun, look: RunProfile) -> Finding:
     return Finding(
         code=rule.code,
         rule=rule.name,
@@ -118,11 +119,11 @@ def _finding(rule: RunRule, found: FoundInRun, look: RunLook) -> Finding:
     )
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> NotMeasured:
     if not isinstance(error, HastenError):
-        return Refused(why=reason_of(error))
+        return NotMeasured(why=reason_of(error))
     said = "; ".join(filter(None, (error.what, error.fix)))
-    return Refused(why=": ".join(filter(None, (error.where, said))))
+    return NotMeasured(why=": ".join(filter(None, (error.where, said))))
 
 
 class _Observer:
@@ -134,7 +135,7 @@ class _Observer:
         self._steps_per_epoch, self._not_free = run.loader.steps_per_epoch, ""
         self._resident = resident_bytes()  # not the peak, which a look at the model has raised
 
-    def look(self) -> RunLook:
+    def look(self) -> RunProfile:
         with self._listening() as notes:
             clock = LoadClock(self._stretches.cpu_seconds)
             steps, kept = self._rounds()
@@ -151,7 +152,7 @@ class _Observer:
         run, found, machine = self._run, self._found, self._run.setup.machine
         together, grown, page = seconds_of(found.quiet), growth(found.memory), median_low(found.page_costs)
         windows = max(1, sum(each.last for each in kept))
-        return RunLook(
+        return RunProfile(
             device=str(run.device),
             machine=machine.summary,
             batch_size=run.built.batch_size,
@@ -324,7 +325,7 @@ class _Observer:
         with self._stretches.free(kept):
             return cuda_use(self._run.device, take)
 
-    def _evaluation(self) -> float | Refused:
+    def _evaluation(self) -> float | NotMeasured:
         run, evaluator = self._run, self._run.evaluator
         valid = run.built.valid
         if evaluator is None or valid is None:
@@ -333,22 +334,22 @@ class _Observer:
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         try:
-            with kept_weights.in_place(run), run.built.declared.preserved():
+            with evaluated_weights.in_place(run), run.built.declared.preserved():
                 timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
             return _refused(error)
         if timed is None:
-            return Refused(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
+            return NotMeasured(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
         return timed
 
-    def _checkpoint(self) -> CheckpointCost | Refused:
+    def _checkpoint(self) -> CheckpointCost | NotMeasured:
         self._tell("a checkpoint")
         try:
             return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
             return _refused(error)
 
-    def _kept_memory(self, steps: int, together: float, grown: int) -> KeptMemory | None:
+    def _kept_memory(self, steps: int, together: float, grown: int) -> RetainedMemory | None:
         """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
         page = median_low(self._found.page_costs)
         pages = max(0.0, median(self._found.new_pages) - grown / page.bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hasten.doctor.rule import FoundInRun
 from hasten.facts.finding import Price
-from hasten.facts.run_look import Line, RunLook, Turns
+from hasten.facts.profiles import Line, LoopCost, RunProfile
 
 MUCH = 0.05  # of a step: what may gain less is not reported
 OFTEN = 24  # operations that one line begins itself in a step, or turns of its loop
@@ -15,7 +15,7 @@ _RARELY = 0.25  # of what samples say
 LONG = 0.2  # of a step, on a line without any
 
 
-def fixed_seconds(look: RunLook) -> float:
+def fixed_seconds(look: RunProfile) -> float:
     """Seconds of a step that do not depend on its samples, at most; 0 where no larger batch was tried."""
     if not look.larger:
         return 0.0
@@ -26,7 +26,7 @@ def fixed_seconds(look: RunLook) -> float:
     return max(0.0, look.larger[0].step.value - per_batch)
 
 
-def fixed_loading_seconds(look: RunLook) -> float:
+def fixed_loading_seconds(look: RunProfile) -> float:
     """Of what a step waits for its data: seconds that do not depend on its samples."""
     if not look.larger:
         return 0.0
@@ -35,14 +35,14 @@ def fixed_loading_seconds(look: RunLook) -> float:
     return min(look.waited.value, max(0.0, look.loading.value - per_batch))
 
 
-def loops(look: RunLook) -> list[Line]:
+def loops(look: RunProfile) -> list[Line]:
     """Lines in loops of the user's code that begin the same operations many times."""
     return [line for line in look.lines if line.in_a_loop and not line.in_loading and _begins_often(line)]
 
 
-def turns_of(line: Line) -> Turns:
+def turns_of(line: Line) -> LoopCost:
     """Of a line in a loop; where nothing is known of what it calls, its own and all of the backward pass."""
-    return line.turns or Turns(
+    return line.turns or LoopCost(
         operations=line.operations,
         again=line.direct,
         times=0,
@@ -53,19 +53,19 @@ def turns_of(line: Line) -> Turns:
     )
 
 
-def stalls(look: RunLook) -> list[Line]:
+def stalls(look: RunProfile) -> list[Line]:
     """Lines that are long and begin no operation, and those that are long in some steps only, whatever they do."""
     lines = [line for line in look.lines if not line.in_loading and line.seconds > LONG * look.together.value]
     return [line for line in lines if is_in_some_steps(look, line) or _is_stalled(look, line)]
 
 
-def is_in_some_steps(look: RunLook, line: Line) -> bool:
+def is_in_some_steps(look: RunProfile, line: Line) -> bool:
     """Long by samples of many steps, and short in one of the few whose lines were traced."""
     traced = any(each.timed > 0 for each in look.lines)
     return traced and not line.operations and line.timed < _RARELY * line.seconds
 
 
-def stalled_seconds(look: RunLook) -> float:
+def stalled_seconds(look: RunProfile) -> float:
     """Of a step."""
     return sum(line.seconds for line in stalls(look))
 
@@ -77,12 +77,12 @@ def _begins_often(line: Line) -> bool:
     return many and turned and turns.again >= _MOSTLY * turns.operations
 
 
-def _is_stalled(look: RunLook, line: Line) -> bool:
+def _is_stalled(look: RunProfile, line: Line) -> bool:
     """In every step, and without an operation that was counted; those of a compiled model are not."""
     return look.operations > 0 and not line.operations and line.timed > LONG * look.together.value
 
 
-def share_of_loops(look: RunLook) -> float:
+def share_of_loops(look: RunProfile) -> float:
     """Of the operations that the user's lines begin, 0 to 1."""
     begun = sum(line.operations for line in look.lines if not line.in_loading)
     in_loops = sum(turns_of(line).operations for line in loops(look))
@@ -97,7 +97,7 @@ def by_function(lines: list[Line]) -> list[list[Line]]:
     return [sorted(each, key=lambda line: -line.high) for each in groups.values()]
 
 
-def price_of(look: RunLook, found: FoundInRun) -> Price | None:
+def price_of(look: RunProfile, found: FoundInRun) -> Price | None:
     """At most all of an epoch."""
     if found.step_seconds is None:
         return None

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from hasten.doctor.rule import FoundInRun
 from hasten.doctor.run_rules.step_costs import MUCH
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 _BUSY = 0.5  # of its cores, from which on reading computes rather than waits
 _NEARLY_ALL = 0.99  # of a step
 _COLD = 1.5  # times what reading takes, that a step may gain without it
 
 
-def is_waiting(look: RunLook) -> bool:
+def is_waiting(look: RunProfile) -> bool:
     """In most of its windows, and for long."""
     beside = look.together.value - look.computing.value - look.computing_error if look.workers else 0.0
     return max(look.waited.value, beside) > MUCH * look.together.value
 
 
-def is_computing(look: RunLook) -> bool:
+def is_computing(look: RunProfile) -> bool:
     return look.loading_cpu > _BUSY * look.reading_cores * look.loading.value
 
 
-def waiting(look: RunLook, meanwhile: str) -> FoundInRun:
+def waiting(look: RunProfile, meanwhile: str) -> FoundInRun:
     """At the slowest line of loading. meanwhile: what reading does, in words.
 
     Free loading saves at most all but what the fastest steps take whose batches are there, which may be more than what

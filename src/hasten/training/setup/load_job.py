@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from hasten.errors import HastenError, Misconfigured, UserCodeFailed
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job, describe
-from hasten.facts.names import did_you_mean
 from hasten.training.failures.user_code import user_code_failed
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
 from hasten.data.order.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate.replicated import gather_over_ranks

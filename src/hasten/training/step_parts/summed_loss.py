@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from hasten.data.loading.device_transfer import map_tensors
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 
 SUMMED = (
     "Job.loss gives a sum over the batch where a mean belongs: gradients grow with the batch. "

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 from hasten.techniques import ALL, No
 from hasten.tune.trials.sources_digest import digest_of_sources
 from hasten.tune.trials.trial import Trial

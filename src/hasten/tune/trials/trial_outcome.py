@@ -17,7 +17,7 @@ from hasten.errors import (
     StorageFailed,
     UserCodeFailed,
 )
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 
 LONGEST_MESSAGE = 10_000  # characters of an error's words
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from hasten.checkpoint.temporary import process_folder
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
 from hasten.tune.trials.messages import Messages
 from hasten.tune.trials.output_tail import Tail
