@@ -42,14 +42,14 @@ def source_of(job: str) -> list[Path]:
 def look_at_job(name: str, plan: Path | None) -> JobLook:
     """What the job prints goes where errors go: a machine may read what is found."""
     planned = read(plan)
-    from hasten.doctor.profiling.profile_model import inspect_job
-    from hasten.doctor.profiling.profile_run import observe_job
+    from hasten.doctor.profiling.model_profiler import profile_model
+    from hasten.doctor.profiling.run_profiler import profile_run
 
     with output_among_errors():
         try:
             _tell("the model")
-            model = inspect_job(load(name), planned, name=name)
-            run = observe_job(load(name), planned, name=name, tell=_tell)  # anew: a job may make its model only once
+            model = profile_model(load(name), planned, name=name)
+            run = profile_run(load(name), planned, name=name, report=_tell)  # anew: a job may make its model only once
         finally:
             _tell("")
     return JobLook(name=name, model=model, run=run)
@@ -92,9 +92,7 @@ def show_look(look: JobLook) -> None:
 def found_in_job(look: JobLook, rules: Sequence[AnyRule]) -> list[Finding]:
     """By those of the rules that are about models and runs."""
     from hasten.doctor.lint.suppression import not_silenced
-    from hasten.doctor.profiling.profile_model import found_in as found_in_model
-    from hasten.doctor.profiling.profile_run import found_in as found_in_run
-    from hasten.doctor.registry import of_models, of_runs
+    from hasten.doctor.registry import found_in_model, found_in_run, of_models, of_runs
 
     return not_silenced([*found_in_model(look.model, of_models(rules)), *found_in_run(look.run, of_runs(rules))])
 

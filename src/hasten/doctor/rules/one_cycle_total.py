@@ -19,8 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from hasten.doctor.reading.names.amounts import Amount
-from hasten.doctor.reading.names.argument_values import ABSENT
-from hasten.doctor.reading.objects.optimizer_roles import is_none
+from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.source_code import Code
 from hasten.doctor.reading.steps.scheduler_steps import Schedule
 from hasten.doctor.rule import Found, SourceRule
@@ -46,10 +45,11 @@ def _total(code: Code, schedule: Schedule) -> Amount | None:
     given = {name: code.values.argument(schedule.making, name, position) for name, position in _POSITIONS.items()}
     amounts = {name: code.schedules.amounts.of(each) for name, each in given.items() if isinstance(each, ast.AST)}
     total, epochs, steps = (amounts.get(name) for name in _POSITIONS)
-    is_given = given["total_steps"] is not ABSENT and not is_none(given["total_steps"])
-    if is_given or epochs is None or steps is None:
-        return total
-    return epochs.times(steps)
+    match given["total_steps"]:
+        case Unknown.ABSENT | ast.Constant(None):
+            return epochs.times(steps) if epochs is not None and steps is not None else None
+        case _:
+            return total
 
 
 def _differs(total: Amount, taken: Amount) -> bool:

@@ -13,6 +13,7 @@ from hasten.doctor.reading.names.value_origins import returns
 from hasten.doctor.reading.steps.training_steps import Ran, Step, Training
 
 _DISPLAYS = (ast.List, ast.Tuple)
+Key = tuple[ast.AST | None, str]  # a name with its scope, or an attribute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +36,7 @@ class AccumulatedValues:
         reset = self._reset_in(step)
         for ran in step.ran:
             for found in added(ran.node):
-                if _said(found.total) in reset or _words(found.total) & self._differentiated:
+                if _said(found.total) in reset or self._changed(found.total) & self._differentiated:
                     continue
                 if not self._training.is_without_gradients(ran.around) and self._outlives(found.total, reset):
                     yield found
@@ -71,19 +72,19 @@ class AccumulatedValues:
         return making is not None and self._names.qualified(making.func) == "collections.deque"
 
     @cached_property
-    def _differentiated(self) -> set[str]:
+    def _differentiated(self) -> set[Key]:
         """Names and attributes that backward() is called on, and those that their values are computed from."""
-        comes_from: dict[str, set[str]] = {}
+        comes_from: dict[Key, set[Key]] = {}
         for target, source in self._flows():
-            for name in _words(target):
-                comes_from.setdefault(name, set()).update(self._read_in(source))
-        found = set[str]()
-        waiting = [name for call in self._training.backwards for name in self._read_in(call)]
+            for key in self._changed(target):
+                comes_from.setdefault(key, set()).update(self._read_in(source))
+        found = set[Key]()
+        waiting = [key for call in self._training.backwards for key in self._read_in(call)]
         while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting += comes_from.get(name, ())
+            key = waiting.pop()
+            if key not in found:
+                found.add(key)
+                waiting += comes_from.get(key, ())
         return found
 
     def _flows(self) -> Iterator[tuple[ast.AST, ast.AST]]:
@@ -96,8 +97,8 @@ class AccumulatedValues:
                     yield from (pair for target in targets for pair in self._assigned(target, value))
                 case ast.AugAssign(target, _, value) | ast.For(target, value):
                     yield target, value
-                case ast.arg(name):
-                    yield from ((ast.Name(name), given) for given in self._names.seen_given_to(each))
+                case ast.arg():
+                    yield from ((each, given) for given in self._names.seen_given_to(each))
                 case ast.Call(ast.Attribute(base, "append" | "extend" | "insert"), [*_, value]):
                     yield base, value
 
@@ -111,35 +112,39 @@ class AccumulatedValues:
             else:
                 yield target, each
 
-    def _read_in(self, source: ast.AST) -> set[str]:
+    def _read_in(self, source: ast.AST) -> set[Key]:
         """The names and attributes that it is computed from; for a function of the file, those that it returns."""
-        found, waiting, seen = set[str](), [source], set[ast.AST]()
+        found, waiting, seen = set[Key](), [source], set[ast.AST]()
         while waiting:
             node = waiting.pop()
             function = self._names.function(node) if isinstance(node, ast.Call) else None
             if function is None:
-                found |= _word(node)
+                found |= self._keys(node)
                 waiting += ast.iter_child_nodes(node)
             elif function not in seen:
                 seen.add(function)
                 waiting += returns(function)
         return found
 
+    def _keys(self, node: ast.AST) -> set[Key]:
+        """A name of the same scope is the same wherever it is read; an attribute, whatever its object is."""
+        if isinstance(node, ast.Attribute):
+            return {(None, node.attr)}
+        name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")
+        scope = self._names.scopes.of(node)
+        while name not in scope.bindings and scope.parent is not None:
+            scope = scope.outer.get(name, scope.parent)
+        return {(scope.node, name)} if name else set()
 
-def _word(node: ast.AST) -> set[str]:
-    """An attribute counts whatever its object is."""
-    return {node.id} if isinstance(node, ast.Name) else {f".{node.attr}"} if isinstance(node, ast.Attribute) else set()
-
-
-def _words(target: ast.AST) -> set[str]:
-    """What an assignment to it changes: of `self.rows[i]`, ".rows"."""
-    match target:
-        case ast.Subscript(base) | ast.Starred(base):
-            return _words(base)
-        case ast.Tuple(parts) | ast.List(parts):
-            return set[str]().union(*map(_words, parts))
-        case _:
-            return _word(target)
+    def _changed(self, target: ast.AST) -> set[Key]:
+        """By an assignment: of `self.rows[i]`, the attribute rows."""
+        match target:
+            case ast.Subscript(base) | ast.Starred(base):
+                return self._changed(base)
+            case ast.Tuple(parts) | ast.List(parts):
+                return set[Key]().union(*map(self._changed, parts))
+            case _:
+                return self._keys(target)
 
 
 def added(node: ast.AST) -> Iterator[Accumulated]:

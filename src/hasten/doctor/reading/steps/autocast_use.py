@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from hasten.doctor.reading.names.argument_values import Unknown
 from hasten.doctor.reading.source_code import Code
@@ -31,15 +30,14 @@ def entered_by(code: Code, node: ast.AST) -> list[ast.Call]:
     """The autocasts that a `with`, or a function's decorators, may enter."""
     entered = [item.context_expr for item in node.items] if isinstance(node, ast.With) else []
     calls = [call for each in entered or getattr(node, "decorator_list", []) for call in code.origins.calls(each)]
-    return [made for call in calls for made in (call, code.names.followed(call.func)) if _makes_autocast(code, made)]
+    made = [each for call in calls for each in (call, code.names.followed(call.func)) if isinstance(each, ast.Call)]
+    return [each for each in made if _makes_autocast(code, each)]
 
 
-def _makes_autocast(code: Code, node: ast.AST | None) -> TypeGuard[ast.Call]:
+def _makes_autocast(code: Code, call: ast.Call) -> bool:
     """Also `partial(torch.autocast, …)`."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = code.names.qualified(node.func)
-    given = node.args[0] if name == "functools.partial" and node.args else None
+    name = code.names.qualified(call.func)
+    given = call.args[0] if name == "functools.partial" and call.args else None
     return name in _AUTOCASTS or code.names.qualified(given) in _AUTOCASTS
 
 

@@ -12,6 +12,7 @@ from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
 from hasten.doctor.reading.names.scopes import Function, begin, end, iterated
 from hasten.doctor.reading.names.value_origins import Origins
+from hasten.doctor.reading.objects.optimizer_roles import name_of
 from hasten.doctor.reading.objects.tensor_kinds import Tensors
 from hasten.doctor.reading.steps.model_modes import Modes
 from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
@@ -151,16 +152,16 @@ class Evaluations:
             if followed is read or not isinstance(followed, ast.expr) or iterated(followed) is followed:
                 break
             read = followed
-        several = read.args if isinstance(read, ast.Call) and _last_name(read.func) == "zip" else [read]
+        several = read.args if isinstance(read, ast.Call) and name_of(read.func) == "zip" else [read]
         return any(self._is_loader(each) for each in several)
 
     def _is_loader(self, node: ast.expr) -> bool:
         inner = node
         while isinstance(inner, ast.Subscript):
             inner = inner.value
-        if _LOADERS.search(_last_name(inner.func if isinstance(inner, ast.Call) else inner)):
+        if _LOADERS.search(name_of(inner.func if isinstance(inner, ast.Call) else inner)):
             return True
-        return any(_last_name(each.func).lower().endswith("loader") for each in self._origins.calls(node))
+        return any(name_of(each.func).lower().endswith("loader") for each in self._origins.calls(node))
 
     def _evaluates(self, loop: ast.AST) -> bool:
         """Whether nothing in it looks as if it trained, or needed gradients."""
@@ -197,7 +198,7 @@ class Evaluations:
         callee = _callee(call)
         if not isinstance(callee, ast.Name | ast.Attribute) or self._names.function_named(callee) is not None:
             return False
-        if not (call.args or call.keywords) or _NO_MODELS.search(_last_name(callee)):
+        if not (call.args or call.keywords) or _NO_MODELS.search(name_of(callee)):
             return False
         if self._tensors.is_criterion(callee):
             return False
@@ -249,7 +250,7 @@ class Evaluations:
 
     def _switches_all(self, call: ast.Call) -> bool | None:
         """`torch.set_grad_enabled(False)` as a statement: from there on; None where it is none."""
-        if _last_name(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
+        if name_of(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
             return None
         return not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
 
@@ -260,7 +261,24 @@ class Evaluations:
         while isinstance(function, Function):  # one that is defined in another
             around.append(function)
             function = self._names.enclosing(function, *_FUNCTIONS)
-        return any(self._may_switch_off(each) for each in around)
+        forward = self._names.method_of(self._names.class_of(_callee(call)), "forward")
+        around += [forward, *forward.body] if forward is not None else []
+        frozen = self._timelines.own(_callee(call), moment.path) & self._frozen
+        return bool(frozen) or any(self._may_switch_off(each) for each in around)
+
+    @cached_property
+    def _frozen(self) -> frozenset[Identity]:
+        """Models none of whose parameters gets a gradient."""
+        found = set[Identity]()
+        for moment in (each for modes in self.modes for each in modes.moments):
+            match moment.node:
+                case ast.Call(ast.Attribute(base, "requires_grad_"), [ast.Constant(False)]):
+                    found |= self._timelines.own(base, moment.path)
+                case ast.For(_, ast.Call(ast.Attribute(base, "parameters"), []), body) if any(
+                    "requires_grad" in ast.unparse(each) and "False" in ast.unparse(each) for each in body
+                ):
+                    found |= self._timelines.own(base, moment.path)
+        return frozenset(found)
 
     def _may_switch_off(self, node: ast.AST) -> bool:
         entered: list[ast.expr] = []
@@ -281,7 +299,7 @@ class Evaluations:
             sources += [function] if function is not None else []
         if any(_OFF.search(word) for each in sources for word in _all_words(each)):
             return True
-        return bool(_MAY_BE_OFF.search(_last_name(followed.func if isinstance(followed, ast.Call) else followed)))
+        return bool(_MAY_BE_OFF.search(name_of(followed.func if isinstance(followed, ast.Call) else followed)))
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -295,10 +313,6 @@ def _callee(call: ast.Call) -> ast.expr:
     return node
 
 
-def _last_name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
 def _names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
@@ -307,7 +321,7 @@ def _fetched(loop: ast.AST) -> set[str]:
     """The names that a turn gives to a batch that it fetches."""
     assigned = [each for each in getattr(loop, "body", ()) if isinstance(each, ast.Assign)]
     fetched = [
-        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(_last_name(each.value.func))
+        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(name_of(each.value.func))
     ]
     return {name for each in fetched for target in each.targets for name in _names_in(target)}
 
@@ -327,7 +341,7 @@ def _all_words(node: ast.AST) -> Iterator[str]:
 
 def _hints(node: ast.AST) -> bool:
     """Whether it is named as what trains is, or what needs gradients."""
-    if isinstance(node, ast.Call) and _TRAIN_CALLS.search(_last_name(node.func)):
+    if isinstance(node, ast.Call) and _TRAIN_CALLS.search(name_of(node.func)):
         return True
     return any(
         _TRAINS.search(word) or (word not in _NO_GRADIENTS and _OF_GRADIENTS.search(word)) for word in _words(node)

@@ -163,9 +163,11 @@ class Modes:
         something else; None where there is none."""
         used = False
         leading_here = {call for _, call in self.moments[index].path}
-        for each in self._backwards(index):
+        for each in self._backwards(index, objects):
             switch = self.switches.get(each)
             moment = self.moments[each]
+            if _leaves(moment.around, self.moments[index].around):
+                continue
             if moment.node in objects:
                 return None  # it is rebuilt
             if switch is not None and switch.objects & objects and switch.mode is Mode.EVAL:
@@ -176,7 +178,7 @@ class Modes:
                 used = used or bool(self.uses.get(each, frozenset()) & objects)
         return None
 
-    def _backwards(self, index: int) -> Iterator[int]:
+    def _backwards(self, index: int, objects: frozenset[Identity]) -> Iterator[int]:
         """What runs before it in the turns of the loops around it, the latest first, the innermost loop first."""
         low, high = index, index
         for loop in self.moments[index].loops():
@@ -186,6 +188,8 @@ class Modes:
             while last + 1 < len(self.moments) and self._is_in(loop, last + 1):
                 last += 1
             yield from range(low - 1, first - 1, -1)
+            if loop in objects:
+                return  # each turn has another
             yield from range(last, high, -1)
             low, high = first, last
 
@@ -238,3 +242,11 @@ def _is_conditional(some: Around, others: Around) -> bool:
     """Whether it lies under a condition that the other does not."""
     shared = {each for each, _ in others}
     return any(isinstance(each, _CONDITIONS) and each not in shared for each, _ in some)
+
+
+def _leaves(some: Around, others: Around) -> bool:
+    """Whether its branch ends by leaving the loop, or the function, that both are in."""
+    shared = {each for each, _ in others}
+    node, branch = next(((each, branch) for each, branch in some if each not in shared), (None, ""))
+    body = getattr(node, branch) if isinstance(node, ast.If) else []
+    return bool(body) and isinstance(body[-1], ast.Return | ast.Break | ast.Raise)
