@@ -229,7 +229,7 @@ def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Wat
 
 def _watcher_of_caches(rank: int) -> Watcher:
     """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
-    from hasten.report.formatting import printable
+    from hasten.report.display import printable
     from hasten.report.terminal.output import write_line
 
     told = 0

@@ -23,7 +23,7 @@ MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the
 
 def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
     from hasten.entry import prepare
-    from hasten.report.formatting import decimal
+    from hasten.report.display import decimal
     from hasten.report.terminal.output import show
     from hasten.report.terminal.text_chart import chart
     from hasten.training.schedule.schedule_trace import trace_schedule
@@ -51,7 +51,7 @@ def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> N
 
 
 def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.report.formatting import decimal
+    from hasten.report.display import decimal
     from hasten.report.terminal.output import show
     from hasten.report.terminal.text_chart import chart
     from hasten.tune.range_test import range_test
@@ -75,7 +75,7 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 def show_profile(name: str, found: JobProfile) -> None:
     from hasten.facts.formatting import byte_size
-    from hasten.report.formatting import count, duration, per_second, percent, scaled, table
+    from hasten.report.display import count, duration, per_second, percent, scaled, table
     from hasten.report.terminal.output import show
 
     times, memory, rate = found.times, found.memory, found.rate
@@ -107,7 +107,7 @@ def show_profile(name: str, found: JobProfile) -> None:
 
 def fragments(share: float | None) -> str:
     """What a profile says of memory in pieces. share: 0 to 1; None where torch keeps no cache that could fragment."""
-    from hasten.report.formatting import percent
+    from hasten.report.display import percent
 
     if share is None:
         return "nothing to measure: torch keeps no cache of memory on a processor"
@@ -117,7 +117,7 @@ def fragments(share: float | None) -> str:
 
 def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     """Search, telling every visit, and show what each size took."""
-    from hasten.report.formatting import duration, table
+    from hasten.report.display import duration, table
     from hasten.report.terminal.output import show
     from hasten.tune.microbatch_search import fastest_microbatch
 
@@ -143,7 +143,7 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
     """Pack what the source names, telling the size first and how far it has come."""
     from hasten.data.shards.shard_writer import estimated, pack
     from hasten.facts.formatting import byte_size
-    from hasten.report.formatting import count
+    from hasten.report.display import count
     from hasten.report.terminal.output import show
     from hasten.report.terminal.progress_bar import Waiting
 
@@ -175,7 +175,7 @@ def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
     from hasten.data.shards.shard_check import verify
     from hasten.facts.formatting import byte_size
-    from hasten.report.formatting import count
+    from hasten.report.display import count
     from hasten.report.terminal.output import show
     from hasten.report.terminal.progress_bar import Waiting
 

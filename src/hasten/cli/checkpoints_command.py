@@ -96,7 +96,7 @@ def export(
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    from hasten.report.formatting import printable
+    from hasten.report.display import printable
     from hasten.report.terminal.output import show
 
     if found:
@@ -133,7 +133,7 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     from rich.cells import cell_len
 
     from hasten.facts.formatting import shortened
-    from hasten.report.formatting import UNKNOWN, printable, table
+    from hasten.report.display import UNKNOWN, printable, table
     from hasten.report.page import words
 
     numbers, texts = list[list[str]](), [("why", "state")]
@@ -162,7 +162,7 @@ def _step(each: Listed) -> str:
 
 
 def _age(saved_at: float, now: float) -> str:
-    from hasten.report.formatting import UNKNOWN, time_left
+    from hasten.report.display import UNKNOWN, time_left
 
     if not _is_possible(saved_at):
         return UNKNOWN

@@ -126,7 +126,7 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
 
 
 def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
-    from hasten.report.formatting import table
+    from hasten.report.display import table
     from hasten.report.terminal.output import show
     from hasten.report.terminal.text_chart import chart
     from hasten.tune.proof.loss_proof import TRAINING
@@ -148,7 +148,7 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.report.formatting import UNKNOWN, decimal
+    from hasten.report.display import UNKNOWN, decimal
     from hasten.tune.proof.loss_proof import value_of
     from hasten.tune.trials.trial_outcome import ArmFailed
 

@@ -130,7 +130,7 @@ def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int
 
 def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> None:
     from hasten.facts.formatting import byte_size
-    from hasten.report.formatting import count, duration
+    from hasten.report.display import count, duration
     from hasten.report.terminal.output import show as show_lines
 
     pace, extent = proof.pace, proof.extent
