@@ -65,5 +65,5 @@ class Once(IterableDataset[Any]):
 
 
 def test_a_stream_that_can_be_gone_through_once_is_told_that_a_look_needs_it_several_times():
-    with pytest.raises(DataFailed, match="a look goes through a stream several times"):
+    with pytest.raises(DataFailed, match="a profile reads a stream several times"):
         profile_run(job(train=Once(), epochs=None, max_steps=100), report=lambda what: None)
