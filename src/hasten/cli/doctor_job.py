@@ -41,15 +41,15 @@ def file_of(job: str) -> list[Path]:
 def profile_job(name: str, plan: Path | None) -> JobProfiles:
     """What the job prints goes to standard error: a program may read the findings."""
     planned = read(plan)
-    from hasten.doctor.profiling.profile_model import inspect_job
-    from hasten.doctor.profiling.profile_run import observe_job
+    from hasten.doctor.profiling.model_profiler import profile_model
+    from hasten.doctor.profiling.run_profiler import profile_run
 
     with stdout_to_stderr():
         try:
             _show_progress("the model")
-            model = inspect_job(load(name), planned, name=name)
+            model = profile_model(load(name), planned, name=name)
             # The job is loaded again: it may be able to build its model only once.
-            run = observe_job(load(name), planned, name=name, tell=_show_progress)
+            run = profile_run(load(name), planned, name=name, report=_show_progress)
         finally:
             _show_progress("")
     return JobProfiles(name=name, model=model, run=run)
@@ -83,9 +83,7 @@ def show_profile(found: JobProfiles) -> None:
 def findings_of(found: JobProfiles, rules: Sequence[AnyRule]) -> list[Finding]:
     """By the rules that are about models and runs."""
     from hasten.doctor.lint.suppression import not_silenced
-    from hasten.doctor.profiling.profile_model import found_in as found_in_model
-    from hasten.doctor.profiling.profile_run import found_in as found_in_run
-    from hasten.doctor.registry import of_models, of_runs
+    from hasten.doctor.registry import found_in_model, found_in_run, of_models, of_runs
 
     return not_silenced([*found_in_model(found.model, of_models(rules)), *found_in_run(found.run, of_runs(rules))])
 
