@@ -19,7 +19,7 @@ from torch.utils.data import get_worker_info
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
 
 _NOT_THE_USERS = (
-    str(Path(__file__).parent.parent),
+    str(Path(__file__).parents[2]),
     "<",
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
