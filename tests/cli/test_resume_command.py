@@ -13,7 +13,7 @@ import pytest
 import hasten
 from hasten.cli.run_of_job import newest_run_of, same_job
 from hasten.training.run_folder.folder_names import ASKED
-from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.run_folder.run_request import RunRequest, asked_in
 from support import small_job
 from support.cli.commands import ran
 from support.training import killed_jobs
@@ -99,14 +99,14 @@ def broken_off(line: str) -> str:
 
 
 def told_command(shown: str) -> str:
-    return shown.strip().splitlines()[-1].partition("go on with  hasten ")[2]
+    return shown.strip().splitlines()[-1].partition("resume with  hasten ")[2]
 
 
 def next_command(shown: str) -> str:
     return shown.strip().splitlines()[-1].partition("next      hasten ")[2]
 
 
-def remembered(run: str) -> Asked:
+def remembered(run: str) -> RunRequest:
     found = asked_in(Path(run))
     assert found is not None
     return found
@@ -163,8 +163,8 @@ def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path,
     """The run may have ended again before its first checkpoint that has it."""
     broken_off("train going_a.py:job --run-dir run --epochs 3")
     Path("fails").touch()
-    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.save_after", lambda *given: None)
-    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.after_step", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Checkpointing.save_after", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Checkpointing.after_step", lambda *given: None)
     _, _, error = ran("train going_a.py:job --run-dir run --resume --epochs 4 --allow-change epochs")
     monkeypatch.undo()
     monkeypatch.chdir(here)
@@ -190,7 +190,7 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
     assert code == 0
     says = {"flipped": "run: asked.json was changed after it was written", "gone": "run/asked.json is missing"}
     assert f"says which: {says[harm]}" in shown
-    assert remembered("run") == Asked(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
+    assert remembered("run") == RunRequest(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 
 

@@ -13,12 +13,12 @@ import pytest
 import hasten
 from hasten.errors import Damaged, StorageFailed
 from hasten.training.run_folder.folder_names import ASKED, BEGAN_WITH
-from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.run_folder.run_request import RunRequest, asked_in
 from hasten.training.weights import initial_weights
 from support.checkpoint.forger import with_seal
 from support.training.saved_runs import every, job, notices, resumed, trained
 
-ODD = Asked(
+ODD = RunRequest(
     name="jobs/a.py:job",
     changes={"epochs": 3, "seed": 0, "device": "cpu"},
     saving=hasten.Saving(every_steps=5, every_seconds=0.5, keep_last=7, keep_best=False, keep_every=9, grace_seconds=3),
@@ -26,8 +26,10 @@ ODD = Asked(
 )
 
 
-@pytest.mark.parametrize("asked", [Asked(), ODD, Asked(name="ä \ud800\n")], ids=["plain", "odd", "no Unicode"])
-def test_what_is_written_is_read_again(tmp_path: Path, asked: Asked):
+@pytest.mark.parametrize(
+    "asked", [RunRequest(), ODD, RunRequest(name="ä \ud800\n")], ids=["plain", "odd", "no Unicode"]
+)
+def test_what_is_written_is_read_again(tmp_path: Path, asked: RunRequest):
     asked.write(tmp_path)
     assert asked_in(tmp_path) == asked
 
@@ -102,11 +104,11 @@ def test_a_run_of_python_goes_on_with_the_saving_that_it_began_with(tmp_path: Pa
     saving = every(2, keep_every=4)
     trained(tmp_path / "run", job(max_steps=6), saving=saving, name="mine")
     found = resumed(tmp_path / "run", job(max_steps=6))
-    assert asked_in(tmp_path / "run") == Asked(name="mine", saving=saving)
+    assert asked_in(tmp_path / "run") == RunRequest(name="mine", saving=saving)
     assert notices(found) == []
     other = every(3)
     resumed(tmp_path / "run", job(max_steps=6), saving=other, name="other")
-    assert asked_in(tmp_path / "run") == Asked(name="other", saving=other)
+    assert asked_in(tmp_path / "run") == RunRequest(name="other", saving=other)
 
 
 def test_what_the_command_line_replaced_stays_remembered_where_the_job_has_it_too(tmp_path: Path):

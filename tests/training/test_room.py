@@ -12,7 +12,8 @@ import torch
 
 from hasten import Saving
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved_checkpoint import TENSORS, Checkpoint
+from hasten.checkpoint.manifest import TENSORS
+from hasten.checkpoint.saved_checkpoint import Checkpoint
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved

@@ -22,7 +22,7 @@ from hasten.stop_signals import cleaned_up
 
 if TYPE_CHECKING:
     from hasten.facts.events import Receiver
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.saving.last_checkpoint import LastSaved
 
 _SAVE_EVERY = "Save after so many steps (500) or so much time (90s, 10m, 1h). By itself: about a minute apart or more."
@@ -123,7 +123,7 @@ class _Given:
     saving: Mapping[str, Any]
     tensorboard: bool | None
 
-    def over(self, asked: Asked, job: str) -> Asked:
+    def over(self, asked: RunRequest, job: str) -> RunRequest:
         """How the run is asked for now, where it was so before. Raises Misconfigured."""
         return replace(
             asked,
@@ -148,13 +148,13 @@ def _from(here: Path, path: Path) -> Path:
 
 
 def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
     from hasten.training.setup.load_job import split_name
 
     if allowed:
         fix = "add --resume to go on with a run; one that begins may have any configuration"
         raise Misconfigured("only a run that goes on can have changed", where="--allow-change", fix=fix)
-    function, asked = split_name(job)[1], given.over(Asked(), job)
+    function, asked = split_name(job)[1], given.over(RunRequest(), job)
     if given.weights is not None:
         from hasten.training.weights.weights_file import check_file
 
@@ -174,9 +174,9 @@ def _begin(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]
 
 def _go_on(job: str, given: _Given, run_dir: Path | None, allowed: Sequence[str]) -> None:
     """All that can be refused before the job is loaded is looked at before: that can take minutes."""
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
 
-    given.over(Asked(), job)  # which refuses what no run could have, before there is a folder
+    given.over(RunRequest(), job)  # which refuses what no run could have, before there is a folder
     folder, here = _by_the_leader(lambda: _folder_to_go_on_in(job, run_dir)), Path.cwd()
     with cleaned_up(partial(_remove_unused, here / folder)):
         asked, told = _by_the_leader(lambda: _asked_now(job, given, folder))
@@ -204,9 +204,9 @@ def _goes_on(job: str, wanted: bool, folder: Path | None) -> bool:
     if not launched().all.many and not launched().restarts:
         return wanted
     from hasten.parallel.launch.process_group import on_any
-    from hasten.training.run_folder.restarted import started_anew
+    from hasten.training.run_folder.restarted import was_restarted
 
-    return on_any(wanted) or started_anew(lambda: folder or newest_run_of(job))
+    return on_any(wanted) or was_restarted(lambda: folder or newest_run_of(job))
 
 
 def _by_the_leader(make: Callable[[], Value]) -> Value:
@@ -228,10 +228,10 @@ def _folder_to_go_on_in(job: str, wanted: Path | None) -> Path:
     return folder
 
 
-def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]:
+def _asked_now(job: str, given: _Given, folder: Path) -> tuple[RunRequest, list[str]]:
     """How the run in the folder is asked for now, and what a person is to know of that."""
     from hasten.training.run_folder.run_directory import RunFolder
-    from hasten.training.run_folder.run_request import Asked
+    from hasten.training.run_folder.run_request import RunRequest
 
     _check_weights(given.weights, folder)
     before, told = RunFolder(folder).asked()
@@ -239,7 +239,7 @@ def _asked_now(job: str, given: _Given, folder: Path) -> tuple[Asked, list[str]]
     notes = [*told]
     if begun_by is not None and not same_job(begun_by, job):
         notes.append(f"the run was begun by {begun_by}, and goes on by {job}")
-    said = given.over(Asked(), job).options
+    said = given.over(RunRequest(), job).options
     taken = [f"{option} {value}".strip() for option, value in now.options.items() if option not in said]
     if taken:
         notes.append(f"as the run was asked for before: {' '.join(taken)}")
@@ -256,7 +256,7 @@ def _check_weights(weights: Path | None, folder: Path) -> None:
         check_file(weights)
 
 
-def _receivers(asked: Asked, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
+def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
     from hasten.report.terminal import Progress
     from hasten.training.saving.last_checkpoint import LastSaved
 

@@ -105,7 +105,7 @@ class Trials:
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed where a search could not write what it finds, Misconfigured where what is there is not
         its own: before it begins."""
-        from hasten.checkpoint.files import open_for_append
+        from hasten.checkpoint.files import GrowingFile
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
@@ -121,18 +121,18 @@ class Trials:
                 "choose another name with --output, or move it away",
             )
             raise Misconfigured(what, where=str(self._path), fix=fix)
-        open_for_append(self._path).close()
+        GrowingFile(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """What a search of the same key has found out; a file of another one is begun anew."""
-        from hasten.checkpoint.files import open_for_append, write_atomically
+        from hasten.checkpoint.files import GrowingFile, write_atomically
         from hasten.facts.trials import Surveyed
 
         keys = [record.key for record in self._records if isinstance(record, Surveyed)]
         same = bool(keys) and keys[-1] == surveyed.key
         if not same:
             write_atomically(self._path, b"")
-        self._file = open_for_append(self._path)
+        self._file = GrowingFile(self._path)
         return self._records if same else []
 
     def keep(self, record: Record) -> None:

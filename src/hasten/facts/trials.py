@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 from hasten.errors import PlanError, StorageFailed
-from hasten.facts.choice import Choice, Preserves, Speedup, Value
+from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Fingerprint, ProvenOn
+from hasten.facts.record_reading import read_record
 
 Numbers = tuple[float, ...]
 
@@ -281,7 +281,7 @@ def records_of(lines: Iterable[str], where: str = "trials") -> list[Record]:
         except (ValueError, RecursionError):
             continue
         try:
-            found.append(_built(RECORDS[table.pop("record")], table))
+            found.append(read_record(RECORDS[table.pop("record")], table))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"is no record of a trial: {type(error).__name__}: {error}"[:300]
             raise PlanError(
@@ -316,48 +316,6 @@ def _lines(path: Path) -> Iterator[str]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageFailed(f"cannot be read: {reason}", where=str(path), fix="make the file readable") from error
-
-
-def _built(kind: Any, value: Any) -> Any:
-    """The value as its annotation says, checked all the way down. Raises ValueError or TypeError where it cannot be."""
-    if is_dataclass(cast("object", kind)):
-        hints = get_type_hints(kind)
-        unknown = value.keys() - {each.name for each in fields(kind)}
-        if unknown:
-            raise ValueError(f"there is no {min(unknown)} in such a record")
-        return kind(**{name: _built(hints[name], item) for name, item in value.items()})
-    if kind == Value:
-        return _plain_value(value)
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        if value is None and types.NoneType in inner:
-            return None
-        return _built(next(each for each in inner if each is not types.NoneType), value)
-    if origin is tuple:
-        return tuple(_built(inner[0], item) for item in _of(list, value))
-    if origin is not None:  # a mapping
-        return {_of(str, key): _built(inner[1], item) for key, item in _of(dict, value).items()}
-    if kind is float:
-        return float(_of((int, float), value))
-    if kind is Preserves:
-        return Preserves(_of(int, value))
-    return _of(kind, value)
-
-
-def _of(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{str(value)[:60]} is {type(value).__name__}")
-    return value
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain_scalar(item) for item in cast("list[Any]", value)]
-    return _plain_scalar(value)
-
-
-def _plain_scalar(value: Any) -> Any:
-    return value if isinstance(value, bool) else _of((str, int, float), value)
 
 
 LEAST_GAIN = 1.01  # a speed-up below this is no gain, however sure it is
