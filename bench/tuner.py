@@ -57,8 +57,8 @@ from bench.tuner_record import write
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
-from hasten.measure.paired import LEAST_PAIRS
-from hasten.report.text import time_left
+from hasten.measure.paired_timing import LEAST_PAIRS
+from hasten.report.display import time_left
 from hasten.tune.search.candidates import plan_of
 from hasten.tune.search.comparison import Entry, Pace, run_heat
 from hasten.tune.search.objective import speedup

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.techniques.combinations import conflicts
 from hasten.tune.search.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
 from hasten.tune.search.comparison import Entry, Outcome, Pace, run_heat

@@ -228,8 +228,8 @@ def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Wat
 
 def _watcher_of_caches(rank: int) -> Watcher:
     """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
-    from hasten.report.streams import write_line
-    from hasten.report.text import printable
+    from hasten.report.display import printable
+    from hasten.report.terminal.output import write_line
 
     told = 0
 
@@ -250,7 +250,7 @@ def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
     if not present_ranks().leads:
         return []
     if given is None:
-        from hasten.report.terminal import Progress
+        from hasten.report.terminal.training_progress import Progress
 
         given = [Progress()]
     return [*given]
@@ -261,7 +261,7 @@ def _way_on(folder: RunFolder) -> str:
 
 
 def _say(text: str) -> None:
-    from hasten.report.streams import write_line
+    from hasten.report.terminal.output import write_line
 
     write_line(sys.stderr, text)
 

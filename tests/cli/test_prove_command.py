@@ -22,8 +22,8 @@ from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
 from hasten.facts.choice import Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
-from hasten.measure.curves import Criterion
-from hasten.measure.same_runs import Extent
+from hasten.measure.loss_equivalence import Criterion
+from hasten.measure.run_difference import Extent
 from hasten.tune.proof.loss_proof import judged
 from hasten.tune.proof.paired_runs import Pair, Trained
 from hasten.tune.resume.kill_instants import Pace, Phase

@@ -10,7 +10,7 @@ import pytest
 from hasten.facts.choice import Speedup
 from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.page.words import finish_sentence
-from hasten.report.tuning import Tuning
+from hasten.report.terminal.search_progress import Tuning
 from support.report.samples import BF16, FUSED, PLAIN_TAKES, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))

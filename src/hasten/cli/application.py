@@ -165,7 +165,7 @@ def command(verb: str, job: str, plan: Path | None) -> str:
 
 
 def offer(command: str) -> None:
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
 
     show("", [("next", command)])
 
@@ -173,8 +173,7 @@ def offer(command: str) -> None:
 def _tell(failure: HastenError, error: BaseException) -> None:
     """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
     from hasten.facts.formatting import printable
-    from hasten.report.failures import failure_block
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import failure_block, show
     from hasten.training.failures.user_code import other_notes, users_traceback
 
     if isinstance(failure, UserCodeFailed):

@@ -40,7 +40,7 @@ def checkpoints(
       hasten checkpoints runs/job-1
     """
     from hasten.checkpoint.listing import listed
-    from hasten.report.waiting import Waiting
+    from hasten.report.terminal.progress_bar import Waiting
 
     waiting = Waiting("verifying")
     try:
@@ -76,7 +76,7 @@ def export(
       hasten export runs/job-1 -o early.safetensors --step 500
     """
     from hasten.facts.formatting import byte_size
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
     from hasten.training.weights.export import export_weights
 
     done = export_weights(run, output, step)
@@ -96,8 +96,8 @@ def export(
 
 
 def _show(run: Path, found: Sequence[Listed], newest: Listed | None, now: float, following: str) -> None:
-    from hasten.report.terminal import show
-    from hasten.report.text import printable
+    from hasten.report.display import printable
+    from hasten.report.terminal.output import show
 
     if found:
         typer.echo(printable(f"Checkpoints of {run}") + "\n")
@@ -133,8 +133,8 @@ def _lines(found: Sequence[Listed], newest: Listed | None, now: float) -> list[s
     from rich.cells import cell_len
 
     from hasten.facts.formatting import shortened
+    from hasten.report.display import UNKNOWN, printable, table
     from hasten.report.page import words
-    from hasten.report.text import UNKNOWN, printable, table
 
     numbers, texts = list[list[str]](), [("why", "state")]
     longest = max(len(_step(each)) for each in found)
@@ -162,7 +162,7 @@ def _step(each: Listed) -> str:
 
 
 def _age(saved_at: float, now: float) -> str:
-    from hasten.report.text import UNKNOWN, time_left
+    from hasten.report.display import UNKNOWN, time_left
 
     if not _is_possible(saved_at):
         return UNKNOWN

@@ -183,7 +183,7 @@ def _mending(projects: Sequence[_Project], unsafe: bool) -> _Mending:
 
 
 def _end_after_diff(mending: _Mending, unreadable: Sequence[Unreadable], jobs: Sequence[str]) -> None:
-    from hasten.report.findings import as_diff
+    from hasten.report.finding_formats import as_diff
 
     mended = mending.mended
     for each in mended:
@@ -214,14 +214,14 @@ def _write(mended: Sequence[Mended]) -> None:
 def _show(
     findings: Sequence[Finding], files: int, output: Format, projects: Sequence[_Project], job: str | None
 ) -> None:
-    from hasten.report.findings import as_github, as_json, as_text, summary
+    from hasten.report.finding_formats import as_github, as_json, as_text, summary
 
     if output is Format.JSON:
         typer.echo(as_json(findings))
     elif output is Format.SARIF:
         from importlib.metadata import version
 
-        from hasten.report.sarif import as_sarif
+        from hasten.report.finding_formats import as_sarif
 
         rules = dict.fromkeys((rule.code, rule.name, rule.headline) for each in projects for rule in each.rules)
         typer.echo(as_sarif(findings, list(rules), version("hasten")))

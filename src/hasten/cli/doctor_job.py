@@ -80,8 +80,8 @@ def _flush() -> None:
 
 def show_look(look: JobLook) -> None:
     """What was seen, to a person."""
-    from hasten.report.looks import budget_rows, layer_rows, model_lines, run_lines
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.profile_text import budget_rows, layer_rows, model_lines, run_lines
 
     show(f"{look.name} on {look.run.device}", run_lines(look.run))
     typer.echo("\n" + "\n".join(f"  {line}" for line in budget_rows(look.run)))

@@ -72,7 +72,7 @@ def plan_mesh(
     beside = [each for each in chosen if each.technique not in OF_A_MESH]
     found = planned_meshes(needs, cluster, microbatch, beside)
     if output is Format.JSON:
-        from hasten.report.meshes import as_json
+        from hasten.report.terminal.mesh_text import as_json
 
         typer.echo(as_json(found))
         return
@@ -86,8 +86,8 @@ def plan_mesh(
 
 
 def _show(job: str, found: Meshes, everything: bool) -> None:
-    from hasten.report.meshes import cost_lines, illegal_rows, job_lines, mesh_rows
-    from hasten.report.terminal import show
+    from hasten.report.terminal.mesh_text import cost_lines, illegal_rows, job_lines, mesh_rows
+    from hasten.report.terminal.output import show
 
     def lay(lines: list[str]) -> None:
         typer.echo("\n" + "\n".join(f"  {line}".rstrip() for line in lines))
@@ -103,7 +103,7 @@ def _show(job: str, found: Meshes, everything: bool) -> None:
 def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
     from hasten.facts.plan import Plan, PlannedChoice
     from hasten.facts.plan_file import plan_to_toml
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
 
     if replaced:
         show("", [("note", f"what {plan} says of {', '.join(replaced)} plays no part: a mesh says it")])

@@ -28,24 +28,28 @@ def report(
     """
     from hasten.checkpoint.files import write_atomically
     from hasten.errors import Misconfigured
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
 
     page = output or (source if source.is_dir() else source.parent) / "report.html"
     if page.suffix.lower() not in (".html", ".htm"):
         fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])
         raise Misconfigured(f"a report is a page of HTML, and {page.name} is not named so", where="-o", fix=fix)
     if source.is_dir():
-        from hasten.report.page import ran
+        from hasten.report.page import run_page
         from hasten.report.page.run_log import read_run
 
         log = read_run(source)
-        sentence, html, command = ran.sentence_of(log), ran.page_of_run(log), ran.next_command(log)
+        sentence, html, command = run_page.sentence_of(log), run_page.page_of_run(log), run_page.next_command(log)
     else:
-        from hasten.report.page import tuned
-        from hasten.report.page.evidence import read_evidence
+        from hasten.report.page import plan_page
+        from hasten.report.page.plan_evidence import read_evidence
 
         found = read_evidence(source)
-        sentence, html, command = tuned.sentence_of(found), tuned.page_of_plan(found), tuned.next_command(found)
+        sentence, html, command = (
+            plan_page.sentence_of(found),
+            plan_page.page_of_plan(found),
+            plan_page.next_command(found),
+        )
     write_atomically(page, html.encode())
     show(sentence, [("report", str(page))])
     offer(command)

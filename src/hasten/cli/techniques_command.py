@@ -23,7 +23,7 @@ def techniques() -> None:
     Example:
       hasten techniques
     """
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
     from hasten.techniques import ALL, Stage
 
     width = max(len(technique.name) for technique in ALL)
@@ -53,7 +53,7 @@ def explain(
     """
     from hasten.errors import Misconfigured
     from hasten.facts.formatting import did_you_mean
-    from hasten.report.terminal import show
+    from hasten.report.terminal.output import show
 
     if _CODE.fullmatch(name):
         _explain_rule(name)

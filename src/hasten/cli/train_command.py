@@ -257,7 +257,7 @@ def _check_weights(weights: Path | None, folder: Path) -> None:
 
 
 def _receivers(asked: RunRequest, plan: Path | None, folder: Path) -> tuple[LastSaved, list[Receiver]]:
-    from hasten.report.terminal import Progress
+    from hasten.report.terminal.training_progress import Progress
     from hasten.training.saving.last_checkpoint import LastSaved
 
     last = LastSaved()

@@ -70,8 +70,8 @@ def tune(
         raise Misconfigured(f"--allow is {allow!r}", fix=f"write one of {', '.join(ALLOWED)}")
     start_fork_server(libraries_of(job))  # which loads torch, as this process does meanwhile
     from hasten.checkpoint.plan_output import held_place, write_found_plan
-    from hasten.report.terminal import show
-    from hasten.report.tuning import Tuning
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.search_progress import Tuning
     from hasten.training.setup.load_job import split_name
     from hasten.tune.trials.other_programs import OtherPrograms
 
@@ -185,7 +185,7 @@ def _plan(found: Found) -> Plan:
 
 def _sentence(found: Found, others: float) -> str:
     """others: share of the processor that other programs took."""
-    from hasten.report.tuning import sentence
+    from hasten.report.terminal.search_progress import sentence
 
     gained = found.gained.reached if found.gained else ()
     plain, stops_early = found.look.costs, found.look.surveyed.stops_early

@@ -14,7 +14,7 @@ from hasten.doctor.profiling import profile_run
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.errors import DataFailed
 from hasten.facts.profiles import NotMeasured
-from hasten.report.looks import run_lines
+from hasten.report.terminal.profile_text import run_lines
 from support.doctor.faulty_model_job import job
 from support.doctor.run_profiles import HEALTHY
 

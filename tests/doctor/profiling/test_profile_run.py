@@ -26,8 +26,8 @@ from hasten.doctor.profiling.profile_model import found_in, inspect_job
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.facts.plan import make_plan
 from hasten.facts.profiles import CheckpointCost, NotMeasured
-from hasten.measure.held import held_bytes
-from hasten.measure.stacks import share
+from hasten.measure.process_memory import held_bytes
+from hasten.measure.stack_sampling import share
 from support.doctor.faulty_model_job import Model, job
 
 

@@ -22,7 +22,7 @@ from hasten.doctor.profiling.operation_counts import Operations, is_read
 from hasten.doctor.profiling.profile_run import found_in, observe_job
 from hasten.doctor.run_rules.step_costs import loops, share_of_loops
 from hasten.facts.profiles import LoopCost, RunProfile
-from hasten.report.looks import run_lines
+from hasten.report.terminal.profile_text import run_lines
 from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
 from support.doctor.run_profiles import HEALTHY, LINE, four_times

@@ -18,7 +18,7 @@ from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations
 from hasten.doctor.profiling.profile_run import observe_job
 from hasten.doctor.profiling.user_lines import function_of, place_of, spans_of_loops
-from hasten.measure.stacks import callers
+from hasten.measure.stack_sampling import callers
 from hasten.training.probes.brief_run import brief_run, whole_step
 from support.doctor.faulty_model_job import job
 

@@ -10,7 +10,7 @@ import pytest
 from hasten.doctor.profiling.profile_run import found_in
 from hasten.facts.finding import Finding, Price, Severity
 from hasten.facts.profiles import RetainedMemory, RunProfile
-from hasten.report.findings import as_text
+from hasten.report.finding_formats import as_text
 from support.doctor.run_profiles import HEALTHY, exactly
 
 KEPT_MEMORY = RetainedMemory(kept=exactly(0.05), returned=exactly(0.1))

@@ -17,7 +17,7 @@ import hasten
 from hasten.entry import prepare
 from hasten.facts.job import Loss
 from hasten.facts.plan import make_plan
-from hasten.measure.held import held_bytes
+from hasten.measure.process_memory import held_bytes
 
 WORDS, LENGTH, BATCH, HEADS = 64, 32, 16, 4
 

@@ -8,7 +8,7 @@ import pytest
 
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
-from hasten.measure.curves import Criterion
+from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.proof.loss_proof import EARLY, TRAINING, criterion_of, judged, paired_curves, prove_loss, value_of
 from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained
 from hasten.tune.trials.arms import Arms

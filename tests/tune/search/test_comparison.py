@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.plan import Plan, make_plan
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 from hasten.tune.search.compared_arm import Entry
 from hasten.tune.search.comparison import Outcome, Pace, is_known, run_heat
 from hasten.tune.search.objective import Length, speedup

@@ -13,7 +13,7 @@ from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.search.objective import (
     Length,
     Seen,

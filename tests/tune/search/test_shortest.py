@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.choice import Preserves
 from hasten.facts.trials import Doing
-from hasten.report.tuning import Tuning
+from hasten.report.terminal.search_progress import Tuning
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options
 from hasten.tune.search.shortest import warning_of

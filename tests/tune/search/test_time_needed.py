@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.search.comparison import Pace
 from hasten.tune.search.confirmation import confirm
 from hasten.tune.search.objective import Length

@@ -15,7 +15,7 @@ from hasten.errors import NotMeasurable
 from hasten.facts.choice import Preserves, Speedup
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Confirmed, Doing, Record, Surveyed, Tried
-from hasten.measure.busy import Load, LoadClock
+from hasten.measure.processor_load import Load, LoadClock
 from hasten.tune.search.compared_arm import Entry
 from hasten.tune.search.comparison import Pace, run_heat
 from hasten.tune.search.confirmation import Final, confirm

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hasten.facts.plan import Plan
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.search.objective import Length, Seen, costs, totals
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.process_seconds import import_seconds

@@ -88,7 +88,7 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     """And what the report of the plan shows of it."""
     from hasten.cli.application import read
     from hasten.cli.prove.loss_evidence import add_losses, trials_of
-    from hasten.report.waiting import Waiting
+    from hasten.report.terminal.progress_bar import Waiting
     from hasten.training.setup.load_job import split_name
     from hasten.tune.proof.loss_proof import LONGEST_SECONDS, prove_loss
     from hasten.tune.trials.arms import Arms, Limits
@@ -126,9 +126,9 @@ def _next(proof: LossProof, job: str, plan: Path, *, margin: float, metric: str,
 
 
 def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import table
+    from hasten.report.display import table
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
     from hasten.tune.proof.loss_proof import TRAINING
 
     criterion = proof.criterion
@@ -148,7 +148,7 @@ def _show(proof: LossProof, title: str, last: list[tuple[str, str]]) -> None:
 
 def rows(proof: LossProof) -> list[list[str]]:
     """Seed, both values, and the difference, positive where planned is worse; of a failure its class."""
-    from hasten.report.text import UNKNOWN, decimal
+    from hasten.report.display import UNKNOWN, decimal
     from hasten.tune.proof.loss_proof import value_of
     from hasten.tune.trials.trial_outcome import ArmFailed
 

@@ -18,7 +18,7 @@ from hasten.cli.application import JobName, PlanPath, command, ending_in_one_blo
 from hasten.errors import HARMED, NOT_PROVEN
 
 if TYPE_CHECKING:
-    from hasten.measure.same_runs import Difference
+    from hasten.measure.run_difference import Difference
     from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
@@ -79,8 +79,8 @@ class Shown:
         self._what, self._waiting = "", None
 
     def trains(self, what: str, step: int, steps: int) -> None:
-        from hasten.report.streams import is_plain
-        from hasten.report.waiting import Waiting
+        from hasten.report.terminal.output import is_plain
+        from hasten.report.terminal.progress_bar import Waiting
         from hasten.tune.resume.resume_proof import UNDISTURBED
 
         if what not in UNDISTURBED and is_plain(sys.stderr):
@@ -91,7 +91,7 @@ class Shown:
         self._waiting(step, steps)
 
     def killed(self, number: int, wanted: int, kill: Kill) -> None:
-        from hasten.report.streams import write_line
+        from hasten.report.terminal.output import write_line
 
         self.close()
         saved = f"step {kill.saved_step:,} is saved" if kill.saved_step else "nothing is saved yet"
@@ -130,8 +130,8 @@ def command_of(job: str, plan: Path | None, *, kills: int, steps: int, seed: int
 
 def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> None:
     from hasten.facts.formatting import byte_size
-    from hasten.report.terminal import show as show_lines
-    from hasten.report.text import count, duration
+    from hasten.report.display import count, duration
+    from hasten.report.terminal.output import show as show_lines
 
     pace, extent = proof.pace, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"

@@ -13,8 +13,8 @@ from hasten.doctor.profiling.line_times import LineTimes
 from hasten.doctor.profiling.operation_counts import Operations, Tally
 from hasten.doctor.profiling.user_lines import Place, Where, is_users, shown
 from hasten.facts.profiles import CompilerNote, Line, LoopCost, Seconds
-from hasten.measure.paired import early_speedup
-from hasten.measure.stacks import share
+from hasten.measure.paired_timing import early_speedup
+from hasten.measure.stack_sampling import share
 
 if TYPE_CHECKING:
     from hasten.doctor.profiling.compiler_log import Note

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from hasten.doctor.profiling.user_lines import Place, Where, is_users, where
-from hasten.measure.stacks import callers
+from hasten.measure.stack_sampling import callers
 
 
 class LineTimes:

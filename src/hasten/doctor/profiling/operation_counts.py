@@ -24,7 +24,7 @@ from torch._C._autograd import _get_sequence_nr  # pyright: ignore[reportAttribu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.doctor.profiling.user_lines import Place, function_of, is_users, where
-from hasten.measure.stacks import callers
+from hasten.measure.stack_sampling import callers
 
 _READS = frozenset({"aten::_local_scalar_dense"})
 _READS_OF_A_DEVICE = frozenset({"aten::nonzero"})  # its size is a number

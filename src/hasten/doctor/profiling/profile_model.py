@@ -23,8 +23,8 @@ from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
 from hasten.facts.profiles import Layer, ModelProfile
-from hasten.measure.flops import profile_flops
-from hasten.measure.memory import Kind, profile_memory
+from hasten.measure.flop_count import profile_flops
+from hasten.measure.memory_profile import Kind, profile_memory
 from hasten.techniques.conv_bn_bias import find_useless_biases
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run

@@ -40,10 +40,9 @@ from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
 from hasten.facts.profiles import CheckpointCost, DeviceUse, Line, NotMeasured, RetainedMemory, RunProfile
-from hasten.measure.busy import LoadClock
-from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
-from hasten.measure.page_faults import Fault, fault_cost
-from hasten.measure.stacks import Stacks
+from hasten.measure.process_memory import Fault, fault_cost, held_bytes, peak_resident_bytes, resident_bytes
+from hasten.measure.processor_load import LoadClock
+from hasten.measure.stack_sampling import Stacks
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run
 from hasten.training.run import Run

@@ -15,7 +15,7 @@ import torch
 
 from hasten.doctor.profiling.repeated_batches import FreeLoading
 from hasten.facts.profiles import Seconds
-from hasten.measure.page_faults import page_faults
+from hasten.measure.process_memory import page_faults
 from hasten.training.run import Run
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from hasten.techniques._mesh_parts import ModelParts
+from hasten.techniques.common.mesh_parts import ModelParts
 
 AROUND = ""  # the name of what lies in no repeated block
 

@@ -41,7 +41,8 @@ from torch import Tensor
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.job import Job
-from hasten.measure.oracle import (
+from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
+from hasten.measure.gradient_error import (
     BOUND,
     GradientJudge,
     StepGradients,
@@ -50,7 +51,6 @@ from hasten.measure.oracle import (
     judge_updates,
     squared_errors,
 )
-from hasten.measure.reference import longest_sum, nearby_gradients, reference_gradients
 from hasten.training.failures.as_failure import is_out_of_memory
 from hasten.training.run import Run
 from hasten.training.weights.tensor_file import read_tensors, write_tensors

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd  # torch has no public name for "any dropout"
 
 from hasten.errors import InvalidMeasurement
-from hasten.measure.oracle import UpdateError, update_error
-from hasten.measure.reference import in_float64
+from hasten.measure.float64_reference import in_float64
+from hasten.measure.gradient_error import UpdateError, update_error
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.run import Run
 from hasten.training.setup.optimizers import build_optimizers

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hasten.measure.oracle import UpdateError, judge_updates
+from hasten.measure.gradient_error import UpdateError, judge_updates
 from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.proof.gradient_check import UPDATES, include, part_of, same_bits, strided
 from hasten.tune.proof.optimizer_steps import Tensors, Watched, put_state, state_of

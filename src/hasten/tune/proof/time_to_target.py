@@ -9,7 +9,7 @@ from statistics import median
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.formatting import three_digits
 from hasten.facts.trials import Reached
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 from hasten.tune.proof.course import Aim, Arrival
 from hasten.tune.search.objective import WORTH_SEEING, is_gain
 

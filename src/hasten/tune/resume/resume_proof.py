@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
 
 from hasten.errors import HastenError, StorageFailed
-from hasten.measure.same_runs import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
+from hasten.measure.run_difference import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
 from hasten.training.run_folder.run_directory import RunFolder
 from hasten.tune.resume.kill_instants import Instant, Pace, Phase, draw, missed, training_seconds
 from hasten.tune.resume.run_process import LOOK_SECONDS, Begin, Errand, RunProcess

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from hasten.facts.plan import Plan
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.search.objective import Seen, one_off
 from hasten.tune.trials.arms import Arm, Arms
 from hasten.tune.trials.trial import EVALUATION_SECONDS

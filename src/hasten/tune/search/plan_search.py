@@ -32,7 +32,7 @@ from hasten.facts.trials import (
     Surveyed,
     differs_from_itself,
 )
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.proof.by_losses import SEEDS, ShortRuns
 from hasten.tune.proof.proofs import prove
 from hasten.tune.search.candidates import plan_of, same

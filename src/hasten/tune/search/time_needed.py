@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hasten.facts.choice import Choice
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.search.candidates import EVALUATION_ALONE
 from hasten.tune.search.compared_arm import WINDOW_SECONDS
 from hasten.tune.search.comparison import ROUNDS_OF_A_CONTROL, ROUNDS_OF_AN_ARM, Pace
