@@ -109,11 +109,7 @@ def plan_from_toml(text: str, where: str = "plan.toml", known_techniques: Collec
         return f"{where}:{line_of(lines, location)}"
 
     plan = _checked(document, known_techniques, place)
-    stated = [index for index in range(len(plan.choices)) if ("choice", index) in lines or ("choice",) not in lines]
-    choices = [
-        replace(item, place=place(("choice", index)) if index in stated else where)
-        for index, item in enumerate(plan.choices)
-    ]
+    choices = (replace(item, place=place(("choice", index))) for index, item in enumerate(plan.choices))
     return replace(plan, choices=tuple(choices))
 
 
