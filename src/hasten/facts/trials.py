@@ -158,8 +158,8 @@ class Confirmed:
 
     @property
     def planned_seconds(self) -> float:
-        """The baseline's seconds over the ratio, which compares neighbouring windows. The median of the plan's own windows
-        is another estimate, and would contradict the ratio."""
+        """The baseline's seconds over the ratio. The median of the plan's own windows is another estimate, and would
+        contradict the ratio, which compares neighbouring windows."""
         return self.plain.total / self.speedup.ratio if self.speedup.ratio else math.inf
 
     @property

@@ -1,20 +1,23 @@
-"""What is given for an argument, and what constant an expression is: followed through variables, defaults of argparse
-and of dataclasses, dictionaries, and `**kwargs` that are written out in the file."""
+"""The values of arguments and of constant expressions: through variables, defaults of argparse and of dataclasses,
+dictionaries and `**kwargs` that are written out in the file."""
 
 from __future__ import annotations
 
 import ast
 from enum import Enum
+from functools import cached_property
+from operator import add, floordiv, mul, sub, truediv
 from typing import Any
 
 from hasten.doctor.reading.names.name_resolution import Names
 
 _DEEPEST = 8
+_OPERATORS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Div: truediv}
 _CHANGE_DICTIONARIES = frozenset({"update", "setdefault", "pop", "popitem", "clear"})
 
 
 class Unknown(Enum):
-    """What is no value. ABSENT: nothing is given. HIDDEN: something may be, or what it is cannot be seen."""
+    """ABSENT: nothing is given. HIDDEN: something may be given, or its value cannot be seen."""
 
     ABSENT = "absent"
     HIDDEN = "hidden"
@@ -89,12 +92,9 @@ class Values:
             case ast.Dict(keys, values):
                 found: ast.expr | Unknown = ABSENT
                 for each, value in zip(keys, values, strict=True):
-                    if each is None:
-                        inner = self._entry(value, key)
-                        found = found if inner is ABSENT else inner
-                    elif not isinstance(each, ast.Constant):
+                    if not isinstance(each, ast.Constant):
                         return HIDDEN
-                    elif each.value == key:
+                    if each.value == key:
                         found = value
                 return found
             case ast.Call(ast.Name("dict"), [], keywords):
@@ -104,28 +104,19 @@ class Values:
                     if each.arg == key:
                         return each.value
                 return ABSENT
-            case ast.IfExp():
-                return HIDDEN
             case _:
                 return HIDDEN
 
     def _is_changed(self, node: ast.Name | ast.Attribute) -> bool:
         """Whether an entry may be added to it somewhere in the file."""
-        said = ast.unparse(node)
-        for each in self._nodes.get(ast.Subscript, []):
-            if (
-                isinstance(each, ast.Subscript)
-                and not isinstance(each.ctx, ast.Load)
-                and ast.unparse(each.value) == said
-            ):
-                return True
-        return any(
-            isinstance(each, ast.Attribute)
-            and each.attr in _CHANGE_DICTIONARIES
-            and isinstance(self._names.parents.get(each), ast.Call)
-            and ast.unparse(each.value) == said
-            for each in self._nodes.get(ast.Attribute, [])
-        )
+        changed: list[ast.expr] = []
+        for each in (*self._nodes.get(ast.Subscript, []), *self._nodes.get(ast.Attribute, [])):
+            match each:
+                case ast.Subscript(base, _, ast.Store() | ast.Del()):
+                    changed.append(base)
+                case ast.Attribute(base, name) if name in _CHANGE_DICTIONARIES:
+                    changed.append(base)
+        return ast.unparse(node) in map(ast.unparse, changed)
 
     # ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,12 +153,10 @@ class Values:
 
     def _option(self, base: ast.expr, name: str) -> Any:
         """The default of the one `add_argument("--name", …)` of the file."""
-        if self._is_assigned(name) or not self._may_be_parsed(base):
+        if self._is_assigned(name) or getattr(base, "id", "") not in self._parsed_names:
             return HIDDEN
-        options = [
-            call for call in self._nodes.get(ast.Call, []) if isinstance(call, ast.Call) and _option_of(call) == name
-        ]
-        if len(options) != 1:
+        options = [each for each in self._nodes.get(ast.Call, []) if _option_of(each) == name]
+        if len(options) != 1 or not isinstance(options[0], ast.Call):
             return HIDDEN
         given = {keyword.arg: keyword.value for keyword in options[0].keywords}
         action = given.get("action")
@@ -177,11 +166,9 @@ class Values:
             return action.value == "store_false"
         return HIDDEN
 
-    def _may_be_parsed(self, base: ast.expr) -> bool:
-        """Whether it is what parse_args() returned, or has a name that the file gives to that."""
-        return isinstance(base, ast.Name) and base.id in self._parsed_names()
-
+    @cached_property
     def _parsed_names(self) -> set[str]:
+        """The names that the file gives to what parse_args() returns."""
         found = set[str]()
         for node in self._nodes.get(ast.Assign, []):
             match node:
@@ -195,9 +182,9 @@ class Values:
         return found
 
 
-def _option_of(call: ast.Call) -> str | None:
-    """The name under which argparse keeps it."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
+def _option_of(call: ast.AST) -> str | None:
+    """The attribute that argparse gives an option."""
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "add_argument":
         return None
     for keyword in call.keywords:
         if keyword.arg == "dest" and isinstance(keyword.value, ast.Constant):
@@ -208,19 +195,8 @@ def _option_of(call: ast.Call) -> str | None:
 
 
 def _computed(operator: ast.operator, left: Any, right: Any) -> Any:
-    """Of small numbers: what a person writes out."""
-    if not all(isinstance(each, int | float) and abs(each) < 1e12 for each in (left, right)):
+    """Of small numbers, as a person writes them."""
+    compute = _OPERATORS.get(type(operator))
+    if compute is None or not all(isinstance(each, int | float) and abs(each) < 1e12 for each in (left, right)):
         return HIDDEN
-    match operator:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.FloorDiv() if right:
-            return left // right
-        case ast.Div() if right:
-            return left / right
-        case _:
-            return HIDDEN
+    return compute(left, right) if right or compute in {add, sub, mul} else HIDDEN

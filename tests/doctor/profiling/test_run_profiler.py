@@ -21,9 +21,10 @@ import hasten
 from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.doctor.model_rules.sizes_off_the_grid import grid_of
 from hasten.doctor.profiling.device_use import covered, intervals
-from hasten.doctor.profiling.larger_batches import tells_more
-from hasten.doctor.profiling.profile_model import found_in, inspect_job
-from hasten.doctor.profiling.profile_run import observe_job
+from hasten.doctor.profiling.larger_batches import may_be_cheaper
+from hasten.doctor.profiling.model_profiler import profile_model
+from hasten.doctor.profiling.run_profiler import profile_run
+from hasten.doctor.registry import found_in_model
 from hasten.facts.plan import make_plan
 from hasten.facts.profiles import CheckpointCost, NotMeasured
 from hasten.measure.process_memory import held_bytes
@@ -42,8 +43,8 @@ class Slow(Dataset[Any]):
 
 
 def test_a_model_shows_its_useless_bias_its_unused_layer_and_what_gets_no_gradient():
-    look = inspect_job(job())
-    found = {each.code: each for each in found_in(look)}
+    look = profile_model(job())
+    found = {each.code: each for each in found_in_model(look)}
     assert found.keys() == {"H601", "H602", "H603", "H604"}
     assert found["H601"].part == "model.convolution"
     assert "left_out (Linear, 72 parameters) was never called" in found["H602"].message
@@ -63,8 +64,8 @@ def test_a_look_leaves_random_states_and_hooks_as_they_were():
         made.append(Model())
         return made[-1]
 
-    inspect_job(job(model=model))
-    observe_job(job(model=model, valid=job().train), tell=lambda what: None)
+    profile_model(job(model=model))
+    profile_run(job(model=model, valid=job().train), report=lambda what: None)
     assert torch.equal(torch.get_rng_state(), state)
     for module in (each for model in made for each in model.modules()):
         assert not module._forward_pre_hooks
@@ -81,12 +82,12 @@ def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
         return functional.cross_entropy(out, labels)
 
     told: list[str] = []
-    look = observe_job(job(loss, valid=job().train), tell=told.append)
+    look = profile_run(job(loss, valid=job().train), report=told.append)
     assert told[0] == "the first steps"
     assert look.parts.keys() == {"data_wait", "transfer", "forward", "backward", "optimizer", "python"}
     assert 0 < look.together.low <= look.together.value <= look.together.high
     assert [each.times for each in look.larger] == [1, 4]
-    asks_for_more = tells_more([(each.times, each.step.value) for each in look.larger])  # which the clock decides
+    asks_for_more = may_be_cheaper([(each.times, each.step.value) for each in look.larger])  # which the clock decides
     assert look.no_larger == ("the data has 64 samples" if asks_for_more else "")
     assert look.evaluation_seconds > 0
     (reading,) = [line for line in look.lines if line.reads]
@@ -96,7 +97,7 @@ def test_a_look_at_a_run_tells_all_parts_of_a_step_and_the_lines_that_read():
 
 @pytest.mark.proof
 def test_where_no_larger_batch_can_be_tried_it_is_said_why():
-    few = observe_job(job(batch_size=32), tell=lambda what: None)
+    few = profile_run(job(batch_size=32), report=lambda what: None)
     assert (few.larger, few.no_larger) == ((), "the data has 64 samples")
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
@@ -104,7 +105,7 @@ def test_where_no_larger_batch_can_be_tried_it_is_said_why():
             raise ValueError("written for sixteen")
         return functional.cross_entropy(model(batch[0]), batch[1])
 
-    fixed = observe_job(job(loss), tell=lambda what: None)
+    fixed = profile_run(job(loss), report=lambda what: None)
     assert (fixed.larger, fixed.no_larger, fixed.larger_failed) == ((), "", "written for sixteen")
 
 
@@ -116,7 +117,7 @@ def test_what_a_job_keeps_of_every_step_is_seen_as_growth():
         kept.append(torch.zeros(1 << 16))
         return functional.cross_entropy(model(rows), labels)
 
-    look = observe_job(job(loss), tell=lambda what: None)
+    look = profile_run(job(loss), report=lambda what: None)
     assert look.growth is not None
     assert look.growth == pytest.approx(1 << 18, rel=0.05)
 
@@ -129,20 +130,20 @@ def test_memory_that_is_new_in_every_step_is_counted_in_pages():
             memory.write(b"x" * len(memory))
         return functional.cross_entropy(model(batch[0]), batch[1])
 
-    look = observe_job(job(loss), tell=lambda what: None)
+    look = profile_run(job(loss), report=lambda what: None)
     assert look.new_pages >= 512
     assert look.kept_memory is not None  # it is tried whether the C library can help: not with what is mapped by hand
-    kept = observe_job(job(loss), make_plan(allocator="keep_freed_memory"), tell=lambda what: None)
+    kept = profile_run(job(loss), make_plan(allocator="keep_freed_memory"), report=lambda what: None)
     assert (kept.new_pages >= 512, kept.kept_memory) == (True, None)
 
 
 @pytest.mark.proof
 def test_a_look_saves_a_checkpoint_and_leaves_nothing_of_it():
-    look = observe_job(job(), tell=lambda what: None)
+    look = profile_run(job(), report=lambda what: None)
     assert isinstance(look.checkpoint, CheckpointCost)
     weights = sum(each.nbytes for each in Model().parameters())
     assert look.checkpoint.bytes > weights
-    stopping = observe_job(job(valid=job().train, stop=hasten.EarlyStopping("loss")), tell=lambda what: None)
+    stopping = profile_run(job(valid=job().train, stop=hasten.EarlyStopping("loss")), report=lambda what: None)
     assert isinstance(stopping.checkpoint, CheckpointCost)
     assert stopping.checkpoint.bytes > look.checkpoint.bytes + weights  # with the best so far
     assert not (process_folder() / "checkpoints").exists()
@@ -153,7 +154,7 @@ def test_a_state_that_no_file_can_hold_is_no_end_of_the_look():
         def state_dict(self) -> dict[str, Any]:
             return {**super().state_dict(), "lambda": lambda: None}
 
-    look = observe_job(job(optimizer=lambda parameters: Odd(parameters, lr=0.01)), tell=lambda what: None)
+    look = profile_run(job(optimizer=lambda parameters: Odd(parameters, lr=0.01)), report=lambda what: None)
     assert isinstance(look.checkpoint, NotMeasured)
     assert "lambda" in look.checkpoint.why
 
@@ -163,7 +164,7 @@ def test_an_optimizer_that_gives_no_state_is_no_end_of_the_look():
         def state_dict(self) -> dict[str, Any]:
             raise NotImplementedError("nothing to tell")
 
-    look = observe_job(job(optimizer=lambda parameters: Mute(parameters, lr=0.01)), tell=lambda what: None)
+    look = profile_run(job(optimizer=lambda parameters: Mute(parameters, lr=0.01)), report=lambda what: None)
     assert look.checkpoint == NotMeasured(why="nothing to tell")
 
 
@@ -171,14 +172,14 @@ def test_a_disk_that_refuses_is_told_with_what_to_do(monkeypatch):
     monkeypatch.setattr(
         "hasten.doctor.profiling.checkpoint_cost.shutil.disk_usage", lambda folder: SimpleNamespace(free=10)
     )
-    look = observe_job(job(), tell=lambda what: None)
+    look = profile_run(job(), report=lambda what: None)
     assert isinstance(look.checkpoint, NotMeasured)
     assert "10 B are free; set TMPDIR" in look.checkpoint.why
 
 
 @pytest.mark.proof
 def test_what_workers_take_and_what_they_begin_with_is_not_told_of_a_step():
-    look = observe_job(job(train=Slow(), batch_size=8), make_plan(loader_workers=2), tell=lambda what: None)
+    look = profile_run(job(train=Slow(), batch_size=8), make_plan(loader_workers=2), report=lambda what: None)
     assert look.workers == 2
     assert look.loading_cpu > 0
     assert look.new_pages < 1_000  # those of a process that is forked are several thousand
@@ -197,7 +198,7 @@ def test_seconds_in_which_anything_runs_are_counted_once():
 
 @pytest.mark.gpu
 def test_a_look_at_a_device_tells_how_long_it_computes_and_what_its_memory_holds():
-    look = observe_job(job(device="cuda"), tell=lambda what: None)
+    look = profile_run(job(device="cuda"), report=lambda what: None)
     assert look.device_use is not None
     assert look.device_use.busy_seconds is not None
     assert 0 < look.device_use.busy_seconds < look.together.high

@@ -1,4 +1,4 @@
-"""A forward pass that is run again draws what it has drawn, from generators of its own too."""
+"""A recomputed forward draws the same random numbers, also from generators of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hasten.techniques.activation_checkpointing import recompute_in_backward
     [torch.Generator, np.random.default_rng, np.random.RandomState, random.Random],
     ids=lambda kind: kind.__name__,
 )
-def test_what_a_block_draws_from_a_generator_of_its_own_is_drawn_again(kind):
+def test_a_recomputed_block_draws_the_same_from_its_own_generator(kind):
     generator, own_is_torchs = kind(), kind is torch.Generator
 
     class Noisy(nn.Module):

@@ -1,24 +1,21 @@
-"""A look at a job's model: a few real steps are trained, watched and thrown away.
+"""A profile of a job's model: a few real steps are trained, measured and discarded.
 
-What flows where is told by torch.fx, what is called and what gets a gradient by hooks in real steps, arithmetic and
-memory by counters of whole steps. Random states are put back; the job's own schedule and length play no part.
+torch.fx shows what flows where; hooks in real steps show what is called and what gets a gradient; counters of whole
+steps show arithmetic and memory. Random states are restored; the job's schedule and length are ignored.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
-from hasten.doctor.model_rules import ALL
 from hasten.doctor.profiling.user_lines import shown
-from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.errors import Misconfigured
-from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan
@@ -29,51 +26,31 @@ from hasten.techniques.conv_bn_bias import find_useless_biases
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run
 
-WATCHED_STEPS = 3
+STEPS = 3
 _PROFILED_STEPS = 3  # one for the arithmetic, two for memory
 _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim", "num_embeddings")
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Of the watched steps. called: modules whose forward ran. given: parameters that got a gradient."""
+    """In these steps. called: modules whose forward ran. given: parameters that got a gradient."""
 
     called: set[nn.Module] = field(default_factory=set)
     given: set[nn.Parameter] = field(default_factory=set)
 
 
-def inspect_job(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelProfile:
-    """Train the job briefly by the plan, and look at its model. Raises what building or training the job raises."""
+def profile_model(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelProfile:
+    """Train the job for a few steps by the plan. Raises what building or training the job raises."""
     unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
-    with brief_run(unjudged, plan, name=name, steps=WATCHED_STEPS + _PROFILED_STEPS) as run:
-        return _look(run)
+    with brief_run(unjudged, plan, name=name, steps=STEPS + _PROFILED_STEPS) as run:
+        return _profile(run)
 
 
-def found_in(look: ModelProfile, rules: Collection[ModelRule] = ALL) -> list[Finding]:
-    """What these rules find in it."""
-    return [_finding(rule, each) for rule in rules for each in rule.check(look)]
-
-
-def _finding(rule: ModelRule, found: FoundInModel) -> Finding:
-    layer = found.layer
-    return Finding(
-        code=rule.code,
-        rule=rule.name,
-        severity=rule.severity,
-        message=found.message,
-        fix=found.fix or rule.fix,
-        path=layer.path if layer is not None else "",
-        line=layer.line if layer is not None else 0,
-        part=f"model.{layer.name}".rstrip(".") if layer is not None else "model",
-        technique=rule.technique,
-    )
-
-
-def _look(run: Run) -> ModelProfile:
+def _profile(run: Run) -> ModelProfile:
     biases, untraceable = _useless_biases(run.model)
     step = whole_step(run)
-    with _watched(run.model) as seen:
-        for _ in range(WATCHED_STEPS):
+    with _hooked(run.model) as seen:
+        for _ in range(STEPS):
             step()
     samples = min(run.built.batch_size, run.built.fingerprint.samples or run.built.batch_size) // run.grid.data.size
     flops = profile_flops(step, run.model, samples)
@@ -83,7 +60,7 @@ def _look(run: Run) -> ModelProfile:
     return ModelProfile(
         device=str(run.device),
         precision=str(run.setup.step.autocast or next(run.model.parameters()).dtype).removeprefix("torch."),
-        steps=WATCHED_STEPS,
+        steps=STEPS,
         layers=tuple(_layers(run.model, seen, shares, kept)),
         useless_biases=biases,
         untraceable=untraceable,
@@ -107,7 +84,7 @@ def _useless_biases(model: nn.Module) -> tuple[tuple[str, ...] | None, str]:
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[_Seen]:
+def _hooked(model: nn.Module) -> Iterator[_Seen]:
     """No hook stays behind."""
     seen = _Seen()
 
@@ -124,7 +101,7 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
 
 
 def _layers(model: nn.Module, seen: _Seen, shares: dict[str, float], kept: dict[str, int]) -> Iterator[Layer]:
-    """Modules that have parameters of their own, or keep activations, or do arithmetic without any module inside."""
+    """Modules with parameters of their own, with saved activations, or with arithmetic and no module inside."""
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
         is_leaf = not any(True for _ in module.children())
@@ -149,7 +126,7 @@ def _layers(model: nn.Module, seen: _Seen, shares: dict[str, float], kept: dict[
 
 
 def _defined_at(model: nn.Module, name: str) -> tuple[str, int]:
-    """Where the nearest module around it that torch did not write has its class."""
+    """Where the class of the nearest module around it that is not of torch is defined."""
     parts = name.split(".") if name else []
     for length in range(len(parts), -1, -1):
         owner = type(model.get_submodule(".".join(parts[:length])))

@@ -1,41 +1,43 @@
-"""A look at a running job: some of its real steps are taken, measured and thrown away.
+"""A profile of a running job: some of its real steps are taken, measured and discarded.
 
-Three things are timed in turn, round by round, so that what else the machine does falls on all of them alike: the steps
-as they are, reading alone, and steps whose batches are there already. The first against the last is what free loading
-would gain. Beside the steps, half of the windows have their stack looked at many times a second; the windows without
-tell what that look costs.
+Three things are timed in turn, round by round, so that other load on the machine falls on all of them alike: steps of
+the job, reading alone, and steps whose batches are there already. The first against the last is what free loading
+gains. In half of the windows of steps their stack is sampled; the other half shows what sampling costs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from operator import sub
 from statistics import median, median_low
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
+from hasten.doctor.profiling.compiler_log import CompilerNotes, compiled, compiler_notes
 from hasten.doctor.profiling.device_use import cuda_use
-from hasten.doctor.profiling.kept_memory import kept_memory
 from hasten.doctor.profiling.larger_batches import LargerBatches, larger_batches
-from hasten.doctor.profiling.line_costs import compiled, growth, line_of, lines_of_steps, ratio_of, seconds_of
-from hasten.doctor.profiling.line_times import LineTimes, least_times
+from hasten.doctor.profiling.line_times import LineTimes, least_times, line_of, lines_of_steps
 from hasten.doctor.profiling.operation_counts import Operations, least_of
-from hasten.doctor.profiling.parts import PartsClock
-from hasten.doctor.profiling.reasons import reason_of
 from hasten.doctor.profiling.repeated_batches import KEPT, kept_windows, why_not_copied
-from hasten.doctor.profiling.timed_steps import Stretches, sampling_error, with_fastest
-from hasten.doctor.profiling.user_lines import Place, place_of, where
-from hasten.doctor.rule import FoundInRun, RunRule
-from hasten.doctor.run_rules import ALL
-from hasten.doctor.run_rules.step_costs import MUCH, price_of
+from hasten.doctor.profiling.timed_steps import (
+    PartsClock,
+    TimedSteps,
+    growth,
+    ratio_of,
+    retained_memory,
+    sampling_error,
+    seconds_of,
+    with_fastest,
+)
+from hasten.doctor.profiling.user_lines import Place, place_of, reason_of, where
+from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.errors import DataFailed, HastenError
-from hasten.facts.finding import Finding
 from hasten.facts.job import Job
 from hasten.facts.machine import free_memory
 from hasten.facts.plan import Plan
@@ -49,30 +51,27 @@ from hasten.training.run import Run
 from hasten.training.step_parts.phases import phases_told
 from hasten.training.weights import evaluated_weights
 
-if TYPE_CHECKING:
-    from hasten.doctor.profiling.compiler_log import CompilerNotes
-
 ROUNDS = 6
 WINDOW_SECONDS = 0.4  # of a window, where steps are short enough
 MOST_SECONDS = 60.0  # of all rounds, where steps are long: there are fewer then
 FEWEST_ROUNDS = 3
 _WARM_UP = 3  # steps
-_WATCHED_STEPS = 3  # operation by operation
+_TRACED_STEPS = 3  # operation by operation, and line by line
 _MOST_STEPS = 200  # of a window
 _EVALUATION_SECONDS = 0.5
-_WHOLE_EVALUATION_SECONDS = 5.0  # of one whose length nobody knows: no part of it tells of the rest
+_WHOLE_EVALUATION_SECONDS = 5.0  # of one of unknown length, of which a part does not show the rest
 _ENDLESS = 1_000_000_000  # steps
 
 
 @dataclass(slots=True)
 class _Windows:
-    """Seconds of a step, window by window: quiet and watched ones, what the quiet ones waited for data, and so on;
-    loading_cpu of processor time; computing_steps of single steps. new_pages: of memory, in a step; page_costs: of one.
-    memory: bytes held, after each round."""
+    """Seconds of a step, window by window, without and with sampling of the stack (plain, sampled); waited: of plain
+    ones, for data; loading_cpu: processor seconds; computing_steps: of single steps. new_pages: of memory, in a step;
+    page_costs: of one. memory: bytes held, after each round."""
 
-    quiet: list[float] = field(default_factory=list)
+    plain: list[float] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
-    watched: list[float] = field(default_factory=list)
+    sampled: list[float] = field(default_factory=list)
     loading: list[float] = field(default_factory=list)
     loading_cpu: list[float] = field(default_factory=list)
     computing: list[float] = field(default_factory=list)
@@ -82,75 +81,53 @@ class _Windows:
     memory: list[tuple[int, int]] = field(default_factory=list)  # steps taken so far, bytes
 
 
-def observe_job(
-    job: Job, plan: Plan | None = None, *, name: str = "", tell: Callable[[str], None] = print
+def profile_run(
+    job: Job, plan: Plan | None = None, *, name: str = "", report: Callable[[str], None] = print
 ) -> RunProfile:
-    """Train the job for some steps by the plan, measured. tell: is given a few words about what is under way.
-
-    Its schedule and its length play no part. Raises what building or training the job raises.
-    """
+    """Train the job for some steps by the plan, measured; its schedule and its length are ignored. report: is called
+    with a few words for each phase. Raises what building or training the job raises."""
     with brief_run(job, plan, name=name, steps=_ENDLESS) as run:
         try:
-            return _Observer(run, job, tell).look()
+            return _Profiler(run, job, report).profile()
         except DataFailed as error:
             if not run.built.train.iterable:
                 raise
-            again = "a look goes through a stream several times, so let each pass begin anew"
+            again = "a profile reads a stream several times, so let each pass start at its beginning"
             raise DataFailed(error.what, where=error.where, fix=f"{error.fix}; {again}") from error
 
 
-def found_in(look: RunProfile, rules: Collection[RunRule] = ALL) -> list[Finding]:
-    """What these rules find in it."""
-    return [_finding(rule, each, look) for rule in rules for each in rule.check(look)]
-
-
-def _finding(rule: RunRule, found: FoundInRun, look: RunProfile) -> Finding:
-    return Finding(
-        code=rule.code,
-        rule=rule.name,
-        severity=rule.severity,
-        message=found.message,
-        fix=found.fix or rule.fix,
-        path=found.line.path if found.line is not None else "",
-        line=found.line.line if found.line is not None else 0,
-        part="" if found.line is not None else "run",
-        price=price_of(look, found),
-        technique=rule.technique,
-    )
-
-
-def _refused(error: Exception) -> NotMeasured:
+def _not_measured(error: Exception) -> NotMeasured:
     if not isinstance(error, HastenError):
         return NotMeasured(why=reason_of(error))
-    said = "; ".join(filter(None, (error.what, error.fix)))
-    return NotMeasured(why=": ".join(filter(None, (error.where, said))))
+    what = "; ".join(filter(None, (error.what, error.fix)))
+    return NotMeasured(why=": ".join(filter(None, (error.where, what))))
 
 
-class _Observer:
-    def __init__(self, run: Run, job: Job, tell: Callable[[str], None]) -> None:
-        self._run, self._job, self._tell = run, job, tell
+class _Profiler:
+    def __init__(self, run: Run, job: Job, report: Callable[[str], None]) -> None:
+        self._run, self._job, self._report = run, job, report
         self._stacks = Stacks(get_ident(), where)
         self._loading_stacks = Stacks(get_ident(), place_of)
-        self._found, self._stretches = _Windows(), Stretches(run)
+        self._found, self._timed = _Windows(), TimedSteps(run)
         self._steps_per_epoch, self._not_free = run.loader.steps_per_epoch, ""
-        self._resident = resident_bytes()  # not the peak, which a look at the model has raised
+        self._resident = resident_bytes()  # not the peak, which a profile of the model has raised
 
-    def look(self) -> RunProfile:
-        with self._listening() as notes:
-            clock = LoadClock(self._stretches.cpu_seconds)
+    def profile(self) -> RunProfile:
+        with self._compiler_notes() as notes:
+            clock = LoadClock(self._timed.cpu_seconds)
             steps, kept = self._rounds()
             load = clock.load()
         free_bytes = self._free_bytes()
-        self._tell("what is inside a step")
+        self._report("the parts of a step")
         use = self._device_use(steps, kept)  # before a larger batch leaves its blocks with the allocator
         larger = LargerBatches(refused=self._not_free)
         if kept:
-            larger = larger_batches(self._run, self._stretches, kept, steps, self._step_bytes)
+            larger = larger_batches(self._run, self._timed, kept, steps, self._step_bytes)
         parts = self._parts(steps)
         operations, timed, not_counted = self._inside()
         evaluation, checkpoint = self._evaluation(), self._checkpoint()
         run, found, machine = self._run, self._found, self._run.setup.machine
-        together, grown, page = seconds_of(found.quiet), growth(found.memory), median_low(found.page_costs)
+        together, grown, page = seconds_of(found.plain), growth(found.memory), median_low(found.page_costs)
         windows = max(1, sum(each.last for each in kept))
         return RunProfile(
             device=str(run.device),
@@ -165,7 +142,7 @@ class _Observer:
             steps=run.steps,
             together=together,
             waited=seconds_of(found.waited),
-            unwaited=seconds_of(list(map(sub, found.quiet, found.waited))),
+            unwaited=seconds_of(list(map(sub, found.plain, found.waited))),
             computing=with_fastest(seconds_of(found.computing), found.computing_steps, windows),
             computing_error=sampling_error(found.computing_steps, windows),
             not_free=self._not_free,
@@ -187,7 +164,7 @@ class _Observer:
             kept_memory=self._kept_memory(steps, together.value, grown or 0),
             memory_bytes=machine.accelerator_memory_bytes if run.device.type == "cuda" else machine.memory_bytes,
             free_bytes=free_bytes,
-            overhead=ratio_of(found.watched, found.quiet),
+            overhead=ratio_of(found.sampled, found.plain),
             others=load.others,
             graph_breaks=compiled(notes.breaks) if notes is not None else (),
             recompiled=compiled(notes.again) if notes is not None else (),
@@ -197,66 +174,62 @@ class _Observer:
 
     # ── measuring ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _listening(self) -> AbstractContextManager[CompilerNotes | None]:
-        """To the compiler, where it has work."""
-        if self._run.compiling is None:
-            return nullcontext()
-        from hasten.doctor.profiling.compiler_log import compiler_notes  # loads torch's compiler, which takes a second
-
-        return compiler_notes()
+    def _compiler_notes(self) -> AbstractContextManager[CompilerNotes | None]:
+        """Where the plan compiles the model."""
+        return compiler_notes() if self._run.compiling is not None else nullcontext()
 
     def _rounds(self) -> tuple[int, list[Any]]:
-        """All that is timed in turn. The steps of a stretch, and some microbatches; none where they are not free."""
-        self._tell("the first steps")
-        self._stretches.take(_WARM_UP)
+        """All that is timed in turn. The steps of a window, and microbatches to repeat, if they can be copied."""
+        self._report("the first steps")
+        self._timed.take(_WARM_UP)
         steps, rounds = self._lengths()
-        in_a_round = 2 * (steps + 1 + self._stretches.ahead)  # of one epoch
+        in_a_round = 2 * (steps + 1 + self._timed.ahead)  # of one epoch
         kept = kept_windows(self._run.loader, self._run.epoch, in_a_round, min(KEPT, steps))
         self._not_free = why_not_copied(kept) if self._run.device.type == "cpu" else ""
         if self._not_free:
             kept = []
         for number in range(rounds):
-            self._tell(f"round {number + 1} of {rounds}")
+            self._report(f"round {number + 1} of {rounds}")
             self._round(steps, kept)
         return steps, kept
 
     def _lengths(self) -> tuple[int, int]:
-        """Steps of a stretch, and rounds."""
-        second = self._stretches.take(2).seconds
+        """Steps of a window, and rounds."""
+        second = self._timed.take(2).seconds
         steps = max(2, min(round(WINDOW_SECONDS / second), _MOST_STEPS))
-        in_a_round = 4 * (steps + 1 + self._stretches.ahead) * second
+        in_a_round = 4 * (steps + 1 + self._timed.ahead) * second
         return steps, max(FEWEST_ROUNDS, min(ROUNDS, int(MOST_SECONDS / in_a_round)))
 
     def _round(self, steps: int, kept: list[Any]) -> None:
         found = self._found
-        for watched in ((False, True), (True, False))[len(found.quiet) % 2]:
-            if watched:
+        for sampled in ((False, True), (True, False))[len(found.plain) % 2]:
+            if sampled:
                 with self._stacks.watching():
-                    found.watched.append(self._stretches.take(steps).seconds)
+                    found.sampled.append(self._timed.take(steps).seconds)
             else:
-                taken = self._stretches.take(steps)
-                found.quiet.append(taken.seconds)
+                taken = self._timed.take(steps)
+                found.plain.append(taken.seconds)
                 found.waited.append(taken.waited)
                 found.new_pages.append(taken.new_pages)
         found.memory.append((self._run.steps, held_bytes(self._run.device)))
         found.page_costs.append(fault_cost())
         with self._loading_stacks.watching():
-            seconds, cpu = self._stretches.read(steps)
+            seconds, cpu = self._timed.read(steps)
         found.loading.append(seconds)
         found.loading_cpu.append(cpu)
         if not kept:
-            found.computing.append(found.quiet[-1] - found.waited[-1])
+            found.computing.append(found.plain[-1] - found.waited[-1])
             self._run.skip_to_next_epoch()
             return
         windows = sum(each.last for each in kept)
-        with self._stretches.free(kept):
-            taken = self._stretches.take(steps // windows * windows)  # each as often as the others
+        with self._timed.free(kept):
+            taken = self._timed.take(steps // windows * windows)  # each as often as the others
             found.computing.append(taken.seconds)
-            if self._run.device.type == "cpu":  # elsewhere Python only asks for a step, and the device takes it later
+            if self._run.device.type == "cpu":  # elsewhere Python only queues a step
                 found.computing_steps += taken.single
 
     def _step_bytes(self) -> int:
-        """Of the host's memory, that steps have taken so far, at most."""
+        """Upper bound of the host's memory that steps have taken so far."""
         return peak_resident_bytes() - self._resident
 
     def _free_bytes(self) -> int:
@@ -264,18 +237,18 @@ class _Observer:
         return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
 
     def _parts(self, steps: int) -> dict[str, float]:
-        """Of a step, by the boundaries inside it."""
-        clock = PartsClock(self._stretches.settle)
+        """Seconds of a step, by the boundaries inside it."""
+        clock = PartsClock(self._timed.settle)
         first = self._run.steps
         with phases_told(self._run, clock):
-            taken = self._stretches.take(steps)
+            taken = self._timed.take(steps)
         count = self._run.steps - first
         seconds = {name: value / count for name, value in clock.seconds.items()}
         seconds["data_wait"] = max(0.0, taken.waited - seconds["transfer"])
         return {**seconds, "python": max(0.0, taken.seconds - sum(seconds.values()))}
 
     def _inside(self) -> tuple[Operations | None, LineTimes, str]:
-        """And why something of it is not known: not every code runs under a mode, or is traced."""
+        """And why some of it is not known: not all code runs under a dispatch mode or a trace."""
         operations, timed, refused = None, LineTimes(), ""
         try:
             operations = self._operations()
@@ -285,11 +258,11 @@ class _Observer:
         return operations, timed, refused
 
     def _operations(self) -> Operations | None:
-        """Of one step; None of compiled ones, which no mode sees."""
+        """Of one step; None of compiled ones, which no dispatch mode sees."""
         if self._run.compiling is not None:
             return None
         autocast = self._run.setup.step.autocast is not None
-        found = [Operations(autocast=autocast, settle=self._stretches.settle) for _ in range(_WATCHED_STEPS)]
+        found = [Operations(autocast=autocast, settle=self._timed.settle) for _ in range(_TRACED_STEPS)]
         for each in found:
             self._step_in(each, each.next_batch)
         return least_of(found)
@@ -298,13 +271,13 @@ class _Observer:
         """Seconds of a step, the least of a few; none of a compiled one, which Python does not run line by line."""
         if self._run.compiling is not None:
             return LineTimes()
-        found = [LineTimes() for _ in range(_WATCHED_STEPS)]
+        found = [LineTimes() for _ in range(_TRACED_STEPS)]
         for each in found:
             self._step_in(each)
         return least_times(found)
 
     def _step_in(self, around: AbstractContextManager[Any], next_batch: Callable[[], None] = lambda: None) -> None:
-        """One of them."""
+        """One step."""
         with closing(self._run.batches()) as batches, around:
             for batch in batches:
                 next_batch()
@@ -313,16 +286,16 @@ class _Observer:
                     break
 
     def _device_use(self, steps: int, kept: list[Any]) -> DeviceUse | None:
-        """None of a processor, which is never idle while Python runs."""
+        """None on a CPU, which is never idle while Python runs."""
         if self._run.device.type != "cuda":
             return None
 
         def take() -> int:
             first = self._run.steps
-            self._stretches.take(steps)
+            self._timed.take(steps)
             return self._run.steps - first
 
-        with self._stretches.free(kept):
+        with self._timed.free(kept):
             return cuda_use(self._run.device, take)
 
     def _evaluation(self) -> float | NotMeasured:
@@ -330,36 +303,36 @@ class _Observer:
         valid = run.built.valid
         if evaluator is None or valid is None:
             return 0.0
-        self._tell("an evaluation")
+        self._report("an evaluation")
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
-        part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
+        part = Part(seconds=seconds, samples=valid.count, ahead=self._timed.ahead)
         try:
             with evaluated_weights.in_place(run), run.built.declared.preserved():
-                timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
+                timed = evaluator.timed(part, time.perf_counter, self._timed.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
-            return _refused(error)
+            return _not_measured(error)
         if timed is None:
-            return NotMeasured(why=f"it was not over after {seconds:.3g} s, and its data does not say how long it is")
+            return NotMeasured(why=f"it did not end within {seconds:.3g} s, and its data does not say how long it is")
         return timed
 
     def _checkpoint(self) -> CheckpointCost | NotMeasured:
-        self._tell("a checkpoint")
+        self._report("a checkpoint")
         try:
             return checkpoint_cost(self._run, keeps_best=self._job.stop is not None)
         except Exception as error:  # of an optimizer of the job's own, or of memory that is short
-            return _refused(error)
+            return _not_measured(error)
 
     def _kept_memory(self, steps: int, together: float, grown: int) -> RetainedMemory | None:
-        """None where too little memory is new in a step to be worth it, or the plan keeps what is freed."""
+        """None where too little memory is new in a step to matter, or where the plan keeps freed memory."""
         page = median_low(self._found.page_costs)
         pages = max(0.0, median(self._found.new_pages) - grown / page.bytes)
         little = pages * page.seconds < MUCH * together
         if little or self._run.setup.process.keep_freed_memory:
             return None
-        self._tell("memory that is given back")
-        return kept_memory(self._run, self._stretches, steps, len(self._found.quiet))
+        self._report("memory that is released")
+        return retained_memory(self._run, self._timed, steps, len(self._found.plain))
 
-    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _evaluations_per_epoch(self) -> float:
         if self._job.valid is None:
@@ -372,7 +345,7 @@ class _Observer:
         return 1 if options.worker_kind == "threads" else max(1, min(options.workers, cores))
 
     def _lines(self, step: float, operations: Operations | None, timed: LineTimes) -> list[Line]:
-        """Those of steps, and those of reading, whose seconds are a share of reading alone."""
+        """Of steps, and of reading, whose seconds are a share of reading alone."""
         lines = lines_of_steps(self._stacks.counts, step, operations, timed)
         stacks, loading = self._loading_stacks, median(self._found.loading)
         lines += [
