@@ -12,12 +12,13 @@ import torch
 
 from hasten import Saving
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved_checkpoint import TENSORS, Checkpoint
+from hasten.checkpoint.manifest import TENSORS
+from hasten.checkpoint.saved_checkpoint import Checkpoint
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
 from hasten.training.run_folder.run_directory import RunFolder
-from hasten.training.saving.retention import Room
+from hasten.training.saving.retention import remove_old
 from hasten.training.saving.saver import Saver, State
 from support.checkpoint import file_faults, stores
 
@@ -27,10 +28,8 @@ def store(tmp_path):
     return stores.filled(tmp_path / "store", 1, 3, 5, 7)
 
 
-def made(store: Store, *damaged: Checkpoint, keep_last: int = 2) -> Room:
-    room = Room(store, Saving(keep_last=keep_last), damaged)
-    room.make(store.found()[0])
-    return room
+def made(store: Store) -> None:
+    remove_old(store, Saving(keep_last=2), store.found()[0], set())
 
 
 def steps(store: Store) -> list[int]:
@@ -58,9 +57,9 @@ def test_a_damaged_one_takes_the_place_of_no_whole_one(store):
 @pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EMFILE], ids=errno.errorcode.__getitem__)
 @pytest.mark.fault("disk full, EIO")
 def test_one_that_cannot_be_read_stays_and_is_told(store, code):
-    room, newest = Room(store, Saving(keep_last=2), ()), store.found()[0]
+    newest = store.found()[0]
     with file_faults.failing(range(4, 5), code, file_faults.watched_reads), pytest.raises(StorageFailed) as caught:
-        room.make(newest)  # it lists, opens and reads the newest, and opens the next
+        remove_old(store, Saving(keep_last=2), newest, set())  # lists, opens and reads the newest, and opens the next
     assert os.strerror(code) in caught.value.what
     assert caught.value.where == str(store.folder / "step-5")
     assert steps(store) == [7, 5, 3]
@@ -98,11 +97,11 @@ def test_what_cannot_be_removed_keeps_no_other_one_from_going(store, monkeypatch
 def test_a_whole_one_stays_under_a_name_that_a_damaged_one_had(store):
     broken = store.found()[0]
     flip(broken.path / TENSORS)
-    room = Room(store, Saving(keep_last=3), [broken])
-    room.make(store.save(stores.contents(6)))
+    damaged = {broken}
+    remove_old(store, Saving(keep_last=3), store.save(stores.contents(6)), damaged)
     assert steps(store) == [6, 5, 3]
-    room.make(store.save(stores.contents(7)))
-    room.make(store.save(stores.contents(8)))
+    for step in (7, 8):
+        remove_old(store, Saving(keep_last=3), store.save(stores.contents(step)), damaged)
     assert steps(store) == [8, 7, 6]
 
 

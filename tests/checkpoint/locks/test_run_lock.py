@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 from contextlib import contextmanager, suppress
@@ -15,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hasten.checkpoint.locks import file_lock
 from hasten.checkpoint.locks.run_lock import NAME, RunLock, run_lock
 from hasten.errors import Misconfigured, StorageFailed
 from support.checkpoint import file_faults
@@ -70,21 +68,13 @@ def test_the_file_says_who_holds_it_and_is_gone_afterwards(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_is_gone_also_when_what_was_done_meanwhile_failed(tmp_path):
-    with pytest.raises(ZeroDivisionError), run_lock(tmp_path):
-        raise ZeroDivisionError
-    assert os.listdir(tmp_path) == []
-    with run_lock(tmp_path):
-        assert os.listdir(tmp_path) == [NAME]
-
-
 @pytest.mark.fault("stale lock")
 def test_a_live_owner_is_refused_by_its_number_and_host_and_keeps_its_lock(tmp_path):
     with holder(tmp_path) as (child, let_end):
         for _ in range(2):
             error = refusal(tmp_path)
             assert error.what == f"process {child} on {socket.gethostname()} trains into this folder"
-            assert "wait for it or end it first" in error.fix
+            assert "wait for it, end it" in error.fix
         assert said(tmp_path)["pid"] == child
         let_end()
         assert file_faults.ended(child)
@@ -103,31 +93,6 @@ def test_the_same_process_cannot_take_it_twice_by_any_name_of_the_folder(tmp_pat
         assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(folder).what))
     with run_lock(tmp_path / "link"):
         assert said(folder) == me()
-
-
-def test_a_holder_that_copies_its_folder_holds_the_lock_on(tmp_path):
-    """A lock of fcntl's would be lost with the first reading of the file."""
-    (tmp_path / "run").mkdir()
-    with run_lock(tmp_path / "run"):
-        shutil.copytree(tmp_path / "run", tmp_path / "copy")
-        assert file_faults.ended(
-            file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path / "run").what)
-        )
-
-
-def test_the_file_is_gone_also_when_the_process_works_elsewhere_by_then(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with run_lock(Path("run")):
-        monkeypatch.chdir("/")
-    assert os.listdir(tmp_path / "run") == []
-
-
-def test_two_folders_are_two_locks(tmp_path):
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    with run_lock(tmp_path / "a"), run_lock(tmp_path / "b"):
-        assert said(tmp_path / "a") == said(tmp_path / "b") == me()
 
 
 @pytest.mark.fault("stale lock")
@@ -172,21 +137,29 @@ def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_p
     assert os.listdir(tmp_path) == []
 
 
-def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_path, monkeypatch):
-    """The holder ends between the opening of its file and the locking of it."""
-    first, take = run_lock(tmp_path), file_lock._take
-    first.__enter__()
-
-    def take_when_it_is_gone(*given):
-        monkeypatch.setattr(file_lock, "_take", take)
-        first.__exit__(None, None, None)
-        return take(*given)
-
-    monkeypatch.setattr(file_lock, "_take", take_when_it_is_gone)
+@pytest.mark.fault("stale lock")
+def test_a_lock_that_something_else_holds_after_its_owner_ended_is_refused(tmp_path, monkeypatch):
+    """As a process that a killed run was just starting can do for a moment."""
+    monkeypatch.setattr("hasten.checkpoint.locks.run_lock.PATIENCE_SECONDS", 0.0)
+    (tmp_path / NAME).write_text(json.dumps(me() | {"started": 0.0}))
+    with open(tmp_path / NAME) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "has ended, but another process still holds the lock" in refusal(tmp_path).what
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
-        assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
-    assert os.listdir(tmp_path) == []
+
+
+def test_a_job_that_changes_the_working_directory_is_told_where_the_folder_is_relative(tmp_path, monkeypatch):
+    for name in ("near", "whole"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    with run_lock(Path("near")) as near, run_lock(tmp_path / "whole") as whole:
+        monkeypatch.chdir("/")
+        with pytest.raises(StorageFailed, match="has changed the working directory"):
+            near.check()
+        whole.check()
+        monkeypatch.chdir(tmp_path)
+        near.check()
 
 
 # A folder that is another one by now
@@ -198,10 +171,7 @@ def check_lost(lock: RunLock, folder: Path) -> None:
     assert (caught.value.where, caught.value.exit_code) == (str(folder), 15)
 
 
-@pytest.mark.parametrize("locks", [True, False], ids=["with locks", "without locks"])
-def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path, monkeypatch, locks):
-    if not locks:
-        refuse_locks(monkeypatch, errno.ENOLCK)
+def test_a_lock_is_lost_with_its_folder_and_that_of_the_next_one_stays(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     with run_lock(folder) as lock:
@@ -244,7 +214,7 @@ def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp
         pass
     assert caught.value.where == str(tmp_path / "missing" / NAME)
     (tmp_path / NAME).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageFailed, match="could not be opened"), run_lock(tmp_path):
+    with pytest.raises(StorageFailed, match="could not be locked"), run_lock(tmp_path):
         pass
     assert not (tmp_path / "elsewhere").exists()
     (tmp_path / NAME).unlink()
@@ -252,12 +222,12 @@ def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp
         assert said(tmp_path) == me()
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_disk_that_refuses_the_file_is_told_and_nothing_is_left(tmp_path, number):
+@pytest.mark.parametrize(("number", "name"), [(2, "open"), (3, "open"), (4, "ftruncate"), (5, "pwrite")])
+def test_a_disk_that_refuses_the_file_is_told_and_nothing_is_left(tmp_path, number, name):
     failing = file_faults.failing(range(number, number + 1), errno.ENOSPC)
     with failing as refused, pytest.raises(StorageFailed) as caught, run_lock(tmp_path):
         raise AssertionError("it is held")
-    assert refused[0].name == ("open", "ftruncate", "pwrite")[number - 1]
+    assert refused[0].name == name
     assert caught.value.where == str(tmp_path / NAME)
     assert "free space" in caught.value.fix
     assert os.listdir(tmp_path) == []
@@ -279,9 +249,7 @@ def test_killed_inside_any_operation_the_next_one_gets_the_lock(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'"x"', b"\xff", b"[" * 900, b'{"pid": "\\u001b[2J", "host": 7}']
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"[" * 900, b'{"pid": "\\u001b[2J", "host": 7}'])
 def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_path, content):
     with holder(tmp_path) as (child, let_end):
         (tmp_path / NAME).write_bytes(content)
@@ -300,7 +268,7 @@ def refuse_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(fcntl, "flock", refuse)
 
 
-@pytest.fixture(params=[errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS], ids=errno.errorcode.__getitem__)
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS], ids=errno.errorcode.__getitem__)
 def no_locks(request, monkeypatch):
     refuse_locks(monkeypatch, request.param)
 
@@ -321,14 +289,6 @@ def test_without_locks_the_file_refuses_for_a_live_owner_and_not_for_a_dead_one(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.usefixtures("no_locks")
-def test_without_locks_the_same_process_cannot_take_it_twice(tmp_path):
-    with run_lock(tmp_path):
-        assert f"process {os.getpid()} on" in refusal(tmp_path).what
-        assert said(tmp_path) == me()
-    assert os.listdir(tmp_path) == []
-
-
 HERE = socket.gethostname()
 STARTED = psutil.Process().create_time()
 
@@ -339,18 +299,12 @@ STARTED = psutil.Process().create_time()
     [
         ({"pid": os.getpid(), "started": STARTED, "host": HERE}, True),
         ({"pid": os.getpid(), "started": STARTED - 1, "host": HERE}, False),  # its number was given anew
-        ({"pid": os.getpid(), "host": HERE}, False),
         ({"pid": 1, "started": STARTED, "host": "another"}, True),  # nobody can know
-        ({"pid": 2**31, "started": STARTED, "host": HERE}, False),
         ({"pid": 10**40, "started": STARTED, "host": HERE}, False),
-        ({"pid": -1, "started": STARTED, "host": HERE}, False),
-        ({"pid": float("inf"), "started": STARTED, "host": HERE}, False),
         ({"pid": float("nan"), "started": STARTED, "host": HERE}, False),
-        ({"pid": "x", "started": STARTED, "host": HERE}, False),
         ({"pid": [], "started": STARTED, "host": HERE}, False),
         ({}, False),
         ([], False),
-        ("", False),
     ],
     ids=lambda value: "",  # a start time in a name would be another in every process
 )

@@ -18,10 +18,11 @@ import pytest
 from hasten.checkpoint import files
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.sharded import piece_table, rank_files
-from hasten.checkpoint.sharded.collective_save import follow, led
+from hasten.checkpoint.manifest import PIECES, STATE
+from hasten.checkpoint.sharded import rank_files
+from hasten.checkpoint.sharded.collective_save import follow
 from hasten.checkpoint.sharded.slabs import Holding
-from hasten.checkpoint.store import STATE, Store
+from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from support.checkpoint import file_faults, forger, part_stores, stores
 from support.checkpoint.disk_states import Began, Outcome, Saved, outcomes
@@ -52,15 +53,6 @@ def test_an_older_hasten_would_not_take_it_for_a_damaged_one(store):
     whole = stores.filled(store.folder / "whole", 3).found()[0]
     assert json.loads((whole.path / manifests.NAME).read_bytes())["schema"] == 1
     assert sorted(path.name for path in whole.path.iterdir()) == [manifests.NAME, STATE, "tensors.safetensors"]
-
-
-def test_where_no_tensor_is_in_parts_it_is_as_one_process_saves_it(tmp_path):
-    table = part_stores.Table()
-    table.up.put(json.dumps({"files": {}, "tensors": "{}"}))
-    with led(part_stores.Seat(table, 0)) as saving:
-        checkpoint = Store(tmp_path).save_led(stores.contents(3), NOTHING, saving)
-    assert sorted(checkpoint.verify().files) == [STATE, "tensors.safetensors"]
-    assert stores.is_right(checkpoint.read())
 
 
 def refused_in_each(store: Store, code: int, last: int | None, whose: str = "") -> Iterator[StorageFailed]:
@@ -136,7 +128,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
 def test_a_rank_that_read_back_something_else_fails_the_save(store, monkeypatch):
     changed = Digest(7, "0" * 64)
     monkeypatch.setattr(rank_files, "digest_of", lambda path, most: changed)
-    with pytest.raises(StorageFailed, match="read back, it is not what was written"):
+    with pytest.raises(StorageFailed, match="read back, it differs from what was written"):
         part_stores.save(store, 3)
     assert part_stores.step_found(store) == 2
     assert stores.names(store) == ["step-1", "step-2"]
@@ -146,7 +138,7 @@ def test_a_rank_that_lacks_a_part_fails_the_save(store):
     def forgets(seat, step, own):
         follow(seat, 1, step, NOTHING, 1)
 
-    with pytest.raises(StorageFailed, match="its pieces have not as many elements as it has"):
+    with pytest.raises(StorageFailed, match="its pieces have another number of elements than it has"):
         part_stores.save(store, 3, forgets)
     assert stores.names(store) == ["step-1", "step-2"]
 
@@ -155,7 +147,7 @@ def test_a_rank_that_is_at_another_step_fails_the_save(store):
     def lags(seat, step, own):
         follow(seat, 1, step - 1, own, 1)
 
-    with pytest.raises(StorageFailed, match="rank 1: it has what it saves of step 2, not of 3"):
+    with pytest.raises(StorageFailed, match="rank 1: it holds step 2, not 3"):
         part_stores.save(store, 3, lags)
     assert stores.names(store) == ["step-1", "step-2"]
 
@@ -207,12 +199,12 @@ def test_a_changed_byte_in_any_file_is_found_and_an_older_checkpoint_is_used(sto
 
 def test_a_forged_table_is_refused(store):
     path = store.folder / "step-2"
-    table = json.loads((path / piece_table.NAME).read_bytes())
+    table = json.loads((path / PIECES).read_bytes())
     table["run/model/rows"]["pieces"][1][2] = [0]
     content = json.dumps(table).encode()
-    (path / piece_table.NAME).write_bytes(content)
+    (path / PIECES).write_bytes(content)
     manifest = json.loads((path / manifests.NAME).read_bytes())
-    manifest["files"][piece_table.NAME] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"][PIECES] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (path / manifests.NAME).write_bytes(forger.with_seal(manifest))
     store.found()[0].verify()
     with pytest.raises(StorageFailed, match="two of its pieces overlap"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import hasten
 from hasten.checkpoint.folders import process_folder
 from hasten.checkpoint.locks.file_lock import locked
 from hasten.errors import StorageFailed
-from support import small_job
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +64,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
     assert [*place.iterdir()] == [mine]
 
 
-def test_it_goes_also_with_a_training_that_needs_none_of_its_own(place):
-    ended("import os; os.kill(os.getpid(), 9)")
-    hasten.train(small_job(max_steps=1), receivers=[])
-    assert not [*place.glob("hasten-*")]
-
-
 def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
     _, folder = ended("import os; [(folder / name).touch() for name in 'abcdefgh']; os.kill(os.getpid(), 9)")
     with monkeypatch.context() as failing:
@@ -110,72 +101,8 @@ def test_what_a_living_process_and_others_have_there_stays(place):
         assert all(each.is_dir() for each in (theirs, plain, unlocked))
 
 
-def test_a_link_is_not_followed_to_what_it_leads_to(place, tmp_path_factory):
-    kept = tmp_path_factory.mktemp("kept")
-    (kept / ".lock").touch()
-    (place / "hasten-a_link_8").symlink_to(kept)
-    process_folder.process_folder()
-    assert (kept / ".lock").exists()
-
-
-def test_a_folder_that_another_process_took_for_a_dead_ones_is_made_again(monkeypatch):
-    make = tempfile.mkdtemp
-
-    def made_and_taken(**options: str) -> str:
-        folder = Path(make(**options))
-        monkeypatch.setattr(tempfile, "mkdtemp", make)
-        folder.rmdir()
-        return str(folder)
-
-    monkeypatch.setattr(tempfile, "mkdtemp", made_and_taken)
-    assert (process_folder.process_folder() / ".lock").exists()
-
-
 def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
     with pytest.raises(StorageFailed, match="no temporary folder could be made") as caught:
         process_folder.process_folder()
     assert caught.value.where == str(place / "missing")
-
-
-def test_where_the_system_has_no_place_for_it_what_is_left_is_no_matter(monkeypatch):
-    def nowhere() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found")
-
-    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
-    process_folder.remove_what_the_dead_left()
-    with pytest.raises(StorageFailed, match="No usable temporary directory"):
-        process_folder.process_folder()
-
-
-def test_worker_processes_keep_their_sockets_in_it(place):
-    program = (
-        "import multiprocessing, os; from multiprocessing.connection import Listener; keep_sockets_here()\n"
-        "def work(): kept = Listener(family='AF_UNIX'); os.kill(os.getpid(), 9)\n"
-        "worker = multiprocessing.get_context('fork').Process(target=work); worker.start(); worker.join()\n"
-        "print(*(each.name for each in folder.iterdir()))"
-    )
-    text = f"from hasten.checkpoint.folders.process_folder import *; folder = process_folder(); {program}"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert sorted(name.partition("-")[0] for name in done.stdout.split()) == [".lock", "listener"]
-    assert done.stderr == ""
-    assert not [*place.iterdir()]
-
-
-def test_where_sockets_have_a_place_already_it_stays(place, monkeypatch):
-    told = {"tempdir": str(place)}
-    monkeypatch.setattr(multiprocessing.current_process(), "_config", told)
-    process_folder.keep_sockets_here()
-    assert told == {"tempdir": str(place)}
-    told["tempdir"] = str(place / "gone")
-    process_folder.keep_sockets_here()
-    assert told == {"tempdir": str(process_folder.process_folder())}
-
-
-def test_where_no_socket_can_be_it_is_said_before_workers_start(place, monkeypatch):
-    deep = place / ("d" * 76)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with pytest.raises(StorageFailed, match="too long for the sockets of loader workers") as caught:
-        process_folder.keep_sockets_here()
-    assert (caught.value.where, "TMPDIR" in caught.value.fix) == (str(deep), True)

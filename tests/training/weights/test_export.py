@@ -12,8 +12,7 @@ import safetensors.torch
 from hasten.checkpoint.store import Checkpoint
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.training.weights.export import export_weights
-from support.checkpoint import file_faults
-from support.training.complete_runs import checkpoints_of, complete_run, flip
+from support.training.complete_runs import checkpoints_of, complete_run
 
 TENSORS = "tensors.safetensors"
 PRECIOUS = b"it took days"
@@ -44,32 +43,16 @@ def test_a_file_that_appears_while_the_weights_are_written_stays(made: Path, out
         force(descriptor)
 
     monkeypatch.setattr(os, "fsync", planted)
-    with pytest.raises(Misconfigured, match="is there already"):
+    with pytest.raises(Misconfigured, match="exists already"):
         export_weights(made, output)
     assert output.read_bytes() == PRECIOUS
     assert os.listdir(output.parent) == [output.name]
-
-
-def test_what_a_killed_export_left_goes_with_the_next_one(made: Path, output: Path):
-    number, leftovers = 0, 0
-    while file_faults.killed_inside(number := number + 1, lambda: export_weights(made, output)):
-        leftovers += any(output.name in name and name != output.name for name in os.listdir(output.parent))
-        if output.exists():
-            assert output.read_bytes() == (made / "model.safetensors").read_bytes()
-            output.unlink()
-        export_weights(made, output)
-        assert [name for name in os.listdir(output.parent) if output.name in name] == [output.name]
-        output.unlink()
-    assert leftovers >= 3
 
 
 @pytest.mark.parametrize(
     ("named", "instead"),
     [
         ("", "model.safetensors"),
-        (".", "model.safetensors"),
-        ("/", "/model.safetensors"),
-        ("..", "../model.safetensors"),
         ("a/..", "a/../model.safetensors"),
     ],
 )
@@ -84,24 +67,6 @@ def test_of_many_steps_the_first_few_are_named_and_how_many_more_there_are(run: 
         shutil.copytree(run / "checkpoints" / "step-10", run / "checkpoints" / f"step-{step}")
     with pytest.raises(Misconfigured, match=r"those of step 17, 16, 15, 14, 13, 12, 11, 10 and 2 more\n"):
         export_weights(run, output, 7)
-
-
-def test_of_many_damaged_checkpoints_too(run: Path, output: Path):
-    flip(run / "checkpoints" / "step-10" / TENSORS)
-    for step in range(20, 29):
-        shutil.copytree(run / "checkpoints" / "step-10", run / "checkpoints" / f"step-{step}")
-    for step in (6, 8):
-        flip(run / "checkpoints" / f"step-{step}" / TENSORS)
-    with pytest.raises(StorageFailed, match=r"step-28: .*; step-21: [^;]* and 4 more\n") as caught:
-        export_weights(run, output)
-    assert caught.value.fix == f"see what is wrong: hasten checkpoints {run}"
-
-
-def test_the_command_that_is_advised_can_be_run_whatever_the_folder_is_called(run: Path, output: Path):
-    named = run.rename(run.with_name("my job"))
-    with pytest.raises(Misconfigured) as caught:
-        export_weights(named, output, 7)
-    assert caught.value.fix.endswith(f"hasten checkpoints '{named}'")
 
 
 def test_checkpoints_that_the_run_removes_meanwhile_are_no_damaged_ones(run: Path, output: Path, monkeypatch):

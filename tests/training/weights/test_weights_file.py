@@ -56,26 +56,20 @@ def with_hidden_methods(path: Path) -> Path:
 
 WRITTEN = {
     "safetensors": lambda folder: safetensors_file(folder / "a.safetensors"),
-    "an ending in capitals": lambda folder: safetensors_file(folder / "a.SafeTensors"),
     "torch.save": lambda folder: saved(folder / "a.pt", weights()),
     "torch.save of old": lambda folder: saved(folder / "a.pth", weights(), _use_new_zipfile_serialization=False),
-    "a name that ends in bin": lambda folder: saved(folder / "a.bin", weights()),
     "parameters": lambda folder: saved(
         folder / "a.bin", collections.OrderedDict((name, nn.Parameter(each)) for name, each in weights().items())
     ),
     "state_dict": lambda folder: saved(folder / "a.ckpt", {"epoch": 3, "state_dict": weights(), "optimizer": {}}),
     "model_state_dict": lambda folder: saved(folder / "a.pt", {"model_state_dict": weights(), "loss": 0.5}),
     "model": lambda folder: saved(folder / "a.pt", {"model": weights(), "args": None}),
-    "model, by its name": lambda folder: saved(folder / "a.pt", {"model": "resnet", "state_dict": weights()}),
     "wrapped twice": lambda folder: saved(folder / "a.pt", {"model": {"state_dict": weights()}}),
     "in an odd dictionary": lambda folder: with_hidden_methods(folder / "a.pt"),
     "data parallel": lambda folder: saved(folder / "a.pt", {f"module.{key}": each for key, each in weights().items()}),
     "compiled": lambda folder: saved(folder / "a.pt", {f"_orig_mod.{key}": each for key, each in weights().items()}),
     "both": lambda folder: saved(
         folder / "a.pt", {f"module._orig_mod.{name}": each for name, each in weights().items()}
-    ),
-    "both, the other way": lambda folder: saved(
-        folder / "a.pt", {f"_orig_mod.module.{name}": each for name, each in weights().items()}
     ),
     "a part of it compiled": lambda folder: saved(
         folder / "a.pt", {name.replace("layer.", "layer._orig_mod."): each for name, each in weights().items()}
@@ -88,10 +82,6 @@ def test_weights_are_found_in_what_trainers_write(tmp_path: Path, kind: str):
     assert same(hasten.read_weights(WRITTEN[kind](tmp_path)))
 
 
-def test_a_path_may_be_a_text(tmp_path: Path):
-    assert same(hasten.read_weights(str(safetensors_file(tmp_path / "a.safetensors"))))
-
-
 def test_where_they_were_found_is_known(tmp_path: Path):
     assert weights_in(WRITTEN["wrapped twice"](tmp_path)).under == ("model", "state_dict")
     assert weights_in(WRITTEN["torch.save"](tmp_path)).under == ()
@@ -102,26 +92,14 @@ def test_where_they_were_found_is_known(tmp_path: Path):
     [
         (["module.a", "module.b"], ["a", "b"], ("module.",)),
         (["module.a", "b"], ["module.a", "b"], ()),
-        (["modules.a"], ["modules.a"], ()),
         (["_orig_mod.a", "b._orig_mod.c"], ["a", "b.c"], ("_orig_mod.",)),
         (["module._orig_mod.a"], ["a"], ("module.", "_orig_mod.")),
         (["a._orig_mod.b", "a.b"], ["a._orig_mod.b", "a.b"], ()),  # both would be a.b
-        (["_orig_model.a"], ["_orig_model.a"], ()),
-        ([], [], ()),
     ],
 )
 def test_only_what_torch_puts_before_names_is_taken_away(names: list[str], without: list[str], taken: tuple[str, ...]):
     found, prefixes = without_prefixes({name: torch.zeros(1) for name in names})
     assert (list(found), prefixes) == (without, taken)
-
-
-@pytest.mark.parametrize("kind", ["torch.save", "torch.save of old", "state_dict"])
-def test_what_was_read_stays_when_the_file_is_written_over(tmp_path: Path, kind: str):
-    path = WRITTEN[kind](tmp_path)
-    found = hasten.read_weights(path)
-    with open(path, "r+b") as file:
-        file.write(bytes(path.stat().st_size))
-    assert same(found)
 
 
 class Harm:
@@ -194,28 +172,20 @@ REFUSED = {
     "torchscript": (scripted, "TorchScript"),
     "two wrappers": (lambda folder: other(folder, {"model": weights(), "state_dict": weights()}), "only you know"),
     "nothing": (lambda folder: other(folder, {}), "holds no weights: it is empty"),
-    "nothing inside": (lambda folder: other(folder, {"model": {}}), "holds no weights under model: it is empty"),
-    "a list": (lambda folder: other(folder, [torch.zeros(1)]), "holds no weights: it is a list"),
     "one tensor": (lambda folder: other(folder, torch.zeros(1)), "holds no weights: it is a Tensor"),
     "other things": (lambda folder: other(folder, weights() | {"epoch": 3}), r"other things .*: epoch \(int\)"),
-    "numbers as names": (lambda folder: other(folder, {0: torch.zeros(1)}), r"other things .*: 0 \(Tensor\)"),
     "another wrapper": (lambda folder: other(folder, {"net": weights()}), r"other things .*: net \(dict\)"),
     "a sparse one": (lambda folder: other(folder, {"a": torch.eye(2).to_sparse()}), "dense tensors"),
-    "one without values": (lambda folder: other(folder, {"a": torch.zeros(1, device="meta")}), "dense tensors"),
     "wrapped too often": (lambda folder: other(folder, {"model": {"model": {"model": {"model": weights()}}}}), "model"),
     "compressed": (compressed, "compressed records, which torch.save never writes"),
-    "a zip of something": (lambda folder: with_bytes(folder, b"PK\x05\x06" + bytes(18)), "is no file of weights"),
     "no bytes": (lambda folder: with_bytes(folder, b""), "is no file of weights"),
-    "a text": (lambda folder: with_bytes(folder, b"hello, torch"), "is no file of weights"),
     "half of one": (lambda folder: with_bytes(folder, other(folder, weights()).read_bytes()[:700]), "is damaged"),
-    "another pickle": (lambda folder: with_bytes(folder, pickle.dumps({"a": 1})), "is no file of weights"),
     "a newer pickle": (lambda folder: saved(folder / "a.pt", weights(), pickle_protocol=4), "Unsupported operand"),
     "safetensors, empty": (lambda folder: with_bytes(folder, b"", "a.safetensors"), "is no safetensors file"),
     "safetensors, a pickle": (lambda folder: other(folder, weights(), "a.safetensors"), "is no safetensors file"),
     "safetensors, a name twice": (twice, "a name stands in it twice"),
     "a checkpoint's folder": (lambda folder: folder, "the name does not say what is in it"),
     "a folder": (lambda folder: (folder / "a.pt").mkdir() or folder / "a.pt", "is a folder, and weights are a file"),
-    "a pipe": (lambda folder: os.mkfifo(folder / "a.pt") or folder / "a.pt", "is no file"),
     "nowhere": (lambda folder: folder / "a.pt", "there is no such file"),
     "another ending": (lambda folder: with_bytes(folder, b"", "a.h5"), r"no file of weights is called \.h5"),
 }  # fmt: skip
@@ -248,8 +218,6 @@ def test_a_file_that_cannot_be_read_is_a_failure_of_storage(tmp_path: Path, monk
     [
         (PermissionError(13, "Permission denied"), "make the file readable"),
         (OSError(5, "Input/output error"), "check the disk"),
-        (OSError(36, "File name too long"), "check the path"),
-        (NotADirectoryError(20, "Not a directory"), "check the path"),
         (ValueError("embedded null byte"), "check the path"),
     ],
 )
@@ -271,10 +239,3 @@ def test_weights_that_do_not_fit_into_memory_are_no_fault_of_the_file(tmp_path: 
     monkeypatch.setattr(torch, "load", refuse)
     with pytest.raises(OutOfMemory, match="do not fit into memory"):
         hasten.read_weights(path)
-
-
-def test_names_are_told_without_what_a_terminal_obeys(tmp_path: Path):
-    name = "a\x1b[2J\u202eb"
-    with pytest.raises(Misconfigured) as caught:
-        hasten.read_weights(other(tmp_path, {name: 3, "model": "x"}))
-    assert "a[2Jb (int)" in str(caught.value)

@@ -100,19 +100,6 @@ def test_the_next_save_is_so_far_away_that_saving_costs_one_percent(tmp_path):
     saver.close()
 
 
-def test_the_time_in_which_the_state_was_taken_counts_too(tmp_path):
-    clock, told = Clock(), list[Event]()
-    saver = saver_of(tmp_path, told, clock, hasten.Saving(every_seconds=0.0))
-    saver.save(state_of(1, torch.ones(1), since=clock.seconds - 0.5))
-    saver.settle()
-    assert [event.stall_seconds for event in told if isinstance(event, Saved)] == [0.5]
-    clock.seconds = 1000.0 - 0.5 + 49.9
-    assert not saver.due(2)
-    clock.seconds += 0.2
-    assert saver.due(2)
-    saver.close()
-
-
 def _standing_still(clock: Clock, seconds: float) -> Any:
     def of(tensors: Any) -> Any:
         clock.seconds += seconds

@@ -12,7 +12,6 @@ from hasten.checkpoint.folders import shared_segments
 from hasten.checkpoint.folders.shared_segments import (
     forget_processes,
     note_this_process,
-    remove_segments,
     remove_segments_noted_in,
 )
 
@@ -44,11 +43,6 @@ def test_what_dead_processes_of_a_folder_left_goes_and_nothing_else(tmp_path, me
         (memory / name).touch()
     remove_segments_noted_in(folder)
     assert {path.name for path in memory.iterdir()} == names - {f"torch_{gone}_1_0"}
-
-
-def test_without_named_shared_memory_there_is_nothing_to_remove(memory):
-    memory.rmdir()
-    remove_segments([1])
 
 
 def test_a_process_that_ended_well_is_forgotten(tmp_path):

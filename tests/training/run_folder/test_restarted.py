@@ -8,7 +8,7 @@ import pytest
 
 from hasten.facts.ranks import COUNTS_STARTS, Launched
 from hasten.training.run_folder.folder_names import ASKED
-from hasten.training.run_folder.restarted import started_anew
+from hasten.training.run_folder.restarted import was_restarted
 
 LAUNCHER, MYSELF = 200.0, 400.0
 BEFORE, BETWEEN, AFTER = 100.0, 300.0, 500.0
@@ -30,7 +30,7 @@ def found(monkeypatch, folder, began: float | None, starts: str | None) -> bool:
         monkeypatch.setenv(COUNTS_STARTS, starts)
     if began is not None:
         os.utime(folder / ASKED, (began, began))
-    return started_anew(lambda: folder)
+    return was_restarted(lambda: folder)
 
 
 @pytest.mark.parametrize(
