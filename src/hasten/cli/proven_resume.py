@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hasten.tune.resume.resume_proof import Kill, ResumeProof
 
 EXIT_CODES = {"bit-exact": 0, "differs": HARMED, "not deterministic": NOT_PROVEN, "not killed": NOT_PROVEN}
-PROGRAM = "hasten.cli.resumed_run:train"
 KILLS, STEPS, SEED = 10, 60, 0  # where nobody says another
 _ADVICE = {
     "differs": "a run keeps what its checkpoint holds: let the model keep what it counts or remembers in buffers "
@@ -67,18 +66,18 @@ class Shown:
 
 def proven(job: str, plan: Path | None, *, kills: int, steps: int, seed: int) -> ResumeProof:
     from hasten.checkpoint.temporary import process_folder
+    from hasten.cli.resumed_run import train
     from hasten.cli.shared import read
     from hasten.training.setup.load_job import split_name
     from hasten.tune.resume.resume_proof import prove_resume
-    from hasten.tune.resume.run_process import interpreter
 
     split_name(job)
     read(plan)
     shown = Shown()
     try:
         named = None if plan is None else str(plan)
-        begin, place = interpreter(PROGRAM), process_folder()
-        return prove_resume(job, named, begin, shown, kills=kills, steps=steps, seed=seed, place=place)
+        place = process_folder()
+        return prove_resume(job, named, train, shown, kills=kills, steps=steps, seed=seed, place=place)
     finally:
         shown.close()
 
@@ -95,14 +94,14 @@ def show(proof: ResumeProof, job: str, plan: Path | None, next_command: str) -> 
     from hasten.report.terminal import show as show_lines
     from hasten.report.text import count, duration
 
-    pace, extent = proof.pace, proof.extent
+    times, extent = proof.times, proof.extent
     planned = "" if proof.total_steps in (None, proof.steps) else f" of the planned {count(proof.total_steps or 0)}"
-    begin = duration(pace.starting_seconds + pace.going_on_seconds)
+    begin = duration(times.starting_seconds + times.resuming_seconds)
     holds = f"{count(extent.tensors)} tensors of {byte_size(extent.bytes)} and {count(extent.values)} values"
     lines = [
         (
             "trained",
-            f"{proof.steps:,} steps{planned}, {duration(pace.step_seconds)} each, saved every {proof.save_every:,}",
+            f"{proof.steps:,} steps{planned}, {duration(times.step_seconds)} each, saved every {proof.save_every:,}",
         ),
         ("begins", f"in {begin}, each time"),
         ("killed", killed(proof)),
@@ -136,13 +135,13 @@ def sentence(proof: ResumeProof) -> str:
             f"not deterministic: {difference}. But two runs that nobody disturbed are not the same either: "
             f"{proof.itself}. So nothing can be said of resuming"
         )
-    origin = f", in a process that had gone on from step {proof.went_on_at:,}" if proof.went_on_at else ""
+    origin = f", in a process that had resumed from step {proof.resumed_at:,}" if proof.resumed_at else ""
     made = f"{len(proof.kills):,} kill" + ("" if len(proof.kills) == 1 else "s")
     return f"not exact after {made}{origin}: {difference}. A second run that nobody disturbed is the same as the first"
 
 
 def answer(proof: ResumeProof) -> dict[str, Any]:
-    extent, pace = proof.extent, proof.pace
+    extent, times = proof.extent, proof.times
     return {
         "verdict": proof.verdict,
         "sentence": sentence(proof),
@@ -161,13 +160,13 @@ def answer(proof: ResumeProof) -> dict[str, Any]:
             "values": extent.values,
         },
         "seconds": {
-            "starting": pace.starting_seconds,
-            "going_on": pace.going_on_seconds,
-            "step": pace.step_seconds,
-            "save": pace.save_seconds,
+            "starting": times.starting_seconds,
+            "going_on": times.resuming_seconds,
+            "step": times.step_seconds,
+            "save": times.save_seconds,
         },
         "difference": _told(proof.difference),
-        "went_on_at": proof.went_on_at,
+        "went_on_at": proof.resumed_at,
         "itself": _told(proof.itself),
     }
 

@@ -150,9 +150,9 @@ def _proven(job: str, plan: Path, **options: Any) -> tuple[LossProof, str]:
     assert planned is not None
     waiting = Waiting(f"training {options['pairs']} pairs")
     try:
-        with Arms(job, Limits(build_seconds=LONGEST_SECONDS)) as arms:
-            trials = trials_of(arms, plan, planned)
-            proof = prove_loss(arms, planned, watch=waiting, **options)
+        arms = Arms(job, Limits(build_seconds=LONGEST_SECONDS))
+        trials = trials_of(arms, plan, planned)
+        proof = prove_loss(arms, planned, watch=waiting, **options)
     except ArmFailed as failure:
         raise failure.as_error() from failure
     finally:
@@ -210,7 +210,7 @@ def rows(proof: LossProof) -> list[list[str]]:
             for side in (pair.plain, pair.planned)
         ]
         shown = [
-            side.fate.value if isinstance(side, ArmFailed) else decimal(value)
+            side.outcome.value if isinstance(side, ArmFailed) else decimal(value)
             for side, value in zip((pair.plain, pair.planned), values, strict=True)
         ]
         harm = (values[1] - values[0]) / abs(values[0]) if values[0] else math.nan
@@ -239,7 +239,7 @@ def _answer(proof: LossProof, next_command: str) -> dict[str, Any]:
 
     def told(side: Trained | ArmFailed) -> dict[str, Any]:
         if isinstance(side, ArmFailed):
-            return {"failed": side.fate.value, "what": side.what}
+            return {"failed": side.outcome.value, "what": side.what}
         return {"value": value_of(side, proof.criterion), "steps": len(side.losses)}
 
     judgement, criterion = proof.judgement, proof.criterion

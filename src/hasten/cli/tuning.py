@@ -63,7 +63,7 @@ def tune(
     """
     began = time.monotonic()
     from hasten.errors import Misconfigured
-    from hasten.tune.trials.libraries import libraries_of
+    from hasten.tune.trials.process_seconds import libraries_of
     from hasten.tune.trials.trial_process import start_fork_server
 
     if allow not in ALLOWED:
@@ -92,7 +92,7 @@ def tune(
     if as_json:
         typer.echo(json.dumps(_answer(found, plan, output if written else None, told)))
     else:
-        where = [("machine", found.look.surveyed.machine), ("plan", str(output))] if written else []
+        where = [("machine", found.profile.surveyed.machine), ("plan", str(output))] if written else []
         asked = _Asked(job=job, output=output, allow=allow, seconds=seconds, busy=busy)
         show("", [("", told), *where, *_not_reached(found, asked), ("next", _next(found, asked))])
     if found.interrupt is not None:
@@ -167,7 +167,7 @@ def _searched(
         job,
         options,
         keep=keep,
-        tell=screen.doing,
+        report=screen.doing,
         earlier=trials.earlier,
         began=began,
     )
@@ -180,7 +180,7 @@ def _searched(
 def _plan(found: Found) -> Plan:
     from hasten.tune.search.found_plan import plan_found
 
-    return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
+    return plan_found(found.profile.surveyed, found.proven, found.log.tried, found.log.proofs, found.gained)
 
 
 def _sentence(found: Found, others: float) -> str:
@@ -188,8 +188,8 @@ def _sentence(found: Found, others: float) -> str:
     from hasten.report.tuning import sentence
 
     gained = found.gained.reached if found.gained else ()
-    plain, stops_early = found.look.costs, found.look.surveyed.stops_early
-    seconds, between = (found.look.run_seconds, None) if plain is None else (plain.total, plain.between)
+    plain, stops_early = found.profile.costs, found.profile.surveyed.stops_early
+    seconds, between = (found.profile.run_seconds, None) if plain is None else (plain.total, plain.between)
     told = sentence(found.proven, seconds, gained, between=between, stops_early=stops_early)
     took = f"; meanwhile other programs took {100 * others:.0f} % of the processor"
     return f"{told}{took if others > MUCH_ELSE else ''}"
@@ -223,7 +223,7 @@ def _next(found: Found, asked: _Asked) -> str:
 
 def _not_reached(found: Found, asked: _Asked) -> list[tuple[str, str]]:
     """Lines that name the techniques there was no time for, and the command that tries them."""
-    names = [] if found.interrupted else found.ledger.not_reached
+    names = [] if found.interrupted else found.log.not_reached
     if not names:
         return []
     return [("not tried", f"for want of time: {', '.join(names)}"), ("go on", asked.again(4 * asked.seconds))]
@@ -236,13 +236,13 @@ def _answer(found: Found, plan: Plan, written: Path | None, told: str) -> dict[s
     return {
         "sentence": told,
         "interrupted": found.interrupted,
-        "job": found.look.surveyed.job,
-        "machine": found.look.surveyed.machine,
+        "job": found.profile.surveyed.job,
+        "machine": found.profile.surveyed.machine,
         "plan": None if written is None else str(written),
         "total": None if plan.total is None else asdict(plan.total),
         "speedup": None if found.proven is None else asdict(found.proven.speedup),
         "target": [] if found.gained is None else [asdict(each) for each in found.gained.reached],
         "choices": [asdict(each.choice) for each in plan.choices],
         "rejected": [asdict(each) for each in plan.rejected],
-        "not_reached": found.ledger.not_reached,
+        "not_reached": found.log.not_reached,
     }

@@ -1,11 +1,10 @@
-"""The process of one trial, forked from a server that has loaded torch and hasten and nothing of the user's.
+"""The process of one trial, forked by multiprocessing's fork server, which has loaded torch and hasten and nothing of
+the user's.
 
 So a trial starts at once and inherits neither data nor settings. It has a session of its own: an interrupt from the
-keyboard reaches who searches, and nobody else. It is stopped outside of its windows with all that it has started, and
-killed with it at its end. Where the process that searches ends by whatever way, multiprocessing's fork server ends, and
-the kernel kills the trials.
-
-What is not held: a process that the job has made a daemon of, with a session and a parent of its own.
+keyboard reaches only the process that searches. It is stopped between its windows with all that it has started, and
+killed with it at its end. However the process that searches ends, the fork server ends with it, and the kernel then
+kills the trials.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import faulthandler
 import io
 import multiprocessing
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,19 +22,20 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from hasten.checkpoint.files import remove_folder
 from hasten.checkpoint.temporary import process_folder
+from hasten.errors import StorageFailed
 from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
-from hasten.tune.trials.messages import Messages
-from hasten.tune.trials.output_tail import Tail
+from hasten.tune.trials.messages import Messages, OutputTail
 from hasten.tune.trials.process_tree import continue_all, die_with, kill_all, stop_all
 
-END_SECONDS = 10.0  # that the kernel may take to let go of what was killed
+END_SECONDS = 10.0  # that the kernel may take to release what was killed
 _OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what torch and hasten load when a run is built
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What a trial's process is to do. plan: TOML."""
+    """What a trial's process is to do. plan: TOML; folder: the present one, None where it was deleted."""
 
     job: str
     plan: str
@@ -47,11 +46,11 @@ class Assignment:
 
 
 class NotStarted(Exception):
-    """There is no process; the words say why."""
+    """There is no process; the message says why."""
 
 
 def start_fork_server(libraries: Sequence[str] = ()) -> Any:
-    """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it is not running."""
+    """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it does not run yet."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_OURS, *libraries])
     from multiprocessing.forkserver import ensure_running
@@ -61,9 +60,9 @@ def start_fork_server(libraries: Sequence[str] = ()) -> Any:
 
 
 class TrialProcess:
-    """Started when made; end() it whatever happens. Raises NotStarted.
+    """Starts when made; end() it whatever happens. Raises NotStarted.
 
-    pid: also the number of its session. folder: of its own. messages: of serve.py.
+    pid: also the number of its session. folder: its own. messages: see trial_requests.py.
     """
 
     def __init__(self, assignment: Assignment, folder: str, libraries: Sequence[str]) -> None:
@@ -71,7 +70,7 @@ class TrialProcess:
         ours, theirs = multiprocessing.Pipe()
         output, their_output = multiprocessing.Pipe(duplex=False)
         self._stacks, their_stacks = multiprocessing.Pipe(duplex=False)
-        self.messages, self._tail = Messages(ours), Tail(os.dup(output.fileno()))
+        self.messages, self._output = Messages(ours), OutputTail(os.dup(output.fileno()))
         output.close()
         try:
             context = start_fork_server(libraries)
@@ -86,10 +85,10 @@ class TrialProcess:
         self.pid: int = self._process.pid
 
     def listen(self, seconds: float) -> None:
-        """Until it says something or ends, or for so many seconds; what it printed is read."""
-        ends = [self._process.sentinel, *(end.fileno() for end in (self.messages, self._tail) if not end.ended)]
+        """Wait until it sends something or ends, or for so many seconds; read what it printed."""
+        ends = [self._process.sentinel, *(end.fileno() for end in (self.messages, self._output) if not end.ended)]
         wait(ends, seconds)
-        self._tail.read()
+        self._output.read()
 
     @property
     def exit_code(self) -> int | None:
@@ -97,12 +96,12 @@ class TrialProcess:
         return self._process.exitcode
 
     def exit_code_soon(self) -> int | None:
-        """The exit code of one that has closed its connection; None where it lives on all the same."""
+        """The exit code of one that has closed its connection; None where it still lives."""
         wait([self._process.sentinel], END_SECONDS)
         return self._process.exitcode
 
     def stop(self) -> None:
-        """It and all that it has started."""
+        """Stop it and all that it has started."""
         if not self._is_over:
             stop_all(self.pid)
 
@@ -111,27 +110,29 @@ class TrialProcess:
             continue_all(self.pid)
 
     def standing(self) -> str:
-        """Where it stands."""
+        """A sentence: the line in which it stands."""
         return standing(ask(self.pid, self._stacks))
 
     @property
     def printed(self) -> str:
         """The end of what it has printed."""
-        self._tail.read()
-        return self._tail.text()
+        if not self._is_over:
+            self._output.read()
+        return self._output.text()
 
     def end(self) -> None:
         """Kill it and all that it has started, and wait for that."""
-        if self._is_over or os.getpid() != self._owner:  # in a copy of this process it is not ours to end
+        if self._is_over or os.getpid() != self._owner:  # a copy of this process does not own it
             return
         self._is_over = True
         kill_all(self.pid, END_SECONDS)
         self._process.join(END_SECONDS)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(StorageFailed):
+            remove_folder(Path(self.folder))
         self._close()
 
     def _close(self) -> None:
-        for end in (self.messages, self._tail, self._stacks):
+        for end in (self.messages, self._output, self._stacks):
             end.close()
 
 
@@ -140,8 +141,8 @@ def new_folder() -> str:
     return tempfile.mkdtemp(prefix="trial-", dir=process_folder())
 
 
-def _live(assignment: Mapping[str, Any], line: Connection, output: Connection, stacks: Connection) -> None:
-    """The life of a trial's process."""
+def _live(assignment: Mapping[str, Any], requests: Connection, output: Connection, stacks: Connection) -> None:
+    """The whole life of a trial's process."""
     import torch
 
     from hasten.tune.trials.trial_requests import serve
@@ -155,10 +156,10 @@ def _live(assignment: Mapping[str, Any], line: Connection, output: Connection, s
     output.close()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # else what it has said is with it when it is stopped or killed
-    if (asked_by := signal_to_ask_by()) is not None:
-        faulthandler.register(asked_by, file=stacks.fileno(), all_threads=True)
-    # They are those of the server, as they were when that one began.
+            stream.reconfigure(line_buffering=True)  # otherwise what it has printed is lost when it is killed
+    if (signal_number := signal_to_ask_by()) is not None:
+        faulthandler.register(signal_number, file=stacks.fileno(), all_threads=True)
+    # The server has those of its own start.
     os.environ.clear()
     os.environ.update(assignment["environment"])
     sys.path[:], sys.argv[:] = assignment["path"], assignment["arguments"]
@@ -167,4 +168,4 @@ def _live(assignment: Mapping[str, Any], line: Connection, output: Connection, s
         torch.set_num_threads(int(threads))  # the server has read its own when it loaded torch
     if assignment["folder"] is not None:
         os.chdir(assignment["folder"])
-    serve(Messages(line), assignment["job"], assignment["plan"])
+    serve(Messages(requests), assignment["job"], assignment["plan"])
