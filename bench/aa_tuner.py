@@ -24,7 +24,7 @@ from bench.record import PACKAGES, Target, environment, head, keep_to_one_source
 from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
 from hasten.facts.trials import Record, Tried
-from hasten.report.waiting import Waiting
+from hasten.report.terminal.progress_bar import Waiting
 from hasten.tune.search.plan_search import Search
 from hasten.tune.search.search_log import Options
 from hasten.tune.trials.arms import Arms

@@ -29,7 +29,7 @@ from bench.arms import Measured, OneOff, Protocol
 
 from hasten.errors import Misconfigured
 from hasten.facts.machine import Machine, read_machine
-from hasten.measure.paired import Comparison
+from hasten.measure.paired_timing import Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "records"

@@ -21,7 +21,7 @@ from bench.judge import (
 )
 from bench.judge_jobs import TRAIN, job
 
-from hasten.measure.curves import Criterion
+from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, judged
 from hasten.tune.proof.paired_runs import Pair, Trained
 

@@ -35,7 +35,7 @@ from torch.utils.data import TensorDataset
 
 from bench import peer_arms, peer_environments, peers
 from data.pictures import jpeg, write
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 
 SAMPLES, BATCH = 22, 4
 

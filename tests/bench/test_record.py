@@ -17,7 +17,7 @@ from bench.record import (
 
 from hasten.errors import Misconfigured
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import Window, compare, interleaved
+from hasten.measure.paired_timing import Window, compare, interleaved
 from support import laptop
 
 

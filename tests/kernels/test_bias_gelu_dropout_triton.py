@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-import triton_forms
 from hasten.kernels import bias_gelu_dropout as module
 from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
-from triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
+from support.kernels import triton_forms
+from support.kernels.triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
 
 SEEDS = {"a large one": 0x123456789ABCDEF, "a small one": 7, "a negative one": -3}
 SHAPES = {"rows": (7, 61), "wide": (2, 1500), "three dimensions": (3, 5, 300), "many rows": (70, 16), "none": (0, 8)}

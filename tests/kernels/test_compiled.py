@@ -230,10 +230,10 @@ def test_a_folder_that_nobody_can_write_to_is_a_reason(source, monkeypatch):
 PICTURES = """
 import sys
 import hasten
-from hasten.data.options import Placement
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.loader_options import Placement
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 pictures = hasten.ImageFolder(sys.argv[1], hasten.RandomResizedCrop(16))
 loader = TrainLoader(source_of(pictures, field="train"), batch_size=4, options=LoaderOptions(), seed=0)
 print(*loader.notices, sep="\\n", file=sys.stderr)

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hasten.kernels.cross_entropy import cross_entropy, gradient_of_rows, of_rows
-from operator_cases import scores_and_targets
+from support.kernels.operator_cases import scores_and_targets
 
 INF = torch.inf
 formats = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)  # the last is plain

@@ -8,10 +8,10 @@ from torch import nan
 from torch.nn import functional
 from torch.testing import assert_close
 
-import triton_forms
 from hasten.kernels import cross_entropy as module
 from hasten.kernels.cross_entropy import cross_entropy
-from triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
+from support.kernels import triton_forms
+from support.kernels.triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
 
 INF = torch.inf
 IGNORED = -100

@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-import triton_forms
 from hasten.kernels import gelu as module
 from hasten.kernels.gelu import gelu
-from triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
+from support.kernels import triton_forms
+from support.kernels.triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
 
 every_form = pytest.mark.parametrize("approximate", ["none", "tanh"])
 

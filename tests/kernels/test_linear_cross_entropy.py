@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from hasten.kernels import linear_cross_entropy as module
 from hasten.kernels.linear_cross_entropy import linear_cross_entropy
-from operator_cases import last_layer, linear_then_cross_entropy
-from part_jobs import Allocations
+from support.kernels.operator_cases import last_layer, linear_then_cross_entropy
+from support.parallel.part_jobs import Allocations
 
 reductions = pytest.mark.parametrize("reduction", ["mean", "sum"])
 

@@ -11,12 +11,12 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-import triton_forms
 from hasten.kernels import add_layer_norm as layers
 from hasten.kernels import by_rows
 from hasten.kernels import rms_norm as squares
 from hasten.kernels.accelerated import InTriton
-from triton_forms import FORMATS, NOT_INSTALLED, without_triton
+from support.kernels import triton_forms
+from support.kernels.triton_forms import FORMATS, NOT_INSTALLED, without_triton
 
 EPS = 0.5  # large enough to be seen
 LAYERS, SQUARES = layers.__name__, squares.__name__

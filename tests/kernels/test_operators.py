@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from operator_cases import ALL
+from support.kernels.operator_cases import ALL
 
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]
 every_operator = pytest.mark.parametrize("case", ALL, ids=attrgetter("name"))

@@ -7,10 +7,10 @@ import torch
 from torch import nan
 from torch.testing import assert_close
 
-import triton_forms
 from hasten.kernels import softmax as module
 from hasten.kernels.softmax import softmax
-from triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
+from support.kernels import triton_forms
+from support.kernels.triton_forms import FORMATS, IN_TRITON, NOT_INSTALLED, without_triton
 
 INF = torch.inf
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calling_jobs import told
-from ranks import on_ranks
+from support.parallel.calling_jobs import told
+from support.ranks.process_group import on_ranks
 
 
 @pytest.mark.parametrize(

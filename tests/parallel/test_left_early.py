@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from torch.testing import assert_close
 
-from left_early_jobs import trained
-from ranks import on_ranks
+from support.parallel.left_early_jobs import trained
+from support.ranks.process_group import on_ranks
 
 ONE_BY_ONE = {"microbatches": 4, "before": ["blocks.2"]}
 INTERLEAVED = {"microbatches": 4, "schedule": "interleaved"}

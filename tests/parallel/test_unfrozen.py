@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from torch.testing import assert_close
 
-from pipeline_jobs import grown, toggled, trained, unfrozen
-from ranks import on_ranks
+from support.parallel.pipeline_jobs import grown, toggled, trained, unfrozen
+from support.ranks.process_group import on_ranks
 
 WAYS = [{}, {"shard": "zero3"}]
 

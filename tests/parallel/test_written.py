@@ -8,8 +8,8 @@ import pytest
 from torch.multiprocessing import ProcessRaisedException
 from torch.testing import assert_close
 
-from ranks import on_ranks
-from writing_jobs import step_by_step, trained
+from support.parallel.writing_jobs import step_by_step, trained
+from support.ranks.process_group import on_ranks
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
 INTERLEAVED = {"pipeline": (2, {"schedule": "interleaved", "microbatches": 4})}

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hasten.data.options import LoaderOptions
+from hasten.data.loading.loader_options import LoaderOptions
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.techniques import loader_workers, persistent_workers, pin_memory, prefetch
 from hasten.techniques.combinations import conflicts
 from hasten.techniques.contract import No, Yes
-from loading import Drawing, DrawingStream
 from support import laptop, setup_of
+from support.data.loaders import Drawing, DrawingStream
 
 GIB, MIB = 1 << 30, 1 << 20
 ROWS = (torch.zeros(16, 6), torch.zeros(16, dtype=torch.long))

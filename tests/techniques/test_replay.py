@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hasten.data.generator_states import set_state, state_of
+from hasten.data.order.generator_states import set_state, state_of
 from hasten.techniques.activation_checkpointing import recompute_in_backward
 
 

@@ -11,7 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from hasten.errors import JobError
 from hasten.facts.job import EarlyStopping
 from hasten.facts.plan import make_plan
-from hasten.measure.memory import Kind
+from hasten.measure.memory_profile import Kind
 from hasten.tune.job_profile import FEWEST, MOST, profile_job
 from support import small_job
 

@@ -27,8 +27,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from hasten.checkpoint.files import write_atomically
-from hasten.checkpoint.private import user_cache
-from hasten.checkpoint.temporary import process_folder
+from hasten.checkpoint.folders.private_folders import user_cache
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
 
 _HERE = Path(__file__).parent

@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hasten.errors import JobError
-from hasten.facts.launched import wait_seconds
-from hasten.facts.ranks import Ranks
+from hasten.facts.ranks import Ranks, wait_seconds
 from hasten.parallel.replicate.replicated import follow_the_leader
 
 _SHOWN = 3

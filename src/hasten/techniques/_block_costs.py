@@ -14,8 +14,8 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from hasten.data.randomness import undisturbed
-from hasten.data.transfer import map_tensors
+from hasten.data.loading.device_transfer import map_tensors
+from hasten.data.order.randomness import undisturbed
 from hasten.techniques._restore import same_state
 from hasten.techniques._segments import BlockCost, blocks_of
 from hasten.techniques.setup import Setup

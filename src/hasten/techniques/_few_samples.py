@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hasten.data.transfer import map_tensors
+from hasten.data.loading.device_transfer import map_tensors
 from hasten.errors import JobError
 
 

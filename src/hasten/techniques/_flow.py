@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from hasten.data.randomness import undisturbed
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import Misconfigured
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hasten.data.limits import BATCHES_AHEAD, Room, is_ample
-from hasten.data.sending import parcel
+from hasten.data.loading.limits import BATCHES_AHEAD, Room, is_ample
+from hasten.data.workers.batch_pickling import parcel
 from hasten.techniques.setup import Setup
 
 

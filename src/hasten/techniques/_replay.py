@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.generator_states import is_generator, set_state, state_of
+from hasten.data.order.generator_states import is_generator, set_state, state_of
 from hasten.techniques._restore import owned_buffers
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.data.limits import MOST_AHEAD, most_ahead, room_of
+from hasten.data.loading.limits import MOST_AHEAD, most_ahead, room_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine

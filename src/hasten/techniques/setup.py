@@ -13,8 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.out_of_memory import is_out_of_memory
-from hasten.data.randomness import undisturbed
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate.replicated import sum_over_ranks
 from hasten.training.evaluation.job_metrics import JobMetrics

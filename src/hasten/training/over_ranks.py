@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
 from hasten.errors import Misconfigured, PlanError
 from hasten.parallel.followed_buffers import FollowedBuffers
 from hasten.parallel.grid import DATA

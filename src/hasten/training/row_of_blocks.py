@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map_only
 
-from hasten.data.randomness import seed_everything, undisturbed
+from hasten.data.order.randomness import seed_everything, undisturbed
 from hasten.errors import JobError, Misconfigured
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.python_state import Moved, PythonState, Read
 from hasten.techniques._restore import same_state
 from hasten.training.gradient_paths import nodes_behind

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from hasten.data.keeping import Watcher
-from hasten.data.randomness import seed_everything, seed_step
-from hasten.data.sources import Source
-from hasten.data.transfer import place
+from hasten.data.cache.cached_source import Watcher
+from hasten.data.loading.device_transfer import place
+from hasten.data.order.randomness import seed_everything, seed_step
+from hasten.data.sources.job_data import Source
 from hasten.errors import RAISED, HastenError, JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
@@ -29,14 +29,14 @@ from hasten.parallel.grid import grid_of
 from hasten.parallel.pipeline.stage_sharding import Owned
 from hasten.parallel.tensor.tensor_sharding import Share
 from hasten.techniques.setup import ProcessOptions
-from hasten.training import kept_weights, over_ranks
+from hasten.training import over_ranks
 from hasten.training.aftermath import OfARun
 from hasten.training.evaluate import Evaluation
 from hasten.training.evaluation.stopping import Ending, Stopping
 from hasten.training.failures import torch_refuses
 from hasten.training.failures.user_code import AT_A_STEP
+from hasten.training.run_folder.same_job import check_same_job, facts_of_training
 from hasten.training.run_loaders import evaluator_of, on_device, train_loader
-from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule.planned_length import planned_length
 from hasten.training.schedule.rate_schedule import build_schedule
 from hasten.training.setup.apply_plan import with_places
@@ -52,6 +52,7 @@ from hasten.training.state.window_snapshot import WindowStart
 from hasten.training.step import Step
 from hasten.training.step_parts.loss_record import LossRecord
 from hasten.training.step_parts.master_weights import MasterWeights
+from hasten.training.weights import evaluated_weights
 
 if TYPE_CHECKING:
     from hasten.training.setup.compiling import CompileLog
@@ -106,7 +107,7 @@ class Run:
         self.replica = over_ranks.replica(self)
         self.average = WeightAverage(self.model, masters, job.average, self.total_steps) if job.average else None
         self.modes = OptimizerModes(self.model, masters, self.optimizers)
-        self.notices += kept_weights.notices_of(self)
+        self.notices += evaluated_weights.notices_of(self)
         self._step = self._new_step(masters)
         self.stopping = Stopping(job.stop, job.metrics) if job.stop else None
         self.ending = Ending(setup.evaluation.target)
@@ -231,12 +232,12 @@ class Run:
         self._step.skips.settle()
         over_ranks.check_replicas(self)
         over_ranks.settle_buffers(self)  # running statistics are those that are saved, and that each step begins with
-        with kept_weights.in_place(self):
+        with evaluated_weights.in_place(self):
             with self.built.declared.preserved():
                 evaluation = over_ranks.as_the_leader_has_it(self, self.evaluator())
             best = self.stopping is not None and self.stopping.observe(evaluation.results, self.steps)
             if self.ending.observe(evaluation.results) or best:
-                self._best, self._kept_step = kept_weights.present(self), self.steps
+                self._best, self._kept_step = evaluated_weights.present(self), self.steps
         self.schedule.after_evaluation(evaluation.results)
         return evaluation
 
@@ -328,8 +329,8 @@ class Run:
             return self._best
         self._step.skips.settle()
         self._kept_step = self.steps
-        with kept_weights.in_place(self):
-            return kept_weights.present(self)
+        with evaluated_weights.in_place(self):
+            return evaluated_weights.present(self)
 
     @property
     def kept_step(self) -> int:
@@ -348,7 +349,7 @@ class Run:
 
     def job_weights(self) -> Mapping[str, Tensor | Share | Owned]:
         """The tensors that weights() would give now, where they lie: those of the run move on with it."""
-        found = self._best if self._best is not None else kept_weights.to_save(self)
+        found = self._best if self._best is not None else evaluated_weights.to_save(self)
         return {key: each for key, each in found.items() if isinstance(each, Tensor | Share | Owned)}
 
     def keep_window_starts(self) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hasten.data.ahead import copied, copied_ahead
-from hasten.data.loader import EvaluationLoader, Microbatch, TrainLoader
-from hasten.data.options import Placement
+from hasten.data.loading.ahead import copied, copied_ahead
+from hasten.data.loading.batch_loader import EvaluationLoader, Microbatch, TrainLoader
+from hasten.data.loading.loader_options import Placement
 from hasten.errors import JobError
 from hasten.training.evaluate import Evaluator
 from hasten.training.step_parts.losses import LossFunction

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hasten.data.out_of_memory import is_out_of_memory
-from hasten.data.randomness import random_state
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.launch.process_group import on_any
 from hasten.parallel.options import TensorOptions

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.far import EMPTY, WAYS, Way
 from hasten.parallel.pipeline.pipelined import Pipeline
 from hasten.parallel.python_state import Moved

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.errors import JobError, PlanError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.grid import DATA
 from hasten.parallel.left_early import LeftEarly
 from hasten.parallel.options import ShardOptions

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.replicate.replicated import Replica
 from hasten.techniques.setup import StepOptions

@@ -15,9 +15,9 @@ import torch
 
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.measure.flops import FlopProfile, profile_flops
-from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
-from hasten.measure.memory import MemoryProfile, profile_memory
+from hasten.measure.flop_count import FlopProfile, profile_flops
+from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
+from hasten.measure.memory_profile import MemoryProfile, profile_memory
 from hasten.techniques.allocator import fragmentation
 from hasten.training.probes.brief_run import brief_run, whole_step
 from hasten.training.run import Run

@@ -13,13 +13,14 @@ from torch import nn
 
 import hasten
 from hasten.errors import JobError, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.mesh import Mesh, Sharding
 from hasten.facts.plan import make_plan
 from hasten.tune.mesh import mesh_needs
 from hasten.tune.mesh.mesh_cost import memory_of, sent_of
 from hasten.tune.mesh.mesh_needs import ON_SHAPES, needs_of
-from mesh_jobs import (
+from support.ranks.process_group import on_ranks
+from support.tune.mesh_jobs import (
     BATCH,
     HEADS,
     LENGTH,
@@ -30,7 +31,6 @@ from mesh_jobs import (
     loss,
     mesh_job,
 )
-from ranks import on_ranks
 
 FLOAT = 4  # bytes
 HELD = "weights", "gradients", "state", "activations"

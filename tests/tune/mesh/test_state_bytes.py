@@ -11,7 +11,7 @@ from torch import nn
 
 from hasten.techniques.setup import OptimizerOptions
 from hasten.tune.mesh.state_bytes import state_bytes
-from mesh_jobs import mesh_job
+from support.tune.mesh_jobs import mesh_job
 
 FLOAT = 4  # bytes
 SHAPE = 300, 200

@@ -8,11 +8,11 @@ import pytest
 
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan
-from hasten.measure.curves import Criterion
+from hasten.measure.loss_equivalence import Criterion
 from hasten.tune.proof.loss_proof import EARLY, TRAINING, criterion_of, judged, paired_curves, prove_loss, value_of
 from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained
 from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 from tune.jobs.loss_jobs import PLAN
 
 JOBS = Path(__file__).parents[1] / "jobs" / "loss_jobs.py"
@@ -93,22 +93,22 @@ def test_a_short_run_whose_loss_has_risen_is_judged_by_what_it_has_become():
 
 @pytest.mark.trap(51)
 def test_a_planned_run_that_became_nan_is_harm_whatever_the_other_pairs_say():
-    lost = ArmFailed("planned", Fate.NON_FINITE, "the loss of step 7 is nan")
+    lost = ArmFailed("planned", Outcome.NON_FINITE, "the loss of step 7 is nan")
     proof = judged([*SAME, Pair(seed=3, plain=run(2.0), planned=lost)], Criterion(), 5)
     assert (proof.verdict, proof.judgement, proof.failure) == ("harmed", None, None)
     assert "with seed 3 the planned run became not finite (the loss of step 7 is nan)" in proof.sentence
 
 
 @pytest.mark.trap(51)
-@pytest.mark.parametrize("planned", [run(2.0), ArmFailed("planned", Fate.NON_FINITE, "step 7")])
+@pytest.mark.parametrize("planned", [run(2.0), ArmFailed("planned", Outcome.NON_FINITE, "step 7")])
 def test_where_the_plain_run_failed_nothing_is_said_of_the_plan(planned):
-    lost = ArmFailed("plain", Fate.NON_FINITE, "the loss of step 7 is nan")
+    lost = ArmFailed("plain", Outcome.NON_FINITE, "the loss of step 7 is nan")
     proof = judged([*SAME, Pair(seed=3, plain=lost, planned=planned)], Criterion(), 5)
     assert (proof.verdict, proof.judgement, proof.failure) == ("failed", None, lost)
-    assert "the plain job itself failed with seed 3" in proof.sentence
+    assert "the baseline failed with seed 3" in proof.sentence
 
 
-@pytest.mark.parametrize("fate", [fate for fate in Fate if fate is not Fate.NON_FINITE])
+@pytest.mark.parametrize("fate", [fate for fate in Outcome if fate is not Outcome.NON_FINITE])
 def test_a_plan_that_fails_for_another_reason_did_no_harm_to_a_loss_and_is_not_proven(fate):
     lost = ArmFailed("planned", fate, "it is so")
     proof = judged([*SAME, Pair(seed=3, plain=run(2.0), planned=lost)], Criterion(), 5)
@@ -231,7 +231,7 @@ def test_where_memory_does_not_hold_both_arms_they_live_one_after_the_other(tmp_
 def test_a_plan_for_which_there_is_no_room_at_all_fails_by_that():
     proof = prove_loss(arms("full_when_planned"), PLAN, pairs=3)
     assert proof.failure is not None
-    assert (proof.verdict, proof.failure.fate) == ("failed", Fate.OUT_OF_MEMORY)
+    assert (proof.verdict, proof.failure.outcome) == ("failed", Outcome.OUT_OF_MEMORY)
 
 
 @pytest.mark.parametrize(("finished", "verdict"), [(2, "inconclusive"), (4, "equivalent")])
@@ -248,7 +248,7 @@ def test_an_interruption_keeps_what_the_finished_pairs_say(finished, verdict):
 def test_a_plain_job_that_cannot_be_built_is_no_proof():
     with pytest.raises(ArmFailed) as caught:
         prove_loss(arms("not_there"), Plan(), pairs=3)
-    assert caught.value.fate is Fate.REFUSED
+    assert caught.value.outcome is Outcome.REFUSED
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -280,9 +280,9 @@ def test_short_curves_of_a_plan_that_becomes_nan_are_harmed_and_hold_only_whole_
 
 
 @pytest.mark.parametrize(
-    ("function", "fate"), [("never_finite", Fate.NON_FINITE), ("full_when_planned", Fate.OUT_OF_MEMORY)]
+    ("function", "fate"), [("never_finite", Outcome.NON_FINITE), ("full_when_planned", Outcome.OUT_OF_MEMORY)]
 )
 def test_short_curves_raise_what_says_nothing_of_the_loss(function, fate):
     with pytest.raises(ArmFailed) as caught:
         paired_curves(arms(function), PLAN, range(3), 12)
-    assert caught.value.fate is fate
+    assert caught.value.outcome is fate

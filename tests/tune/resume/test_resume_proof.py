@@ -6,17 +6,20 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-import forked_runs
+from hasten.cli.prove import resume_worker
 from hasten.errors import Hang, UserCodeFailed
-from hasten.tune.resume import resume_proof
+from hasten.tune.resume import resume_proof, run_process
 from hasten.tune.resume.kill_instants import Instant, Phase
 from hasten.tune.resume.resume_proof import Kill, ResumeProof, prove_resume
+from hasten.tune.resume.run_process import Errand
+from hasten.tune.trials.messages import Messages
 from hasten.tune.trials.process_tree import resident_bytes
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
@@ -49,6 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_process, "START_METHOD", "fork")  # torch is loaded, so they begin at once
     return tmp_path
 
 
@@ -64,7 +68,7 @@ def nothing_left(monkeypatch: pytest.MonkeyPatch):
 
 
 def proven(job: str, watch: Told | None = None, plan: str | None = None, **options: Any) -> ResumeProof:
-    given = {"kills": 2, "steps": 24, "begin": forked_runs.begin, "watch": watch or Told()} | options
+    given = {"kills": 2, "steps": 24, "train": resume_worker.train, "watch": watch or Told()} | options
     return prove_resume(f"resumed_jobs.py:{job}", plan, **given)
 
 
@@ -117,10 +121,10 @@ def test_what_no_checkpoint_keeps_is_found_by_step_and_value():
     found = proven("counting", told, steps=30, kills=6)
     assert found.verdict == "differs"
     assert found.difference is not None
-    assert found.went_on_at is not None
+    assert found.resumed_at is not None
     assert len(found.kills) < found.wanted  # it was found in what the next process would have taken back
     assert found.difference.what == "loss"
-    assert found.difference.step == found.went_on_at + 1
+    assert found.difference.step == found.resumed_at + 1
     assert float.fromhex(found.difference.expected.hex or "") != float.fromhex(found.difference.found.hex or "")
     assert told.runs[-1] == "second reference run"
     assert found.itself is None
@@ -142,11 +146,12 @@ def test_an_error_of_the_job_is_the_proofs_own():
 
 def test_an_error_that_comes_when_the_run_is_to_go_on_says_so():
 
-    def begin(told: dict[str, Any], *more: Any) -> forked_runs.Forked:
-        return forked_runs.begin(told | {"job": "resumed_jobs.py:faulty"} if told["goes_on"] else told, *more)
+    def train(errand: Errand, messages: Messages) -> None:
+        faulty = replace(errand, job="resumed_jobs.py:faulty")
+        resume_worker.train(faulty if errand.resumes else errand, messages)
 
-    with pytest.raises(UserCodeFailed, match=r"killed, the run was to go on from step \d+: ValueError: no such class"):
-        proven("job", begin=begin)
+    with pytest.raises(UserCodeFailed, match=r"killed, the run was to resume from step \d+: ValueError: no such class"):
+        proven("job", train=train)
 
 
 def test_a_process_that_dies_without_a_word_is_told_with_its_last_ones_and_its_temporary_files_go(here: Path):

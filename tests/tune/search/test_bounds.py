@@ -11,7 +11,7 @@ import pytest
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
-from hasten.measure.budget import EVERYTHING, PlannedRun
+from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
 from hasten.techniques import ALL, Symptom
 from hasten.tune.search.bounds import (
     FAULT_SECONDS,

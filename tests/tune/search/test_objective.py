@@ -13,10 +13,10 @@ from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.search.objective import (
-    Length,
-    Seen,
+    Measured,
+    RunLength,
     break_even_step,
     by_start,
     costs,
@@ -28,13 +28,13 @@ from hasten.tune.search.objective import (
     totals,
 )
 
-RUN = Length(steps=100, epochs=5, evaluations=4)
+RUN = RunLength(steps=100, epochs=5, evaluations=4)
 SECONDS = st.floats(0.001, 1000)
 
 
-def seen(seconds_per_step: float, *, arm: str = "plain", windows: int = 12, **rest: object) -> Seen:
+def seen(seconds_per_step: float, *, arm: str = "plain", windows: int = 12, **rest: object) -> Measured:
     made = tuple(Window(arm=arm, steps=2, seconds=2 * seconds_per_step) for _ in range(windows))
-    return Seen(windows=made, **{"one_off": 0.0, **rest})  # type: ignore[arg-type]
+    return Measured(windows=made, **{"one_off": 0.0, **rest})  # type: ignore[arg-type]
 
 
 def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what_is_paid_once():
@@ -50,10 +50,10 @@ def test_the_total_is_all_steps_all_turns_but_the_first_all_evaluations_and_what
 def test_of_ten_windows_eight_at_least_lie_within_the_spread(windows: int):
     order = sorted(range(windows), key=lambda number: number * 7 % windows)
     made = [Window(arm="plain", steps=1, seconds=1 + number / 100) for number in order]
-    arm = Seen(windows=tuple(made), one_off=5.0)
-    found = costs(arm, Length(steps=100, epochs=1, evaluations=0)).between
+    arm = Measured(windows=tuple(made), one_off=5.0)
+    found = costs(arm, RunLength(steps=100, epochs=1, evaluations=0)).between
     assert found is not None
-    inside = [each for each in totals(arm, Length(steps=100, epochs=1, evaluations=0)) if is_within(each, found)]
+    inside = [each for each in totals(arm, RunLength(steps=100, epochs=1, evaluations=0)) if is_within(each, found)]
     assert 0.8 * windows <= len(inside)
     assert windows < 20 or len(inside) < windows
 
@@ -93,7 +93,7 @@ def test_the_seconds_never_lie_outside_of_their_spread():
 def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():
     plain, compiled = seen(0.5), seen(0.25, arm="compiled", one_off=40.0)
     assert speedup(plain, compiled, RUN).high < 1
-    assert speedup(plain, compiled, Length(steps=1000, epochs=5, evaluations=4)).low > 1
+    assert speedup(plain, compiled, RunLength(steps=1000, epochs=5, evaluations=4)).low > 1
 
 
 def test_evaluations_alone_can_make_a_run_faster():
@@ -107,11 +107,11 @@ def test_fewer_than_twelve_pairs_give_no_speedup():
 
 
 def test_every_start_says_how_much_faster_it_was_by_its_own_windows():
-    def started(*seconds: float) -> Seen:
+    def started(*seconds: float) -> Measured:
         made = (Window(arm="a", steps=1, seconds=each, start=number // 2) for number, each in enumerate(seconds))
-        return Seen(windows=tuple(made), one_off=0.0)
+        return Measured(windows=tuple(made), one_off=0.0)
 
-    length = Length(steps=100, epochs=1, evaluations=0)
+    length = RunLength(steps=100, epochs=1, evaluations=0)
     assert by_start(started(2, 2, 3, 3, 4, 4), started(1, 1, 1, 1, 1, 1), length) == pytest.approx([2, 3, 4])
     assert by_start(started(2, 2, 3, 3, 4, 4), started(1, 1, 1), length) == pytest.approx([2, 3])  # it left early
 

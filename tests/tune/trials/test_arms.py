@@ -14,7 +14,7 @@ import pytest
 from hasten.errors import Misconfigured, UserCodeFailed
 from hasten.facts.plan import Plan, make_plan
 from hasten.tune.trials.arms import Arms, Limits
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 from tune.jobs.trial_jobs import CACHES
 
 JOBS = Path(__file__).parents[1] / "jobs" / "trial_jobs.py"
@@ -100,30 +100,30 @@ def test_a_planned_run_shorter_than_a_window_gives_the_steps_that_it_has():
 @pytest.mark.parametrize(
     ("function", "fate", "what"),
     [
-        ("job_raising", Fate.CRASHED, "ZeroDivisionError: in the middle"),
-        ("job_killed", Fate.CRASHED, "killed by SIGKILL"),
-        ("job_leaving", Fate.CRASHED, "ended with exit code 3"),
-        ("job_never_finite", Fate.NON_FINITE, "NonFinite"),
-        ("job_lost_without_a_trace", Fate.NON_FINITE, "the loss is nan within the steps from 1 on"),
-        ("job_greedy", Fate.OUT_OF_MEMORY, "allocate memory"),
-        ("empty", Fate.REFUSED, "has 0 samples"),
-        ("not_there", Fate.REFUSED, "not_there"),
+        ("job_raising", Outcome.CRASHED, "ZeroDivisionError: in the middle"),
+        ("job_killed", Outcome.CRASHED, "killed by SIGKILL"),
+        ("job_leaving", Outcome.CRASHED, "ended with exit code 3"),
+        ("job_never_finite", Outcome.NON_FINITE, "NonFinite"),
+        ("job_lost_without_a_trace", Outcome.NON_FINITE, "the loss is nan within the steps from 1 on"),
+        ("job_greedy", Outcome.OUT_OF_MEMORY, "allocate memory"),
+        ("empty", Outcome.REFUSED, "has 0 samples"),
+        ("not_there", Outcome.REFUSED, "not_there"),
     ],
 )
 def test_an_arm_that_fails_is_told_with_its_class(function, fate, what):
     found = failure(function)
-    assert found.fate is fate
+    assert found.outcome is fate
     assert what in found.what
 
 
 def test_a_choice_that_makes_no_sense_is_refused():
-    assert failure("job", plan=make_plan(precision="fp17")).fate is Fate.REFUSED
+    assert failure("job", plan=make_plan(precision="fp17")).outcome is Outcome.REFUSED
 
 
 @pytest.mark.trap(48)
 def test_an_arm_that_gives_no_answer_is_told_to_hang():
     found = failure("job_endless", window_seconds=1)
-    assert found.fate is Fate.HUNG
+    assert found.outcome is Outcome.HUNG
     assert found.what.startswith("no answer within 1 s; it stands in ")
     assert found.what.endswith(f"trial_jobs.py:{line_of('signal.pause()')}, in endless")
 

@@ -20,12 +20,12 @@ import psutil
 import pytest
 import torch
 
-from hasten.checkpoint.temporary import remove_what_the_dead_left
+from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
 from hasten.facts.plan import Plan
 from hasten.tune.trials.arms import Arms, Limits
-from hasten.tune.trials.output_tail import KEPT_OUTPUT
+from hasten.tune.trials.messages import KEPT_OUTPUT
 from hasten.tune.trials.process_tree import all_of, descendants
-from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+from hasten.tune.trials.trial_outcome import ArmFailed, Outcome
 
 JOBS = Path(__file__).parents[1] / "jobs" / "hostile_jobs.py"
 MEBIBYTE = 1 << 20
@@ -89,24 +89,24 @@ def failure(function: str, *, windows: int = 1, steps: int = 2, **limits: float)
 @pytest.mark.parametrize(
     ("function", "fate", "words"),
     [
-        ("job_exits", Fate.CRASHED, "SystemExit: enough"),
-        ("job_interrupts_itself", Fate.CRASHED, "KeyboardInterrupt"),
-        ("not_finite_from_the_second_step", Fate.NON_FINITE, "NonFinite"),
-        ("length_lies", Fate.CRASHED, "ZeroDivisionError"),
-        ("job_finds_the_disk_full", Fate.DISK_FULL, "could not be saved"),
-        ("job_dies_before_its_child", Fate.CRASHED, "it was killed by SIGABRT"),
+        ("job_exits", Outcome.CRASHED, "SystemExit: enough"),
+        ("job_interrupts_itself", Outcome.CRASHED, "KeyboardInterrupt"),
+        ("not_finite_from_the_second_step", Outcome.NON_FINITE, "NonFinite"),
+        ("length_lies", Outcome.CRASHED, "ZeroDivisionError"),
+        ("job_finds_the_disk_full", Outcome.DISK_FULL, "could not be saved"),
+        ("job_dies_before_its_child", Outcome.CRASHED, "it was killed by SIGABRT"),
     ],
 )
 @pytest.mark.fault("trial crashes, hangs, leaks")
 def test_a_job_that_fails_is_told_with_its_class_and_harms_no_other_arm(function, fate, words):
     found = failure(function)
-    assert (found.arm, found.fate) == ("tried", fate)
+    assert (found.arm, found.outcome) == ("tried", fate)
     assert words in found.what
 
 
 def test_a_crash_in_the_third_window_is_one():
     found = failure("job_aborts_in_the_third_window", windows=3)
-    assert (found.fate, found.what) == (Fate.CRASHED, "it was killed by SIGABRT")
+    assert (found.outcome, found.what) == (Outcome.CRASHED, "it was killed by SIGABRT")
     with arms("job_aborts_in_the_third_window").start("tried", Plan()) as arm:
         assert [arm.window(2).steps for _ in range(2)] == [2, 2]
 
@@ -130,38 +130,38 @@ def test_an_arm_that_has_failed_says_the_same_again_and_is_gone():
 @pytest.mark.fault("trial crashes, hangs, leaks")
 def test_a_hang_is_told_with_the_line_that_it_stands_in(function, line, place):
     found = failure(function, window_seconds=1)
-    assert found.fate is Fate.HUNG
+    assert found.outcome is Outcome.HUNG
     assert f"{JOBS.name}:{line_of(line)}, in {place}" in found.what
 
 
 @pytest.mark.trap(48)
 def test_a_hang_while_the_job_is_built_is_told_with_its_line():
     found = failure("hangs_while_built", build_seconds=2)
-    assert found.fate is Fate.HUNG
+    assert found.outcome is Outcome.HUNG
     assert f"{JOBS.name}:{line_of('signal.pause()')}, in stay" in found.what
 
 
 @pytest.mark.trap(48)
 def test_an_arm_that_has_stopped_itself_is_told_to():
     found = failure("job_stops_itself", window_seconds=1)
-    assert (found.fate, found.what) == (
-        Fate.HUNG,
+    assert (found.outcome, found.what) == (
+        Outcome.HUNG,
         "no answer within 1 s; it is stopped and cannot say where it stands",
     )
 
 
 def test_memory_that_grows_beyond_its_limit_ends_the_arm_before_the_machine_is_full():
     found = failure("job_leaks", windows=1000, steps=40, memory_bytes=700 * MEBIBYTE)
-    assert (found.fate, found.what.endswith("of memory, and 700 MiB are its limit")) == (Fate.OUT_OF_MEMORY, True)
+    assert (found.outcome, found.what.endswith("of memory, and 700 MiB are its limit")) == (Outcome.OUT_OF_MEMORY, True)
 
 
 def test_memory_that_grows_in_windows_too_short_to_be_looked_at_is_seen_between_them():
-    assert failure("job_leaks", windows=1000, steps=1, memory_bytes=700 * MEBIBYTE).fate is Fate.OUT_OF_MEMORY
+    assert failure("job_leaks", windows=1000, steps=1, memory_bytes=700 * MEBIBYTE).outcome is Outcome.OUT_OF_MEMORY
 
 
 def test_memory_of_what_an_arm_has_started_is_its_own():
     found = failure("job_leaks_in_another_process", windows=400, memory_bytes=700 * MEBIBYTE)
-    assert found.fate is Fate.OUT_OF_MEMORY
+    assert found.outcome is Outcome.OUT_OF_MEMORY
 
 
 def test_memory_that_processes_of_an_arm_share_is_counted_once():
@@ -172,7 +172,10 @@ def test_memory_that_processes_of_an_arm_share_is_counted_once():
 
 def test_an_arm_that_fills_its_folder_is_told_to():
     found = failure("job_fills_its_folder", steps=20, windows=1000, disk_bytes=8 * MEBIBYTE)
-    assert (found.fate, found.what.endswith("into its folder, and 8.00 MiB are its limit")) == (Fate.DISK_FULL, True)
+    assert (found.outcome, found.what.endswith("into its folder, and 8.00 MiB are its limit")) == (
+        Outcome.DISK_FULL,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._dynamo.callback import callback_handler
 from torch.utils.data import Dataset, IterableDataset
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.plan import Plan, make_plan
 from hasten.facts.trials import Budget
 from hasten.techniques import precision
@@ -21,8 +21,9 @@ from hasten.techniques.contract import Yes
 from hasten.techniques.setup import CompileOptions
 from hasten.training.setup.compiling import CompileLog
 from hasten.tune.search.bounds import Around
+from hasten.tune.search.plan_profile import ask_budget
 from hasten.tune.trials.arms import Arms
-from hasten.tune.trials.step_budget import ask_budget, spending
+from hasten.tune.trials.step_budget import step_budget
 from hasten.tune.trials.trial import Trial
 from support import small_job
 
@@ -132,7 +133,7 @@ def spent_by(clock: Clock, plan: Plan | None = None, steps: int = 2, **changes: 
     """Within the first epoch, as the two steps before it warm up."""
     trial = Trial(slow_job(clock, **changes), plan or Plan(), "slow")
     try:
-        return spending(trial, steps)["spent"]
+        return step_budget(trial, steps)["spent"]
     finally:
         trial.close()
 
@@ -199,7 +200,7 @@ def test_what_lies_between_the_calls_is_left_over_as_python(clock):
         return step(batch)
 
     trial.run.step = slow_loop
-    assert parts(spending(trial, 2)["spent"]) == [8, 0, 5, 5, 7, 4]
+    assert parts(step_budget(trial, 2)["spent"]) == [8, 0, 5, 5, 7, 4]
     trial.close()
 
 
@@ -224,7 +225,7 @@ def test_telling_the_length_of_an_evaluation_takes_all_of_it_where_nobody_knows_
             yield from (Samples(clock)[index] for index in range(len(Samples(clock))))
 
     trial = Trial(slow_job(clock, valid=Samples(clock) if known else Stream()), Plan(), "slow")
-    found = spending(trial, 2)
+    found = step_budget(trial, 2)
     trial.close()
     assert found["evaluating"] == takes
     assert found["spent"]["evaluation"] == 5 * (8 + 6 + 3 + 2)
@@ -255,7 +256,7 @@ class Remembering(Trial):
 def test_the_parts_add_up_to_the_step_that_the_window_saw(plan):
     rows = [(torch.randn(6), number % 3) for number in range(40)]
     trial = Remembering(small_job(train=rows, valid=rows, epochs=3), plan, "small")
-    found = spending(trial, 7)["spent"]
+    found = step_budget(trial, 7)["spent"]
     budget = Budget(arm="plain", **found)
     trial.close()
     assert budget.steps == trial.last["steps"] == 7
@@ -279,7 +280,7 @@ def test_a_trial_trains_on_as_if_nobody_had_looked():
     alone.close()
     watched = Trial(small_job(**settings), Plan(), "small")
     before = watched.window(4)["losses"]
-    spending(watched, 3)
+    step_budget(watched, 3)
     after = watched.window(7)["losses"]
     watched.close()
     assert (before, after) == (whole[:4], whole[8:])  # one step is counted in, and three are timed
@@ -294,7 +295,7 @@ def test_no_more_steps_are_taken_than_the_planned_run_has():
     turned.window(2)
     turned.turn()
     trials = (fresh, used, turned, shortest)
-    found = [spending(trial, 100)["spent"] for trial in trials]
+    found = [step_budget(trial, 100)["spent"] for trial in trials]
     assert [spent["steps"] for spent in found] == [8, 8, 8, 1]
     assert all(spent["forward"] > 0 for spent in found)
     assert [trial.window(2)["steps"] for trial in trials] == [2, 2, 2, 1]
@@ -318,7 +319,7 @@ def test_a_model_that_compiles_for_its_evaluation_has_done_so_before_it_is_timed
 
     monkeypatch.setattr(trial, "evaluate", counting)
     try:
-        spending(trial, 2)
+        step_budget(trial, 2)
     finally:
         log.stop()
         torch._dynamo.reset()
@@ -331,7 +332,7 @@ def test_a_model_that_compiles_for_its_evaluation_has_done_so_before_it_is_timed
 def test_what_bounds_depend_on_beside_the_budget_is_told(plan, beside):
     rows = [(torch.randn(6), number % 3) for number in range(40)]
     trial = Trial(small_job(train=rows), plan, "small")
-    found = Around(**spending(trial, 1)["around"])
+    found = Around(**step_budget(trial, 1)["around"])
     trial.close()
     on_cpu, saved, faults = trial.run.device.type == "cpu", found.saved_tensors, found.page_faults
     assert found == Around(
@@ -353,7 +354,7 @@ def test_a_job_that_lets_nobody_see_its_saved_tensors_is_looked_at_all_the_same(
         return nn.functional.cross_entropy(model(batch[0]), batch[1]) + 0 * bend.sum()
 
     trial = Trial(small_job(loss=curved), Plan(), "small")
-    found = spending(trial, 1)
+    found = step_budget(trial, 1)
     trial.close()
     assert found["around"]["saved_tensors"] is None
     assert found["spent"]["steps"] == 1
@@ -365,7 +366,7 @@ def test_memory_is_full_when_a_trial_has_held_most_of_it(monkeypatch):
     told = []
     for share in (0.79, 0.81):
         monkeypatch.setattr(trial, "_peak_memory", lambda share=share: int(share * there))
-        told.append(spending(trial, 1)["around"]["memory_full"])
+        told.append(step_budget(trial, 1)["around"]["memory_full"])
     trial.close()
     assert told == [False, True]
 
@@ -384,7 +385,7 @@ def test_an_arm_is_asked_for_its_budget_and_goes_on_to_windows():
 @pytest.mark.gpu
 def test_on_an_accelerator_too_the_parts_add_up_and_the_copy_is_seen():
     trial = Remembering(small_job(device="cuda"), Plan(), "small")
-    budget = Budget(arm="plain", **spending(trial, 5)["spent"])
+    budget = Budget(arm="plain", **step_budget(trial, 5)["spent"])
     trial.close()
     assert min(budget.transfer, budget.forward, budget.backward, budget.optimizer) > 0
     assert budget.step == pytest.approx(trial.last["seconds"] / 5, rel=1e-9)

@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.optim import Optimizer
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.loss_of_model import Unseen
 from hasten.parallel.options import ShardOptions
 from hasten.parallel.shard.sharded import in_parts, without_backward

@@ -24,7 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.called_alike import CalledAlike
 from hasten.parallel.differentiated_inside import refuse_twice

@@ -24,7 +24,7 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from hasten.checkpoint.private import own_folder, user_cache
+from hasten.checkpoint.folders.private_folders import own_folder, user_cache
 from hasten.techniques.setup import CompileOptions
 from hasten.training.setup.unlinked import remove_unlinked
 

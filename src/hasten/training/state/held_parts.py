@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hasten.checkpoint.in_parts import InParts, Slab
+from hasten.checkpoint.sharded.slabs import InParts, Slab
 from hasten.parallel.grid import Grid
 from hasten.parallel.slabs import held
 from hasten.parallel.whole import with_each_part

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.checkpoint.part_files import Pieced, assembled
-from hasten.data.randomness import random_state, set_random_state
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
+from hasten.data.order.randomness import random_state, set_random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate.replicated import gather_over_ranks
 from hasten.training.over_ranks import check_replicas, marked, own_part, parts_of, settle_buffers

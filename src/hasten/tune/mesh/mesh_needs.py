@@ -20,12 +20,12 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hasten.errors import OutOfMemory
+from hasten.facts.formatting import byte_size
 from hasten.facts.job import Job
 from hasten.facts.machine import read_machine
 from hasten.facts.mesh import Amount, ModelNeeds, Part
 from hasten.facts.plan import Plan
-from hasten.facts.sizes import byte_size
-from hasten.measure.flops import profile_flops
+from hasten.measure.flop_count import profile_flops
 from hasten.techniques._few_samples import few_samples
 from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.probes.quiet import undisturbed

@@ -37,7 +37,8 @@ from torch import Tensor
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.job import Job
-from hasten.measure.oracle import (
+from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
+from hasten.measure.gradient_error import (
     BOUND,
     GradientJudge,
     StepGradients,
@@ -46,9 +47,8 @@ from hasten.measure.oracle import (
     judge_updates,
     squared_errors,
 )
-from hasten.measure.reference import longest_sum, nearby_gradients, reference_gradients
 from hasten.training.failures.as_failure import is_out_of_memory
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.proof.optimizer_steps import OptimizerStep, OptimizerSteps, Rates, Tensors, put_state, state_of
 from hasten.tune.trials.trial import Trial
 

@@ -28,10 +28,10 @@ from statistics import median
 from typing import Literal
 
 from hasten.errors import InvalidMeasurement, Misconfigured
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan
 from hasten.facts.trials import Curves, Numbers
-from hasten.measure.curves import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
+from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
 from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, trained
 from hasten.tune.trials.arms import Arms
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome

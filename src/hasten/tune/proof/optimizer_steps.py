@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hasten.errors import InvalidMeasurement
-from hasten.measure.oracle import UpdateError, update_error
-from hasten.measure.reference import in_float64
+from hasten.measure.float64_reference import in_float64
+from hasten.measure.gradient_error import UpdateError, update_error
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.run import Run
 from hasten.training.setup.optimizers import build_optimizers

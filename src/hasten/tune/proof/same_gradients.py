@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from hasten.measure.oracle import UpdateError, judge_updates
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.measure.gradient_error import UpdateError, judge_updates
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 from hasten.tune.proof.gradient_check import UPDATES, include, part_of, strided
 from hasten.tune.proof.optimizer_steps import OptimizerSteps, Tensors, put_state, state_of
 from hasten.tune.trials.trial import Trial

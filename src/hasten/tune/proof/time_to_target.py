@@ -13,10 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from hasten.facts.choice import Choice, Speedup
+from hasten.facts.formatting import three_digits
 from hasten.facts.plan import Plan
-from hasten.facts.sizes import three_digits
 from hasten.facts.trials import Reached
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 from hasten.training.evaluation.stopping import at_least_as_good
 from hasten.tune.proof.paired_runs import pieces
 from hasten.tune.search.objective import WORTH_SEEING, is_gain

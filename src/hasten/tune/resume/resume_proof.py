@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
 
 from hasten.errors import HastenError, StorageFailed
-from hasten.measure.same_runs import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
-from hasten.training.run_folder import RunFolder
+from hasten.measure.run_difference import Difference, Extent, extent_of, first_in_lines, first_in_states, lines_of
+from hasten.training.run_folder.run_directory import RunFolder
 from hasten.tune.resume.kill_instants import Instant, Phase, RunTimes, draw, missed, training_seconds
 from hasten.tune.resume.run_process import Errand, RunProcess, Train
 

@@ -26,7 +26,7 @@ from operator import itemgetter
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Budget
-from hasten.measure.budget import EVERYTHING, STEP, Part, Parts, PlannedRun, most_gain, reason, share
+from hasten.measure.speedup_bound import EVERYTHING, STEP, Part, Parts, PlannedRun, most_gain, reason, share
 
 NOTHING: Parts = frozenset()
 LOADING: Parts = frozenset({Part.DATA_WAIT, Part.TRANSFER, Part.EVALUATION, Part.TURN})

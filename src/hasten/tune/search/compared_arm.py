@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from hasten.facts.plan import Plan
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.search.objective import Measured, one_off
 from hasten.tune.trials.arms import Arm, Arms
 from hasten.tune.trials.trial import EVALUATION_SECONDS

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median, stdev
 
-from hasten.measure.curves import critical
-from hasten.measure.paired import LEAST_PAIRS, TAIL, early_speedup
+from hasten.measure.loss_equivalence import critical
+from hasten.measure.paired_timing import LEAST_PAIRS, TAIL, early_speedup
 from hasten.tune.search.compared_arm import ComparedArm, Entry
 from hasten.tune.search.objective import WORTH_SEEING, Measured, RunLength, paired_totals
 from hasten.tune.trials.arms import Arms

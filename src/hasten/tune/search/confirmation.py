@@ -29,10 +29,8 @@ from functools import partial
 from itertools import combinations
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import is_proven
-from hasten.facts.trials import Confirmed, Earned
-from hasten.measure.paired import early_speedup
-from hasten.measure.processes import over_processes
+from hasten.facts.trials import Confirmed, Earned, is_proven
+from hasten.measure.paired_timing import early_speedup, over_processes
 from hasten.tune.search.candidates import EVALUATION_ALONE, in_groups, plan_of, without
 from hasten.tune.search.compared_arm import Entry
 from hasten.tune.search.comparison import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hasten.facts.choice import Choice
+from hasten.facts.formatting import shortened
 from hasten.facts.plan import Between, Plan, PlannedChoice, Proof, Rejected, Total
-from hasten.facts.texts import shortened
 from hasten.facts.trials import Confirmed, Proven, Surveyed, Tried
 from hasten.tune.search.candidates import UNPROVEN, same
 from hasten.tune.search.objective import break_even_step

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
 from hasten.facts.choice import Speedup
-from hasten.facts.confirmed import LEAST_GAIN
 from hasten.facts.plan import Between
-from hasten.facts.trials import Costs, Tried
-from hasten.measure.paired import Window, compare
+from hasten.facts.trials import LEAST_GAIN, Costs, Tried
+from hasten.measure.paired_timing import Window, compare
 
 WORTH_SEEING = LEAST_GAIN
 OF_THE_INTERVAL = 1.2816 / 1.96  # an 80 % interval as a part of a 95 % one, of a normal distribution

@@ -11,10 +11,10 @@ from typing import Any
 
 from hasten.errors import JobError
 from hasten.facts.choice import Choice, Preserves
+from hasten.facts.formatting import printable
 from hasten.facts.plan import Fingerprint, ProvenOn
-from hasten.facts.texts import printable
 from hasten.facts.trials import Budget, Costs, Surveyed
-from hasten.measure.budget import PlannedRun
+from hasten.measure.speedup_bound import PlannedRun
 from hasten.tune.search.bounds import Around, Bound, bounds_of
 from hasten.tune.search.candidates import plan_of
 from hasten.tune.search.compared_arm import WARM_UP_STEPS, WARM_UP_WINDOWS, WINDOW_SECONDS

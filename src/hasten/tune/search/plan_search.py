@@ -19,9 +19,20 @@ from functools import partial
 
 from hasten.errors import InvalidMeasurement, NotMeasurable
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import differs_from_itself
-from hasten.facts.trials import Confirmed, Costs, Doing, Ended, Memory, Plain, Rates, Record, Step, Surveyed
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.facts.trials import (
+    Confirmed,
+    Costs,
+    Doing,
+    Ended,
+    Memory,
+    Plain,
+    Rates,
+    Record,
+    Step,
+    Surveyed,
+    differs_from_itself,
+)
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.proof.by_losses import SEEDS, ShortRuns
 from hasten.tune.proof.proofs import prove
 from hasten.tune.search.candidates import plan_of, same

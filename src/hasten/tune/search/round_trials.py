@@ -17,7 +17,7 @@ from statistics import median
 
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.trials import Doing, Noise, Plain, Tried
-from hasten.measure.paired import LEAST_PAIRS, early_speedup
+from hasten.measure.paired_timing import LEAST_PAIRS, early_speedup
 from hasten.tune.proof.by_bits import same_losses
 from hasten.tune.search.bounds import is_counted
 from hasten.tune.search.candidates import EVALUATION_ALONE, OUT_OF_TIME, Skipped, plan_of, same, with_choice

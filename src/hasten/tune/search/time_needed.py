@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.tune.proof.by_bits import STEPS_OF_AN_EPOCH
 from hasten.tune.proof.by_losses import FEWEST_STEPS, SEEDS
 from hasten.tune.search.candidates import EVALUATION_ALONE, SAME_GRADIENTS

@@ -20,7 +20,7 @@ from hasten.facts.job import SEED_THE_DATA
 from hasten.facts.machine import free_memory, killed_for_memory
 from hasten.facts.plan import Plan
 from hasten.facts.plan_file import plan_to_toml
-from hasten.measure.paired import Window
+from hasten.measure.paired_timing import Window
 from hasten.tune.trials.other_programs import OtherPrograms
 from hasten.tune.trials.process_seconds import import_seconds, libraries_of
 from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended

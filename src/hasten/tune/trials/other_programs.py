@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from hasten.errors import NotMeasurable
 from hasten.facts.trials import Doing
-from hasten.measure.busy import Load, LoadClock, busiest
+from hasten.measure.processor_load import Load, LoadClock, busiest
 from hasten.tune.trials.process_tree import processor_seconds
 
 CHECK_SECONDS = 1.0  # between two checks of a machine that is not quiet

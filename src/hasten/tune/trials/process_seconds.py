@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hasten.doctor.checkpoint_cost import checkpoint_cost
+from hasten.doctor.profiling.checkpoint_cost import checkpoint_cost
 from hasten.errors import HastenError
 from hasten.training.run import Run
 

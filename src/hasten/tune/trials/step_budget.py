@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from hasten.measure.budget import STEP, Part
+from hasten.measure.speedup_bound import STEP, Part
 from hasten.training.run import Run
 from hasten.training.step_parts.phases import Phase, phases_told
 from hasten.tune.search.bounds import Around

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 from hasten.techniques import ALL, No
 from hasten.training.schedule.schedule_trace import trace_schedule
 from hasten.tune.trials.search_key import digest_of_sources

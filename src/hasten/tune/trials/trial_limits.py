@@ -16,8 +16,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hasten.facts.formatting import byte_size
 from hasten.facts.machine import free_memory
-from hasten.facts.sizes import byte_size
 from hasten.tune.trials.process_tree import all_of, proportional_bytes, resident_bytes
 from hasten.tune.trials.trial_outcome import Outcome
 

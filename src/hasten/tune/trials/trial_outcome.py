@@ -19,7 +19,7 @@ from hasten.errors import (
     StorageFailed,
     UserCodeFailed,
 )
-from hasten.facts.texts import printable
+from hasten.facts.formatting import printable
 from hasten.training.failures.as_failure import as_failure, is_out_of_memory
 from hasten.training.failures.user_code import users_traceback
 

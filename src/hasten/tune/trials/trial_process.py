@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hasten.checkpoint.files import remove_folder
-from hasten.checkpoint.temporary import process_folder
+from hasten.checkpoint.folders.process_folder import process_folder
 from hasten.errors import StorageFailed
 from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
 from hasten.tune.trials.messages import Messages, OutputTail

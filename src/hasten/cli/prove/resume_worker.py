@@ -1,0 +1,84 @@
+"""What runs in the process that `hasten prove resume` kills: it trains a job as `hasten train` does, and reports how far
+it has come.
+
+tune/resume/run_process.py starts it.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hasten.cli.application import load, read
+from hasten.facts.events import Event, Resumed, Started, Trained
+from hasten.facts.saving import Saving
+
+if TYPE_CHECKING:
+    from hasten.tune.resume.run_process import Errand
+    from hasten.tune.trials.messages import Messages
+
+GRACE_SECONDS = 3600.0  # the checkpoint that the run ends with is compared, however long it takes
+
+
+class StepReporter:
+    """A receiver that reports every step, and asks the run to end after one of them.
+
+    steps: after which; a run whose planned end is not later comes to that by itself.
+    """
+
+    def __init__(self, messages: Messages, steps: int) -> None:
+        self._messages, self._steps = messages, steps
+        self._asks = True
+
+    def send(self, event: str, **fields: Any) -> None:
+        self._messages.send({"event": event, **fields})
+
+    def log(self, event: Event) -> None:
+        if isinstance(event, Started | Resumed):
+            planned = event.total_steps if isinstance(event, Started) else event.started.total_steps
+            self._asks = planned is None or planned > self._steps
+            step = event.step if isinstance(event, Resumed) else 0
+            self.send("going", step=step, total_steps=planned)
+            self._end_after(step)
+        elif isinstance(event, Trained):
+            self.send("step", step=event.step)
+            self._end_after(event.step)
+        else:
+            self.send(type(event).__name__)
+
+    def close(self) -> None:
+        """The connection stays open: how the run ends is still to be sent."""
+
+    def _end_after(self, step: int) -> None:
+        if self._asks and step >= self._steps:
+            self._asks = False
+            signal.raise_signal(signal.SIGTERM)
+
+
+def train(errand: Errand, messages: Messages) -> None:
+    from hasten.tune.trials.trial_outcome import sent_error
+
+    reporter = StepReporter(messages, errand.steps)
+    reporter.send("loaded")
+    try:
+        reporter.send("ended", complete=_trained(errand, reporter))
+    except BaseException as error:
+        reporter.send("failed", error=asdict(sent_error(error)))
+        raise
+
+
+def _trained(errand: Errand, reporter: StepReporter) -> bool:
+    """Whether the run has come to its planned end, and not to the step after which it was asked to end."""
+    from hasten import entry
+
+    job = load(errand.job, log_every=1)
+    plan = read(None if errand.plan is None else Path(errand.plan))
+    saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
+    begin = entry.resume if errand.resumes else entry.train
+    try:
+        begin(job, plan, run_dir=errand.folder, saving=saving, receivers=[reporter], name=errand.job)
+    except KeyboardInterrupt:  # by the signal above, as Terminated
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""Findings of `hasten doctor`, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from difflib import diff_bytes, unified_diff
+from enum import Enum
+from typing import Any
+
+from hasten.facts.finding import Finding, Price, Safety
+from hasten.facts.formatting import printable
+from hasten.report.formatting import percent
+
+_NEARLY_ALL = 0.99
+_LEAST_GAIN = 1.05  # what is less would read as 1
+_LONGEST_LINE = 160  # characters of the user's source that are shown
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """With the line that is meant below each."""
+    blocks: list[str] = []
+    for each in findings:
+        source = printable(each.source)[:_LONGEST_LINE]
+        head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
+        mended = "  [--fix]" if each.safety is Safety.SAFE else ""
+        shown = [each.part] if each.part and each.path else []
+        priced = [_price(each.price)] if each.price is not None else []
+        lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    return json.dumps([asdict(each) for each in findings], indent=1, default=_plain)
+
+
+def as_github(findings: Sequence[Finding]) -> str:
+    """Workflow commands, which GitHub shows beside the lines of a change
+    (https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands)."""
+    return "\n".join(
+        f"::warning {_github_place(each)}title={_property(each.code)}::{_data(f'{each.message}: {each.fix}')}"
+        for each in findings
+    )
+
+
+def _price(price: Price) -> str:
+    share = price.seconds / price.epoch_seconds
+    told = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
+    gain = f", {price.most_gain:.2g} times as fast" if told else ""
+    seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
+    return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
+
+
+def _github_place(finding: Finding) -> str:
+    if not finding.path:
+        return ""
+    if finding.cell is not None:  # lines of a notebook's file are not those of its cells
+        return f"file={_property(finding.path)},"
+    column = (
+        f"col={finding.column},endLine={finding.end_line},endColumn={finding.end_column}," if finding.column else ""
+    )
+    return f"file={_property(finding.path)},line={finding.line},{column}"
+
+
+def as_diff(path: str, before: bytes, after: bytes) -> bytes:
+    """Unified, as `patch` reads it: in the file's own bytes, whose lines end in a line feed alone."""
+    name = printable(path).encode()
+    lines = diff_bytes(unified_diff, _lines(before), _lines(after), name, name)
+    return b"".join(each if each.endswith(b"\n") else each + b"\n\\ No newline at end of file\n" for each in lines)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
+
+
+def summary(findings: Sequence[Finding], files: int) -> str:
+    looked = f"{files:,} {'file' if files == 1 else 'files'}"
+    if not findings:
+        return f"nothing found in {looked}"
+    return f"{len(findings):,} {'finding' if len(findings) == 1 else 'findings'} in {looked}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
