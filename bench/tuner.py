@@ -200,12 +200,12 @@ class Bench:
             arms.setdefault(names[name], plan)
         look, oracle = self.look, Entry(name=ORACLE, plan=plan_of(self.oracle))
         steps = self._steps_of_a_window()
-        pace = ComparisonSettings(steps=steps, rounds=LEAST_PAIRS, evaluations=look.evaluations_at_the_end, looks=())
+        pace = ComparisonSettings(steps=steps, repeats=LEAST_PAIRS, evaluations=look.evaluations_at_the_end, checks=())
         entries = [Entry(name=name, plan=plan_of(plan), stays=True) for name, plan in arms.items()]
         outcome = compare_arms(self._arms, oracle, entries, pace, look.length, lambda *_: None)
         if outcome.failed:
             raise next(iter(outcome.failed.values()))
-        ratios = {name: asdict(speedup(outcome.base, seen, look.length)) for name, seen in outcome.seen.items()}
+        ratios = {name: asdict(speedup(outcome.base, seen, look.length)) for name, seen in outcome.measured.items()}
         return {
             "oracle": [as_table(choice) for choice in self.oracle],
             "random": [as_table(choice) for choice in drawn],

@@ -171,7 +171,7 @@ def race(
     """Each beside the plain job, several in a heat; and every window as it ran."""
     found, windows = list[Raced](), list[dict[str, Any]]()
     evaluations = min(look.evaluations_at_the_end, rounds)
-    pace = ComparisonSettings(steps=look.steps_in(WINDOW_SECONDS), rounds=rounds, evaluations=evaluations, looks=())
+    pace = ComparisonSettings(steps=look.steps_in(WINDOW_SECONDS), repeats=rounds, evaluations=evaluations, checks=())
     for begin in range(0, len(configurations), IN_A_HEAT):
         some = {said(each): each for each in configurations[begin : begin + IN_A_HEAT]}
         entries = [Entry(name=name, plan=plan_of(each), stays=True) for name, each in some.items()]
@@ -187,10 +187,8 @@ def race(
 def _raced(name: str, configuration: Configuration, outcome: Compared, look: PlanProfile, seconds: float) -> Raced:
     if name in outcome.failed:
         failure = outcome.failed[name]
-        return Raced(
-            configuration=configuration, ratio=0.0, seconds=seconds, failed=f"{failure.outcome.value}: {failure.what}"
-        )
-    plain, planned = paired_totals(outcome.base, outcome.seen[name], look.length)
+        return Raced(configuration=configuration, ratio=0.0, seconds=seconds, failed=failure.reason)
+    plain, planned = paired_totals(outcome.base, outcome.measured[name], look.length)
     ratio = median(before.seconds / after.seconds for before, after in zip(plain, planned, strict=True))
     return Raced(configuration=configuration, ratio=ratio, seconds=seconds)
 
@@ -207,7 +205,7 @@ def windows_of(outcome: Compared, heat: int = 0) -> list[dict[str, Any]]:
             "turns": list(seen.turns),
             "evaluations": list(seen.evaluations),
         }
-        for seen in (outcome.base, *outcome.seen.values())
+        for seen in (outcome.base, *outcome.measured.values())
     ]
 
 

@@ -164,7 +164,7 @@ def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[i
         late: Sequence[Choice] = (),
     ):
         log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
-        ledger.skip([Skipped(choice=each, reason=OUT_OF_TIME) for each in late], ())
+        log.skip([Skipped(choice=each, reason=OUT_OF_TIME) for each in late], ())
         found = Found(profile=PROFILE, log=log, proven=proven, interrupt=interrupt)
         monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
         monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)

@@ -91,10 +91,9 @@ def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_with
     choices = (HALF, Choice(technique="precision", value="bf16"))
     arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:halved_by_either")
     asked = choices if doubtful else ()
-    with arms:
-        final = confirm(
-            arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked
-        )
+    final = confirm(
+        arms, choices, ComparisonSettings(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked
+    )
     assert final.confirmed.choices == choices
     assert [each.kept for each in final.confirmed.earned] == [True, True]
     assert told == [final.confirmed]

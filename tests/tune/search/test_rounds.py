@@ -31,7 +31,7 @@ ALLOCATOR, WORKERS = choice("allocator", "keep_freed_memory", Preserves.BITS), c
 
 
 @pytest.fixture(scope="module")
-def look() -> PlanProfile:
+def profile() -> PlanProfile:
     arms = Arms(JOB)
     return profile_plan(arms, JOB, Preserves.STATISTICS)
 
@@ -68,22 +68,22 @@ def tried(
     return Tried(choice=what, on=on, verdict=verdict, reason="", speedup=found, costs=took)
 
 
-def waves(look: PlanProfile, *known: Tried) -> SearchRounds:
+def rounds(profile: PlanProfile, *known: Tried) -> SearchRounds:
     log = SearchLog(options=Options(), keep=lambda record: None, report=lambda doing: None)
     log.tried += known
-    return SearchRounds(trials=RoundTrials(arms=Arms(JOB), log=log, baseline=look), profile_of=lambda base: look)
+    return SearchRounds(trials=RoundTrials(arms=Arms(JOB), log=log, baseline=profile), profile_of=lambda base: profile)
 
 
-def stage(look: PlanProfile, base: tuple[Choice, ...], since: Sequence[Choice]) -> Stage:
-    return Stage(base=Joined(sure=base), profile=look, since=since)
+def stage(profile: PlanProfile, base: tuple[Choice, ...], since: Sequence[Choice]) -> Stage:
+    return Stage(base=Joined(sure=base), profile=profile, since=since)
 
 
 @pytest.mark.proof
 def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_proof_failed_or_it_was_sure(
-    look: PlanProfile,
+    profile: PlanProfile,
 ):
-    asked = waves(
-        look,
+    asked = rounds(
+        profile,
         tried(FUSED, 1.05, "no difference"),
         tried(ALLOCATOR, 1.12, "no difference"),
         tried(HALVES, 1.01, "no difference"),
@@ -91,41 +91,47 @@ def test_what_looked_faster_is_asked_again_by_what_it_seemed_to_save_unless_a_pr
         tried(WORKERS, 1.2, "no difference"),
         tried(WORKERS, 0.9, "slower"),  # its last trial
     )
-    assert asked._looking_faster(asked.log.tried, look) == [ALLOCATOR, FUSED]
-    assert asked._same_bits(asked.log.tried, look) == [ALLOCATOR]
+    assert asked._looking_faster(asked.log.tried, profile) == [ALLOCATOR, FUSED]
+    assert asked._same_bits(asked.log.tried, profile) == [ALLOCATOR]
 
 
-def test_what_three_noisy_windows_make_look_much_faster_has_nothing_tried_on_top_of_it(look: PlanProfile):
-    asked = waves(look, tried(ALLOCATOR, 1.12, "no difference", pairs=3, off=0.5))
-    assert asked._same_bits(asked.log.tried, look) == []
-    assert asked._looking_faster(asked.log.tried, look) == [ALLOCATOR]  # the last heat may ask again
+def test_what_three_noisy_windows_make_look_much_faster_has_nothing_tried_on_top_of_it(profile: PlanProfile):
+    asked = rounds(profile, tried(ALLOCATOR, 1.12, "no difference", pairs=3, off=0.5))
+    assert asked._same_bits(asked.log.tried, profile) == []
+    assert asked._looking_faster(asked.log.tried, profile) == [ALLOCATOR]  # the last heat may ask again
 
 
-def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_unless_it_was_slower(look: PlanProfile):
-    computing = replace(look.budget, forward=0.5, backward=0.4, python=0.1)
-    faults = replace(look.around, page_faults=0.1 / FAULT_SECONDS)  # a tenth of every step
-    treats = {**look.treats, "allocator": "SLOW_ALLOCATION"}
-    counted = replace(look, around=faults, treats=treats, budget=computing, step_seconds=1.0)
-    asked = waves(look, tried(ALLOCATOR, 0.97, "no difference"))
-    assert asked._same_bits(asked.log.tried, look) == []
+def test_a_remedy_for_what_was_counted_is_asked_again_whatever_it_looked_like_unless_it_was_slower(
+    profile: PlanProfile,
+):
+    computing = replace(profile.budget, forward=0.5, backward=0.4, python=0.1)
+    faults = replace(profile.around, page_faults=0.1 / FAULT_SECONDS)  # a tenth of every step
+    treats = {**profile.treats, "allocator": "SLOW_ALLOCATION"}
+    counted = replace(profile, around=faults, treats=treats, budget=computing, step_seconds=1.0)
+    asked = rounds(profile, tried(ALLOCATOR, 0.97, "no difference"))
+    assert asked._same_bits(asked.log.tried, profile) == []
     assert asked._same_bits(asked.log.tried, counted) == [ALLOCATOR]
-    asked = waves(look, tried(ALLOCATOR, 0.9, "slower"))
+    asked = rounds(profile, tried(ALLOCATOR, 0.9, "slower"))
     assert asked._looking_faster(asked.log.tried, counted) == []
 
 
-def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(look: PlanProfile):
+def test_values_of_a_row_go_on_where_the_last_one_tried_was_faster_and_stay_closed_where_it_was_not(
+    profile: PlanProfile,
+):
     first, second, third = HALVES, choice("microbatch", 2), choice("microbatch", 1)
-    assert waves(look)._is_open(third, stage(look, (), []))
-    assert waves(look, tried(first, 0.9, "slower"))._is_open(second, stage(look, (), []))  # as two are always tried
+    assert rounds(profile)._is_open(third, stage(profile, (), []))
+    assert rounds(profile, tried(first, 0.9, "slower"))._is_open(
+        second, stage(profile, (), [])
+    )  # as two are always tried
     one_row = tried(first, 1.2, "faster"), tried(second, 1.5, "faster")
-    assert waves(look, *one_row)._is_open(third, stage(look, (), []))
+    assert rounds(profile, *one_row)._is_open(third, stage(profile, (), []))
     one_row = tried(first, 0.9, "slower"), tried(second, 0.8, "slower")
-    assert not waves(look, *one_row)._is_open(third, stage(look, (), []))
-    assert waves(look, *one_row)._is_open(third, stage(look, (), [BF16]))  # which can turn it round
+    assert not rounds(profile, *one_row)._is_open(third, stage(profile, (), []))
+    assert rounds(profile, *one_row)._is_open(third, stage(profile, (), [BF16]))  # which can turn it round
 
 
-def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: PlanProfile):
-    asked = waves(look)
+def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(profile: PlanProfile):
+    asked = rounds(profile)
     lead, unknown, known = (
         tried(BF16, 2.0, "faster"),
         tried(HALVES, 1.0, "no difference", pairs=3),
@@ -133,72 +139,76 @@ def test_what_anothers_lead_left_undecided_is_open_until_it_is_decided(look: Pla
     )
     asked.log.tried += [lead, unknown, known]
     asked.trials.note_undecided([lead, unknown, known])
-    assert asked._is_open(HALVES, stage(look, (BF16,), [BF16]))
-    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
+    assert asked._is_open(HALVES, stage(profile, (BF16,), [BF16]))
+    assert not asked._is_open(FUSED, stage(profile, (BF16,), [BF16]))
     asked.trials.note_undecided([lead])  # another wave, in which nobody asked
     assert asked.trials.undecided == [HALVES]
     asked.trials.note_undecided([tried(HALVES, 1.0, "no difference")])
     assert asked.trials.undecided == []
 
 
-def test_what_an_earlier_search_tried_on_the_same_plan_is_asked_of_its_records(look: PlanProfile):
-    asked = waves(look, tried(FUSED, 0.99, "no difference"))
-    assert not asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
+def test_what_an_earlier_search_tried_on_the_same_plan_is_asked_of_its_records(profile: PlanProfile):
+    asked = rounds(profile, tried(FUSED, 0.99, "no difference"))
+    assert not asked._is_open(FUSED, stage(profile, (BF16,), [BF16]))
     asked.log.known = [tried(FUSED, 1.1, "faster", on=(BF16,))]
-    assert asked._is_open(FUSED, stage(look, (BF16,), [BF16]))
+    assert asked._is_open(FUSED, stage(profile, (BF16,), [BF16]))
 
 
-def test_a_lead_whose_proof_has_failed_keeps_nobody_from_being_tried(look: PlanProfile):
-    asked, lead = waves(look), tried(WORKERS, 1.6, "faster")
+def test_a_lead_whose_proof_has_failed_keeps_nobody_from_being_tried(profile: PlanProfile):
+    asked, lead = rounds(profile), tried(WORKERS, 1.6, "faster")
     assert asked.trials.has_lead([lead])
     assert not asked.trials.has_lead([tried(WORKERS, 1.2, "faster")])
     asked.log.add(Proven(choice=WORKERS, passes=False, reason="the loss of step 3 is another"))
     assert not asked.trials.has_lead([lead])
 
 
-def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same(look: PlanProfile):
+def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_should_be_the_same(profile: PlanProfile):
     def seconds(*sure: Choice, doubtful: Sequence[Choice] = ()) -> float:
-        return end_seconds(look, look, sure, doubtful, 60.0)
+        return end_seconds(profile, profile, sure, doubtful, 60.0)
 
     assert seconds(FUSED) < seconds(choice("channels_last"))
     assert seconds(ALLOCATOR) < seconds(ALLOCATOR, WORKERS) < seconds(ALLOCATOR, doubtful=[WORKERS])
     assert seconds(ALLOCATOR) + 6 <= seconds(choice("precision", "bf16", Preserves.STATISTICS))
 
 
-def test_trying_an_evaluation_takes_none_of_the_steps_windows(look: PlanProfile):
-    evaluating, stepping = arm_seconds(look, choice("evaluation_batch", 64)), arm_seconds(look, HALVES)
-    assert stepping - evaluating == pytest.approx(5 * (look.window_seconds - look.evaluating_seconds))
+def test_trying_an_evaluation_takes_none_of_the_steps_windows(profile: PlanProfile):
+    evaluating, stepping = arm_seconds(profile, choice("evaluation_batch", 64)), arm_seconds(profile, HALVES)
+    assert stepping - evaluating == pytest.approx(5 * (profile.window_seconds - profile.evaluating_seconds))
 
 
 def test_of_several_winners_the_best_joins_with_those_that_there_is_time_to_prove_and_the_others_once_there_is(
-    look: PlanProfile,
+    profile: PlanProfile,
 ):
     layout, half = choice("channels_last"), choice("precision", "bf16", Preserves.STATISTICS)
-    winners, look = (half, layout, ALLOCATOR), replace(look, step_seconds=0.05)
-    asked, results = waves(look), [tried(each, 1.0, "faster") for each in winners]
+    winners, profile = (half, layout, ALLOCATOR), replace(profile, step_seconds=0.05)
+    asked, results = rounds(profile), [tried(each, 1.0, "faster") for each in winners]
     asked.log.tried += results
-    assert asked._with_winners(look, Joined(), winners, results).sure == winners
-    needed = asked.trials.end_seconds(look, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
+    assert asked._with_winners(profile, Joined(), winners, results).sure == winners
+    needed = asked.trials.end_seconds(profile, (half, ALLOCATOR)) + 1  # and not the seconds of another proof
     began = asked.log.began
     asked.log.began -= asked.log.seconds_left - needed
-    found = asked._with_winners(look, Joined(), winners, results)
+    found = asked._with_winners(profile, Joined(), winners, results)
     assert found.sure == (half, ALLOCATOR)
-    assert asked._with_winners(look, Joined(sure=(ALLOCATOR,)), [half, layout], results).sure == (ALLOCATOR, half)
-    assert asked._with_winners(look, Joined(sure=(half, ALLOCATOR)), [layout], results).sure == (half, ALLOCATOR)
-    assert asked._with_late(look, found).sure == (half, ALLOCATOR)
+    assert asked._with_winners(profile, Joined(sure=(ALLOCATOR,)), [half, layout], results).sure == (ALLOCATOR, half)
+    assert asked._with_winners(profile, Joined(sure=(half, ALLOCATOR)), [layout], results).sure == (half, ALLOCATOR)
+    assert asked._with_late(profile, found).sure == (half, ALLOCATOR)
     assert (asked.log.tried[-1].choice, asked.log.tried[-1].verdict) == (layout, "faster")
     assert asked.log.tried[-1].speedup == results[1].speedup
     assert asked.log.tried[-1].reason.endswith("there was no time to prove it")
     asked.log.began = began
     asked._late = [layout]
-    assert asked._with_late(look, found).sure == (half, ALLOCATOR, layout)
+    assert asked._with_late(profile, found).sure == (half, ALLOCATOR, layout)
 
 
 def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joined_last_and_the_one_before_goes_on(
-    look: PlanProfile,
+    profile: PlanProfile,
 ):
-    asked, asked_of = waves(look), list[tuple[Choice, ...]]()
-    stages = [Stage(base=Joined(), profile=look), stage(look, (BF16,), [BF16]), stage(look, (BF16, HALVES), [HALVES])]
+    asked, asked_of = rounds(profile), list[tuple[Choice, ...]]()
+    stages = [
+        Stage(base=Joined(), profile=profile),
+        stage(profile, (BF16,), [BF16]),
+        stage(profile, (BF16, HALVES), [HALVES]),
+    ]
 
     def find(found: Stage) -> str:
         asked_of.append(found.base.choices)
@@ -216,41 +226,41 @@ def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joi
     assert asked._is_open(FUSED, stages[-1])
 
 
-def test_what_was_faster_beside_a_plan_that_was_given_up_is_asked_again_and_so_is_who_stood_back_for_it(
-    look: PlanProfile,
+def test_what_was_faster_beside_a_plan_that_was_given_up_is_asked_again_and_so_are_its_rivals(
+    profile: PlanProfile,
 ):
     on_it, rival, slower = (
         tried(FUSED, 1.25, "faster", on=(HALVES,)),
         tried(choice("microbatch", 2), 1.2, "faster"),
         tried(WORKERS, 0.9, "slower"),
     )
-    asked = waves(look, on_it, rival, slower)
-    assert not any(asked._is_open(each.choice, stage(look, (), [])) for each in (on_it, rival, slower))
+    asked = rounds(profile, on_it, rival, slower)
+    assert not any(asked._is_open(each.choice, stage(profile, (), [])) for each in (on_it, rival, slower))
     asked.log.add(Proven(choice=HALVES, passes=False, reason="the plan with it failed", unanswered=True))
-    given_up = stage(look, (), [HALVES])
+    given_up = stage(profile, (), [HALVES])
     assert asked._is_open(on_it.choice, given_up)
     assert asked._is_open(rival.choice, given_up)
     assert not asked._is_open(slower.choice, given_up)
 
 
-def test_the_plain_job_that_fails_ends_the_waves(look: PlanProfile):
+def test_the_plain_job_that_fails_ends_the_rounds(profile: PlanProfile):
     def find(found: Stage) -> str:
         raise ArmFailed("plain", Outcome.CRASHED, "as planted")
 
     with pytest.raises(ArmFailed, match="as planted"):
-        waves(look)._on_what_runs([Stage(base=Joined(), profile=look)], find)
+        rounds(profile)._on_what_runs([Stage(base=Joined(), profile=profile)], find)
 
 
-def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_beside(look: PlanProfile):
-    other, look = choice("microbatch", 2), replace(look, step_seconds=0.05)
+def test_what_joins_late_takes_the_place_of_no_value_that_it_was_not_tried_beside(profile: PlanProfile):
+    other, profile = choice("microbatch", 2), replace(profile, step_seconds=0.05)
     for on, joins in (((), False), ((other,), True)):
-        asked = waves(look, tried(HALVES, 1.2, "faster", on=on))
+        asked = rounds(profile, tried(HALVES, 1.2, "faster", on=on))
         asked._late = [HALVES]
-        assert (HALVES in asked._with_late(look, Joined(sure=(other,))).sure) is joins
+        assert (HALVES in asked._with_late(profile, Joined(sure=(other,))).sure) is joins
 
 
-def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(look: PlanProfile):
-    asked, heat = waves(look), [BF16, choice("channels_last"), ALLOCATOR]
-    longest = asked.trials.longest_end(look, (), heat)
-    assert longest == max(asked.trials.end_seconds(look, (each,)) for each in heat)
-    assert longest < asked.trials.end_seconds(look, tuple(heat))
+def test_a_heat_leaves_time_for_the_best_of_its_choices_and_not_for_all_of_them(profile: PlanProfile):
+    asked, heat = rounds(profile), [BF16, choice("channels_last"), ALLOCATOR]
+    longest = asked.trials.longest_end(profile, (), heat)
+    assert longest == max(asked.trials.end_seconds(profile, (each,)) for each in heat)
+    assert longest < asked.trials.end_seconds(profile, tuple(heat))

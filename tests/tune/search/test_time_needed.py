@@ -34,9 +34,9 @@ MORE = Choice(technique="conv_bn_bias", value=True)
 @pytest.fixture(scope="module")
 def plain() -> PlanProfile:
     arms = Arms(JOB)
-    look = profile_plan(arms, JOB, Preserves.STATISTICS)
-    length = replace(look.length, steps=1000)
-    return replace(look, step_seconds=0.05, start_seconds=0.5, length=length, room=10)
+    profile = profile_plan(arms, JOB, Preserves.STATISTICS)
+    length = replace(profile.length, steps=1000)
+    return replace(profile, step_seconds=0.05, start_seconds=0.5, length=length, room=10)
 
 
 @pytest.mark.proof
@@ -44,10 +44,10 @@ def plain() -> PlanProfile:
 def test_what_it_is_given_is_enough_for_what_it_does_unless_it_is_the_least(
     plain: PlanProfile, seconds: float, faster: float, many: int
 ):
-    look, choices = replace(plain, step_seconds=plain.step_seconds / faster), [BF16, CHANNELS, MORE][: max(many, 1)]
-    pace = confirmation_settings(plain, look, choices, [], 0.0, seconds)
-    least = confirmation_seconds(plain, look, choices, [])
-    taken = confirmation_seconds(plain, look, choices, [], steps=pace.steps, starts=pace.starts)
+    profile, choices = replace(plain, step_seconds=plain.step_seconds / faster), [BF16, CHANNELS, MORE][: max(many, 1)]
+    pace = confirmation_settings(plain, profile, choices, [], 0.0, seconds)
+    least = confirmation_seconds(plain, profile, choices, [])
+    taken = confirmation_seconds(plain, profile, choices, [], steps=pace.steps, starts=pace.starts)
     assert taken <= max(seconds, least)
 
 

@@ -1,5 +1,5 @@
-"""What runs in the process that `hasten prove resume` kills: it trains a job as `hasten train` does, and reports how far
-it has come.
+"""What runs in the process that `hasten prove resume` kills: it trains a job as `hasten train` does, and reports how
+far it has come.
 
 tune/resume/run_process.py starts it.
 """

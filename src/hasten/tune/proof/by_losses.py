@@ -40,8 +40,8 @@ FEWEST_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShortRuns:
-    """steps: of each; seconds_left: of the search. The first runs of a plan are always trained; half of the seconds left
-    may go into finding the choices to drop."""
+    """steps: of each; seconds_left: of the search. The first runs of a plan are always trained; half of the seconds
+    left may go into finding the choices to drop."""
 
     first_seed: int
     steps: int

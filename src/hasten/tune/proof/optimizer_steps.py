@@ -30,8 +30,8 @@ DROPOUT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerStep:
-    """gradients: of all parameters, as the optimizers got them; norm: of all of them, before clipping, None where the job
-    does not clip by norm; rates: of every group."""
+    """gradients: of all parameters, as the optimizers got them; norm: of all of them, before clipping, None where the
+    job does not clip by norm; rates: of every group."""
 
     gradients: Tensors
     norm: float | None

@@ -27,7 +27,7 @@ def keep_gradients(trial: Trial, folder: str) -> dict[str, Any]:
     """A request to an arm with the empty plan: fill the folder with its first steps' weights and gradients. The arm
     cannot be used for anything else afterwards.
 
-    steps: how many, norms, rates: of every step, see optimizer_steps.OptimizerStep; updates: parameter name -> UpdateError.
+    steps: how many, norms, rates: of every step, see OptimizerStep; updates: parameter name -> UpdateError.
     """
     state, norms, rates, updates = dict[str, torch.Tensor](), list[Any](), list[Any](), dict[str, UpdateError]()
 

@@ -1,7 +1,7 @@
 """Runs of the job from a seed of their own, trained in an arm's process on request.
 
 A run is the one that `hasten train` would make, with evaluations, schedule and early stopping: a schedule may depend on
-an evaluation, and a whole run counts by the evaluation whose weights it keeps. A run of fewer steps does not stop early.
+an evaluation, and a whole run counts by the evaluation whose weights it keeps. A shorter run does not stop early.
 
 It is trained in pieces, so that progress can be shown; where a piece ends changes nothing. Its seconds are those of the
 wait for data, all steps, and the evaluations up to then, because a result is there only once it was computed. They

@@ -167,8 +167,8 @@ class _Trial:
     def _killed_run(
         self, reference: _Reference, coming: list[Instant], made: list[Kill], wanted: int
     ) -> tuple[Difference, int] | None:
-        """From its beginning to its end, killed at the coming instants, as far as it reaches them. The first difference,
-        and the step from which its process had resumed."""
+        """From its beginning to its end, killed at the coming instants, as far as it reaches them. The first
+        difference, and the step from which its process had resumed."""
         folder = self._new_folder()
         errand = replace(self._errand, folder=str(folder))
         while True:

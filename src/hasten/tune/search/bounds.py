@@ -81,8 +81,8 @@ REACH: Mapping[str, Reach] = {
     "learning_rate": _TRAINING,
     "loader_workers": _READING,
     "microbatch": Reach(always=STEP),
-    # Restarted workers are slow in their first batches; and while they are forks of the training process, that must copy
-    # the pages it writes to: what is updated.
+    # Restarted workers are slow in their first batches; and while they are forks of the training process, that must
+    # copy the pages it writes to: what is updated.
     "persistent_workers": Reach(always=frozenset({Part.DATA_WAIT, Part.OPTIMIZER, Part.TURN})),
     "pin_memory": _READING,
     "pipeline": Reach(always=NOTHING, memory_full=STEP),
@@ -97,7 +97,7 @@ REACH: Mapping[str, Reach] = {
 }
 
 FAULT_SECONDS = 1e-6
-"""What a page fault is assumed to cost, with clearing the page. It only orders what is tried, and what is tried again."""
+"""What a page fault is assumed to cost, with clearing the page. It only orders what is tried."""
 
 OPERATION_SECONDS = 20e-6
 """What launching an operation is assumed to cost, forward and backward: many operations are no symptom where each takes
@@ -187,8 +187,8 @@ def _presence(symptom: str, budget: Budget, around: Around) -> float:
 
 
 def _part(technique: str, around: Around) -> float:
-    """Of what a technique treats, the part that it can remove. Loader workers only move work to other cores, and on a CPU
-    the model computes on all of them."""
+    """Of what a technique treats, the part that it can remove. Loader workers only move work to other cores, and on a
+    CPU the model computes on all of them."""
     return 1 - 1 / around.cores if technique == "loader_workers" and around.on_cpu else 1.0
 
 

@@ -118,8 +118,8 @@ def looks_faster(tried: Tried) -> bool:
 
 
 def is_likely_gain(found: Speedup) -> bool:
-    """As is_gain, but with 80 % confidence where that has 95 %: enough for a choice that is measured twice, for one that
-    does nothing would have to be lucky twice."""
+    """As is_gain, but with 80 % confidence where that has 95 %: enough for a choice that is measured twice, for one
+    that does nothing would have to be lucky twice."""
     low = math.log(found.ratio) - OF_THE_INTERVAL * (math.log(found.ratio) - math.log(found.low))
     return low > 0 and found.ratio >= WORTH_SEEING
 

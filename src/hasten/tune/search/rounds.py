@@ -198,8 +198,8 @@ class SearchRounds:
         return base, profile
 
     def _looking_faster(self, results: Sequence[Tried], profile: PlanProfile) -> list[Choice]:
-        """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no significant
-        difference, but treats a counted symptom."""
+        """What looked faster when it was tried last, by the seconds that it seemed to save; and what made no
+        significant difference, but treats a counted symptom."""
         last = [tried for tried in results if tried is self.log.last_trial(tried.choice)]
         last = [tried for tried in last if looks_faster(tried) or _treats_what_was_counted(tried, profile)]
         found = [tried.choice for tried in sorted(last, key=_saved_seconds, reverse=True)]

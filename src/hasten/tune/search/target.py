@@ -7,9 +7,9 @@ that never gets there within the planned run has lost, however fast it began.
 
 1. One whole run of each choice, from the job's own seed, on top of the plan so far. Those that are no sooner are
    dropped.
-2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. The first seed
-   is not counted, because it chose them. A choice is kept when it reached the target from every seed, and was sooner
-   beyond the spread of the five ratios, by Student's t.
+2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. The first
+   seed is not counted, because it chose them. A choice is kept when it reached the target from every seed, and was
+   sooner beyond the spread of the five ratios, by Student's t.
 3. The winner joins the plan, and the next best is tried on top of it. The target stays.
 
 It is a gain only if the run then ends at the target, so the plan says that as well (`stop_at`), with the target of the

@@ -17,8 +17,8 @@ POINTS = 400  # of a drawn schedule
 
 
 def survey(trial: Trial) -> dict[str, Any]:
-    """proposed: choices as tables; refused: technique -> why not; treats: technique -> the name of its symptom; and what
-    the planned run is.
+    """proposed: choices as tables; refused: technique -> why not; treats: technique -> the name of its symptom; and
+    what the planned run is.
 
     total_steps, total_epochs: None where the data does not say; evaluations: of the whole run; stops_early: whether
     early stopping can end it before; fingerprint, machine: what a plan that is proven here says of them; sources:

@@ -50,7 +50,8 @@ class NotStarted(Exception):
 
 
 def start_fork_server(libraries: Sequence[str] = ()) -> Any:
-    """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it does not run yet."""
+    """The context of the server, which loads torch meanwhile. libraries: that it loads too, where it does not run
+    yet."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_OURS, *libraries])
     from multiprocessing.forkserver import ensure_running
