@@ -93,14 +93,6 @@ def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: P
     assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
 
 
-@pytest.mark.trap(51)
-def test_a_planned_run_that_becomes_nan_is_a_harm(here: Path):
-    code, shown, _ = ran("loss_jobs.py:never_finite_when_planned", "--plan", "plan.toml")
-    assert code == 16
-    assert "the planned run became not finite" in shown
-    assert re.search(r"^ +0 +\d\.\d+ +not finite +–$", shown, re.MULTILINE)
-
-
 def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
     asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
     code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)
@@ -122,14 +114,6 @@ def test_the_answer_is_one_object_for_a_program(here: Path):
     assert [pair["seed"] for pair in found["pairs"]] == [0, 1, 2]
     assert all(pair["plain"] == pair["planned"] and pair["plain"]["steps"] == 9 for pair in found["pairs"])
     assert found["next"] == "hasten train loss_jobs.py:job --plan nothing.toml"
-
-
-def test_an_arm_without_room_ends_with_the_code_of_memory_after_what_was_found(here: Path):
-    code, shown, _ = ran("loss_jobs.py:full_when_planned", "--plan", "plan.toml", "--json")
-    assert code == 12
-    found = json.loads(shown)
-    assert (found["verdict"], found["harm"]) == ("failed", None)
-    assert found["pairs"][0]["planned"]["failed"] == "out of memory"
 
 
 @pytest.mark.parametrize(
@@ -203,14 +187,6 @@ def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here:
     assert curves.verdict == "equivalent"
 
 
-def test_a_file_of_trials_that_is_none_is_left_alone(here: Path):
-    (here / "nothing.trials.jsonl").write_text('{"record": "Tea"}\n')
-    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3", "--steps", "4")
-    assert code == 0
-    assert "hasten report" not in shown
-    assert (here / "nothing.trials.jsonl").read_text() == '{"record": "Tea"}\n'
-
-
 def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Path):
     found = [Pair(seed=seed, plain=trained(1.0, 2.0 + seed), planned=trained(1.0, 2.0 + seed)) for seed in range(3)]
     proof = judged(found, Criterion(), 3)
@@ -273,21 +249,6 @@ def test_a_run_that_does_not_go_on_exactly_has_the_code_of_harm_and_what_to_do(f
     )
     assert "register_buffer" in shown
     assert last_line(shown) == "next      hasten prove resume resumed_jobs.py:counting --kills 6 --steps 30"
-
-
-@fork_warned
-def test_a_job_that_differs_from_itself_answers_so_to_a_program(forking: Path):
-    asked = ("--kills", "2", "--steps", "10", "--seed", "3", "--json")
-    code, shown, _ = ran_proof("resume", "resumed_jobs.py:another_each_time", *asked)
-    found = json.loads(shown)
-    assert code == NOT_PROVEN
-    assert (found["verdict"], found["wanted"], found["steps"]) == ("not deterministic", 2, 10)
-    assert found["itself"]["step"] == 1
-    assert float.fromhex(found["difference"]["expected_hex"]) == float(found["difference"]["expected"])
-    assert [kill["phase"] in ("training", "saving") for kill in found["kills"]] == [True]
-    assert "two runs that nobody disturbed are not the same either" in found["sentence"]
-    again = "hasten prove resume resumed_jobs.py:another_each_time --kills 2 --steps 10 --seed 3"
-    assert found["next"] == again
 
 
 @fork_warned

@@ -58,10 +58,6 @@ def infinite_at_twice_the_rate() -> hasten.Job:
     return job(rate=1.9, epochs=20)
 
 
-def without_valid_data() -> hasten.Job:
-    return job(valid=None)
-
-
 def steeper_from_odd_seeds() -> hasten.Job:
     """There half of the rate is as much as it bears."""
 
@@ -71,12 +67,3 @@ def steeper_from_odd_seeds() -> hasten.Job:
         return made
 
     return job(model=model)
-
-
-def failing_without_a_choice() -> hasten.Job:
-    def failing(model: Any, batch: Any) -> torch.Tensor:
-        if CLOCK.now > 12:
-            raise ZeroDivisionError("late in every run")
-        return loss(model, batch)
-
-    return job(loss=failing)

@@ -145,13 +145,6 @@ def test_without_time_to_find_out_who_harmed_all_go_and_are_told_so(plant):
     assert len(found.asked) == 1
 
 
-def test_a_choice_with_which_the_job_fails_goes_alone(plant):
-    plant(failing="threads")
-    found, _ = by_losses(BF16, LOOSE[1])
-    assert found.passed == ["precision = bf16"]
-    assert "its losses could not be compared: with it the job crashed: ZeroDivisionError" in found.reason(LOOSE[1])
-
-
 def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(plant):
     plant(failing="nothing")
     found, curves = by_losses(*LOOSE)
@@ -159,12 +152,6 @@ def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(pl
         "its losses could not be compared: the baseline crashed: ZeroDivisionError: as planted"
     }
     assert (found.passed, curves, len(found.asked)) == ([], None, 1)
-
-
-def test_what_changes_training_is_not_held_against_the_others(plant):
-    plant("threads")
-    found, _ = by_losses(BF16, *claiming(Preserves.TRAINING, THREADS))
-    assert found.passed == ["precision = bf16"]
 
 
 # ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,14 +205,6 @@ def test_the_fastest_other_value_takes_the_place_of_one_that_fails_and_is_proven
     told = {str(record.choice): record.passes for record in kept if isinstance(record, Proven)}
     assert told == {"microbatch = 4": False, "flush_denormals = True": True, "microbatch = 2": True}
     assert asked[-1] == "proving the gradients of flush_denormals = True, microbatch = 2"
-    assert len(asked) == len(set(asked))
-
-
-@pytest.mark.proof  # test_dropping.py tells the same of planted answers
-def test_a_runner_up_that_harms_what_has_passed_goes_itself(plant):
-    plant("microbatch of 4, microbatch of 2 + flush_denormals")
-    book, _, asked = ledger(faster(SPLIT, 2.0), faster(choice("microbatch", 2), 1.5))
-    assert texts(proven((SPLIT, FLUSH), book)) == ["flush_denormals = True"]
     assert len(asked) == len(set(asked))
 
 

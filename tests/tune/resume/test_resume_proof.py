@@ -96,13 +96,6 @@ def test_runs_are_killed_in_more_than_one_phase_and_end_at_their_planned_end_whe
     assert any(0 < kill.saved_step < 14 for kill in found.kills)
 
 
-def test_a_run_whose_losses_are_read_seldom_ends_at_one_step_however_often_it_is_killed(here: Path):
-    (here / "plan.toml").write_text('[[choice]]\ntechnique = "device_metrics"\nvalue = 50\n')
-    found = proven("job", plan="plan.toml", kills=4, steps=12)
-    assert found.verdict == "bit-exact"
-    assert found.steps == 13  # its twelfth loss was read for the checkpoint of that step, and it was asked to end then
-
-
 def test_workers_that_stay_do_not_keep_the_runs_from_ending(here: Path):
     stay = '[[choice]]\ntechnique = "persistent_workers"\nvalue = true\n'
     (here / "plan.toml").write_text(f'[[choice]]\ntechnique = "loader_workers"\nvalue = 1\n{stay}')
@@ -160,24 +153,6 @@ def test_a_process_that_dies_without_a_word_is_told_with_its_last_ones_and_its_t
     made = Path((here / "kept" / "temporary").read_text())
     assert made.is_relative_to(tempfile.gettempdir())
     assert not made.exists()
-
-
-def test_what_the_runs_leave_lies_meanwhile_where_it_was_asked_for(here: Path):
-    with tempfile.TemporaryDirectory() as place:
-        with pytest.raises(UserCodeFailed):
-            proven("ending", place=Path(place))
-        assert Path((here / "kept" / "temporary").read_text()).is_relative_to(place)
-        assert os.listdir(place) == []
-
-
-@pytest.mark.proof
-def test_an_instant_that_a_run_did_not_come_to_is_drawn_earlier_in_the_next_one(monkeypatch: pytest.MonkeyPatch):
-    late = Instant(phase=Phase.TRAINING, share=50.0, before_save=0.0)  # no machine is so busy that a run takes so long
-    monkeypatch.setattr(resume_proof, "draw", lambda kills, seed: [late])
-    monkeypatch.setattr(resume_proof, "IDLE_RUNS", 12)
-    found = proven("job", kills=1)
-    assert (found.verdict, len(found.kills)) == ("bit-exact", 1)
-    assert found.runs > 1
 
 
 def test_a_run_that_ends_before_anything_can_kill_it_proves_nothing_and_is_not_begun_for_ever(

@@ -80,18 +80,6 @@ def test_a_comparison_is_over_when_only_a_control_is_left():
     assert len(outcome.base.windows) == len(outcome.early["control"]) == 3
 
 
-def test_a_control_that_is_left_alone_still_has_three_pairs_to_tell():
-    senseless = Entry(name="senseless", plan=make_plan(precision="fp17"))
-    outcome = compare(senseless, Entry(name="control", plan=Plan(), stays=True))
-    assert outcome.failed["senseless"].outcome is Outcome.REFUSED
-    assert len(outcome.early["control"]) == 3
-
-
-def test_the_wait_for_a_new_epoch_counts_for_who_leaves_early_as_well():
-    outcome = compare(ONE_THREAD)
-    assert len(outcome.base.turns) == len(outcome.measured["one thread"].turns) == 1
-
-
 def test_losses_that_are_told_are_those_of_one_run_from_its_first_step_on():
     a_little = Entry(name="a little", plan=make_plan(microbatch=2))
     broken, whole = compare(ONE_THREAD, a_little), compare(a_little, settings=ComparisonSettings(steps=2, checks=()))
@@ -107,14 +95,6 @@ def test_where_arms_do_not_fit_beside_each_other_each_is_alone_in_its_turn_and_m
     assert early_speedup(outcome.early["bf16"]).ratio == pytest.approx(2, rel=0.05)
     assert set(alive) == {1}
     assert len(alive) == 2 * 3 + 2  # a process for every window, and for every wait for a new epoch
-
-
-def test_what_an_arms_first_evaluation_takes_longer_is_paid_once():
-    outcome = compare(
-        BF16, function="slow_first_evaluation", settings=ComparisonSettings(steps=2, evaluations=4, checks=(5,))
-    )
-    assert outcome.base.evaluations == pytest.approx([5.0] * 3)
-    assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
 
 
 def test_what_has_the_steps_of_the_base_is_compared_by_its_evaluations_alone():
@@ -156,15 +136,6 @@ def test_the_first_evaluation_of_every_process_is_paid_once():
     assert outcome.base.one_off == pytest.approx(100.0, rel=0.1)
 
 
-def test_arms_that_do_not_fit_beside_each_other_start_once_for_each_window_however_many_starts_are_asked_for():
-    alive = list[int]()
-    compare(
-        BF16, settings=ComparisonSettings(steps=2, repeats=4, checks=(), resident=False, starts=2), started=alive.append
-    )
-    assert set(alive) == {1}
-    assert len(alive) == 2 * 4 + 2
-
-
 def test_an_arm_that_fails_in_the_middle_leaves_the_comparison_alone():
     control = Entry(name="control", plan=Plan(), stays=True)
     outcome = compare(BF16, control, function="failing_in_bf16", settings=ComparisonSettings(steps=4, checks=()))
@@ -179,12 +150,6 @@ def test_an_arm_that_fails_in_its_own_turn_leaves_the_comparison_alone():
     assert outcome.failed["halves"].outcome is Outcome.CRASHED
     assert "halves" not in outcome.early
     assert len(outcome.base.turns) == len(outcome.measured["one thread"].turns) == 1
-
-
-def test_an_arm_that_cannot_be_built_leaves_the_comparison_alone():
-    outcome = compare(Entry(name="senseless", plan=make_plan(precision="fp17")), BF16)
-    assert outcome.failed["senseless"].outcome is Outcome.REFUSED
-    assert "bf16" in outcome.measured
 
 
 def test_when_the_base_fails_the_comparison_fails():

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.errors import InvalidMeasurement
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Between
 from hasten.facts.trials import Costs, Tried
@@ -62,13 +61,6 @@ def is_within(window: Window, between: Between) -> bool:
     return between.low <= window.seconds <= between.high
 
 
-def test_one_disturbed_window_of_many_does_not_move_the_spread_and_a_single_one_has_none():
-    steady = seen(1.0, windows=20)
-    disturbed = replace(steady, windows=(*steady.windows[1:], Window(arm="plain", steps=2, seconds=60)))
-    assert costs(disturbed, RUN).between == costs(steady, RUN).between
-    assert costs(seen(1.0, windows=1), RUN).between is None
-
-
 def test_of_an_arm_that_was_seen_twice_the_spread_has_both_times_and_all_else_is_the_later_one():
     then, now = (costs(seen(each), RUN) for each in (2.0, 1.0))
     both = spread_over(now, then)
@@ -83,27 +75,10 @@ def test_a_spread_that_a_file_states_and_that_cannot_be_is_left_out(ends: tuple[
     assert spread_over(now, replace(now, between=Between(low=ends[0], high=ends[1]))) == now
 
 
-def test_the_seconds_never_lie_outside_of_their_spread():
-    now, single = costs(seen(1.0), RUN), costs(seen(3.0, windows=1), RUN)
-    assert spread_over(single, now).between == Between(low=now.total, high=single.total)
-    assert spread_over(now, single) == now
-    assert spread_over(single, None) == single
-
-
 def test_a_choice_that_makes_steps_faster_and_starts_slowly_loses_in_a_short_run():
     plain, compiled = seen(0.5), seen(0.25, arm="compiled", one_off=40.0)
     assert speedup(plain, compiled, RUN).high < 1
     assert speedup(plain, compiled, RunLength(steps=1000, epochs=5, evaluations=4)).low > 1
-
-
-def test_evaluations_alone_can_make_a_run_faster():
-    plain, wide = seen(0.5, evaluations=(5.0,)), seen(0.5, arm="wide", evaluations=(2.5,))
-    assert speedup(plain, wide, RUN).low > 1
-
-
-def test_fewer_than_twelve_pairs_give_no_speedup():
-    with pytest.raises(InvalidMeasurement, match="too few"):
-        speedup(seen(0.5, windows=11), seen(0.5, arm="other", windows=11), RUN)
 
 
 def test_every_start_says_how_much_faster_it_was_by_its_own_windows():

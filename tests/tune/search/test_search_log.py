@@ -52,16 +52,6 @@ def test_that_an_arm_failed_is_remembered_as_no_proof():
     assert again.is_sound(PREFETCH)
 
 
-def test_what_failed_together_with_another_is_not_remembered_as_its_own_guilt():
-    own = Proven(choice=PREFETCH, passes=True, reason="the same")
-    joint = Proven(choice=PREFETCH, passes=False, reason="the loss of step 2 is another (together with cache = True)")
-    found, _ = ledger(tried(PREFETCH), own, joint)
-    remembered = found.remembered(PREFETCH, ())
-    assert remembered is not None
-    found.add_remembered(remembered)
-    assert found.is_sound(PREFETCH)
-
-
 def test_a_gain_that_claims_bits_is_remembered_only_with_its_proof_which_may_have_failed():
     assert ledger(tried(PREFETCH))[0].remembered(PREFETCH, ()) is None
     found, kept = ledger(tried(PREFETCH), Proven(choice=PREFETCH, passes=False, reason="step 3 differs"))

@@ -109,14 +109,6 @@ def test_a_gain_that_is_noise_is_not_kept(monkeypatch, tmp_path):
     assert not judged.won
 
 
-def test_where_the_plan_itself_fails_nothing_is_judged_and_the_reason_is_told():
-    judged = Judged("failing_without_a_choice", rate(0.1))
-    verdict, reason = judged.tried()["learning_rate = 0.1"]
-    assert verdict == "skipped"
-    assert reason.startswith("the plan without it crashed: ")
-    assert "late in every run" in reason
-
-
 def test_while_it_trains_it_tells_how_far_it_is_and_how_long_it_will_be():
     told = Judged("too_fast_at_twice_the_rate", rate(2.4)).doing
     assert {doing.what for doing in told} == {
@@ -145,13 +137,6 @@ def test_a_job_that_comes_to_its_end_s_result_before_its_end_may_end_there():
     [record] = judged.reached()
     assert record.speedup is not None
     assert (record.seeds, record.speedup.ratio) == (tuple(range(1, 1 + PAIRS)), pytest.approx(5))
-
-
-def test_a_job_that_gets_better_to_its_end_is_not_ended():
-    judged = Judged("job")
-    assert not judged.won
-    assert [record.seeds for record in judged.reached()] == [(0,)]
-    assert [verdict for verdict, _ in judged.tried().values()] == ["no difference"]
 
 
 class Searched:
@@ -192,20 +177,3 @@ def test_without_leave_to_change_training_it_is_left_out_as_ever():
     search = Searched("job", ceiling=Preserves.STATISTICS)
     assert search.reasons() == {("skipped", "changes training, which --allow statistics excludes")}
     assert search.found.gained is None
-
-
-@pytest.mark.proof
-def test_without_valid_data_nothing_can_be_judged_and_that_is_the_reason():
-    search = Searched("without_valid_data")
-    assert search.reasons() == {("skipped", "without valid data there is no result whose time can be measured")}
-
-
-@pytest.mark.proof
-def test_an_interruption_keeps_what_was_proven_before():
-    def interrupt(doing: Doing) -> None:
-        if doing.what.startswith("time to the target, seed 1"):
-            raise KeyboardInterrupt
-
-    found = Searched("job", tell=interrupt).found
-    assert found.interrupted
-    assert found.gained is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hasten.tune.trials import trial_limits as limits
-from hasten.tune.trials.trial_limits import LimitCheck, Limits, folder_bytes, room_for
+from hasten.tune.trials.trial_limits import LimitCheck, Limits, folder_bytes
 from hasten.tune.trials.trial_outcome import Outcome
 
 GIBIBYTE = 1 << 30
@@ -20,11 +20,6 @@ Usage = namedtuple("Usage", "total used free")
 
 def watch(folder: Path, **fields: int) -> LimitCheck:
     return LimitCheck(os.getpid(), str(folder), Limits(**fields))
-
-
-@pytest.mark.parametrize(("one", "free", "arms"), [(1, 10, 8), (3, 10, 2), (9, 10, 0), (0, 10, 8), (5, 0, 0)])
-def test_so_many_arms_fit_that_a_fifth_of_what_is_free_is_left(one, free, arms):
-    assert room_for(one * GIBIBYTE, free * GIBIBYTE) == (arms if one else free * GIBIBYTE * 4 // 5)
 
 
 def test_an_arm_that_keeps_to_what_is_free_can_go_on(tmp_path):

@@ -95,7 +95,7 @@ def _check_room(job: Job, mode: FakeTensorMode, why: str) -> None:
     try:
         with mode:
             needed = sum(each.nbytes for each in job.model().parameters())
-    except Exception:  # then only building it can tell
+    except Exception:  # then only building it can say
         return
     if needed > (room := read_machine().memory_bytes):
         raise OutOfMemory(

@@ -1,9 +1,8 @@
 """Proves choices that claim to leave every bit as it is, by the losses of the plan.
 
-All of them are compared with the baseline together: over the first steps of the first epoch, and then over steps of the
-second one, so that what acts between epochs is seen as well. Both arms skip the steps between. Two arms have the same
-seeds, weights and order of samples, and a loss depends on all weights: after a few steps a bit that changed anywhere is
-in all losses. What shows only in a later epoch, or after more of an epoch, is not seen.
+All of them are compared with the baseline together: over the first steps of the first epoch and of the second one, so
+that what acts between epochs is seen as well. A loss depends on all weights: after a few steps a bit that changed
+anywhere is in all losses.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Proves choices that claim to be equal up to rounding, by the gradients and updates of the plan.
 
-They are proven together with everything that claims bits. What claims less is not in that proof: bf16 may differ by far
-more than rounding.
+They are proven together with everything that claims bits, and without what claims less: bf16 may differ by far more
+than rounding. The baseline's references are computed once in a search; every plan then costs one arm of eight steps. A
+plan that should not change gradients at all is first compared to the last bit, which needs no reference
+(same_gradients.py). gradient_check.py says what is compared.
 
-The baseline's references are computed once in a search, in an arm of its own, and kept in a folder; every plan then
-costs one arm of eight steps. A plan that should not change gradients at all is first compared to the last bit, which
-needs no reference (same_gradients.py). gradient_check.py says what is compared, measure/oracle.py how it is judged.
-
-A plan that does not pass is judged once more, on the eight batches after these. Where the job has kinks, an honest plan
-can flip one activation that all neighbours of the baseline do not flip; it does not do so twice. A wrong gradient does
-not go away. One that is wrong in a single one of sixteen batches is not found.
+A plan that does not pass is judged once more, on the next eight batches. Where the job has kinks, an honest plan can
+flip one activation; it does not do so twice. A wrong gradient does not go away.
 """
 
 from __future__ import annotations

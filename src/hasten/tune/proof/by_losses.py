@@ -1,18 +1,14 @@
 """Proves choices by the losses of short runs, from several seeds beside the baseline.
 
 These are choices that claim to leave the statistics of the training alone; and those that claim rounding, where no
-gradient of the job can be judged, as for one that draws random numbers of its own. Short runs show plain harm, and say
-how small a harm they would not have shown. A loss that falls faster is harm as well: something else is trained than the
-claim promises. `hasten prove loss` trains to the end.
-
-The whole plan is trained, except what claims to change training. Where it is harmed, or fails, dropping.py finds the
-choices to drop, as far as there is time; a choice that is then neither cleared nor to blame is dropped as well.
+gradient of the job can be judged. A loss that falls faster is harm as well: something else is trained than the claim
+promises. `hasten prove loss` trains to the end.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hasten.errors import InvalidMeasurement
@@ -109,7 +105,7 @@ class ByLosses:
         return Answer(passes=passes, reason=curves.sentence, by_losses=True, inconclusive=inconclusive, curves=curves)
 
 
-def _drop(asked: Asked, whole: Choices, among: Choices) -> list[Dropped]:
+def _drop(asked: Asked, whole: Choices, among: Sequence[Choice]) -> list[Dropped]:
     answer = asked.surely(whole)
     if answer.is_plans:
         return without_conflicts(asked, whole, among)

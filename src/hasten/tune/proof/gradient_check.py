@@ -1,26 +1,20 @@
 """Judges the gradients and updates of a plan's optimizer steps, in the process of an arm.
 
-The steps are those of the arm's own Run, so whatever its plan does to a gradient happens here too: autocast,
-microbatches, scaling, clipping, compiled code. Gradients are read when the first optimizer is about to step: after
-accumulation, unscaling and clipping.
+The steps are those of the arm's own Run, with everything that its plan does to a gradient. Gradients are read when the
+first optimizer is about to step: after accumulation, unscaling and clipping.
 
 The baseline goes first (`keep_references`). For eight batches it keeps its weights, its gradients and those of a
-float64 model on the same batch. A plan's arm then takes the same steps and is judged beside both
-(`judge_gradients_of`). Before every step its weights are set to the baseline's, because rounding would let them drift
-apart. They do change from step to step, for layers that begin with zeros: behind them every gradient of the first step
-is zero.
-
-Three things are judged, and the worst counts:
+float64 model on the same batch. A plan's arm takes the same steps from the same weights and is judged beside both
+(`judge_gradients_of`). The worst of three counts:
 
 * the gradient that the optimizers get, clipped as the job clips;
 * where the job clips by norm, the norm before clipping: clipping hides a wrong scale;
 * the updates of the first three steps, beside the job's own optimizers in float64 that get the same gradient and the
   baseline's rates: momentum and a warm-up that begins at 0 count by then.
 
-Every dropout layer drops with a probability of 0 in all arms. A model that draws random numbers in another way has no
-gradient to compare; one step under two seeds finds that. What clip_value removes is not seen, and buffers are not
-judged. A job whose eight float64 steps take too long gets fewer: a wrong gradient is still far beyond the bound, but an
-honest plan is likelier to be refused by the rounding of a single number.
+Every dropout layer drops with a probability of 0. A model that draws random numbers in another way has no gradient to
+compare; one step under two seeds finds that. What clip_value removes is not seen, and buffers are not judged. A job
+whose eight float64 steps take too long gets fewer.
 """
 
 from __future__ import annotations
@@ -104,8 +98,8 @@ class _References:
                 f"the job's gradient is {share:.0%} off its float64 reference, which is not rounding: its loss draws "
                 "numbers of its own, or casts what cannot be followed"
             )
-        told = {name: asdict(each) for name, each in updates.items()}
-        found = {"rates": rates, "norms": norms, "updates": told, "nearby": self._nearby}
+        sums = {name: asdict(each) for name, each in updates.items()}
+        found = {"rates": rates, "norms": norms, "updates": sums, "nearby": self._nearby}
         return {"steps": len(rates), "terms": self._terms, **found}
 
     def _before(self, position: int, batch: Any) -> None:

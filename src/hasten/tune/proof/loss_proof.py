@@ -1,7 +1,5 @@
 """What pairs of runs, the baseline's and the planned one's from the same seeds, say of the plan's loss.
 
-paired_runs.py trains the pairs, measure/curves.py judges them. Between them, this file keeps the sample honest:
-
 * A run that fails always counts. Where the planned run alone has become NaN, that is harm, whatever the other pairs
   say. Where the baseline fails, or the plan fails for another reason, nothing can be said of the loss (trap 51).
 * Seeds that change nothing are refused: their pairs are one pair, counted several times.
@@ -9,13 +7,10 @@ paired_runs.py trains the pairs, measure/curves.py judges them. Between them, th
 A whole run is judged by a result of its evaluation, the loss or a metric; without valid data by the mean of the last
 tenth of its training losses.
 
-A short run (`paired_curves`) is judged by its training losses over its last half. Both arms see the same batches, so
-their noise cancels, and what is left is how far rounding and other random numbers have separated two equal runs. That
-changes its sign from step to step, so the mean of many steps shows a harm best; in the first half the runs had no time
-to separate. Harms are shares of the middle loss of the first half: in shares of itself, a loss that falls to a tenth
-within the run would make harm of every step that a run is behind. A run that is behind may catch up, or fall back
-further. So a short run can show a harm, and never that there will be none; its sentence says how small a harm it could
-have seen.
+A short run (`paired_curves`) is judged by the mean training loss of its last half: both arms see the same batches, so
+their noise cancels. Harms are shares of the middle loss of the first half: in shares of itself, a loss that falls to a
+tenth would make harm of every step that a run is behind. A short run can show a harm, and never that there will be
+none; its sentence says how small a harm it could have seen.
 """
 
 from __future__ import annotations

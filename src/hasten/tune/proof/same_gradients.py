@@ -1,10 +1,8 @@
 """Whether a plan's gradients are the baseline's to the last bit: then no float64 reference has to judge them.
 
-A float64 reference costs many times what a step does. A choice that changes only the update, or the evaluation, has the
-baseline's very gradients from the same weights. So three steps of either arm are enough, and only the updates are
-judged as gradient_check.py does, beside the job's own optimizers in float64 that get the same gradient.
-
-The answer is "the same" or nothing. Where one bit differs, the plan is judged beside references.
+A choice that changes only the update, or the evaluation, has the baseline's very gradients from the same weights. So
+three steps of either arm are enough, and only the updates are judged, as gradient_check.py does. Where one bit differs,
+nothing is said, and the plan is judged beside references.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ def keep_gradients(trial: Trial, folder: str) -> dict[str, Any]:
         include(updates, seen.updates(seen.rates))
         if len(norms) == UPDATES:
             break
-    told = {name: asdict(each) for name, each in updates.items()}
-    return {"steps": len(norms), "norms": norms, "rates": rates, "updates": told}
+    sums = {name: asdict(each) for name, each in updates.items()}
+    return {"steps": len(norms), "norms": norms, "rates": rates, "updates": sums}
 
 
 def compare_gradients(trial: Trial, folder: str, kept: Mapping[str, Any]) -> dict[str, Any]:

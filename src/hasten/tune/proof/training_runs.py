@@ -1,11 +1,8 @@
 """Runs of the job from a seed of their own, trained in an arm's process on request.
 
-A run is the one that `hasten train` would make, with evaluations, schedule and early stopping: a schedule may depend on
-an evaluation, and a whole run counts by the evaluation whose weights it keeps. A shorter run does not stop early.
-
-It is trained in pieces, so that progress can be shown; where a piece ends changes nothing. Its seconds are those of the
-wait for data, all steps, and the evaluations up to then, because a result is there only once it was computed. They
-leave out building the job, the checks between two pieces, and the time in which the arm is stopped.
+A whole run is the one that `hasten train` would make, with evaluations, schedule and early stopping. A shorter run does
+not stop early. It is trained in pieces, so that progress can be shown; where a piece ends changes nothing. Its seconds
+are those of data, steps and evaluations, without the time in which the arm is stopped.
 """
 
 from __future__ import annotations
@@ -93,10 +90,10 @@ class _Training:
                 break
         self._trial.settle()
         self._seconds += clock() - begin
-        is_new = self._metric is not None and len(self._evaluated) > before
+        is_new, metric = len(self._evaluated) > before, self._metric
         return {
             "losses": self._losses(),
-            "evaluated": self._evaluated[self._run.steps][self._metric] if is_new else None,
+            "evaluated": None if metric is None or not is_new else self._evaluated[self._run.steps][metric],
             "steps": self._run.steps,
             "seconds": self._seconds,
             "results": self._results() if over else None,

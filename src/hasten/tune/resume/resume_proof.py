@@ -1,12 +1,9 @@
 """Whether a run that is killed at any instant resumes as if nothing had happened: a trial on the job itself.
 
-One run is not disturbed, as the reference. Another is killed again and again, with all its processes and without
-notice, and resumed each time. Both are asked to end after the same step, by SIGTERM as a scheduler asks, so that each
-saves a checkpoint at exactly that step while its schedules follow the whole planned length. The log of the second run
-is compared after every kill, and at the end everything in both checkpoints.
-
-Where they differ, either resuming is not exact or the job is not: many compute other bits each time they run. So then a
-second reference is run; where that one differs from the first, the job is not deterministic.
+One run is not disturbed, as the reference. Another is killed again and again, with all its processes, and resumed each
+time. Both are asked to end after the same step, by SIGTERM as a scheduler asks, so that each saves a checkpoint at
+exactly that step. The log of the second run is compared after every kill, and at the end everything in both
+checkpoints. Where they differ, a second reference is run; where that one differs as well, the job is not deterministic.
 """
 
 from __future__ import annotations

@@ -1,30 +1,26 @@
 """A process that trains one run in a folder, reports every step, and can be killed at any instant.
 
 It is a new interpreter, as `hasten train` is one: two copies of one process would share more than two commands do, such
-as the seed by which Python hashes text. It has a session of its own: an interrupt from the keyboard does not reach it.
-cli/resumed_run.py is what runs in it.
+as the seed by which Python hashes text. cli/prove/resume_worker.py is what runs in it.
 """
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from hasten.errors import Hang, HastenError, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import killed_for_memory
-from hasten.training.probes.stacks import ask, signal_to_ask_by, standing
-from hasten.tune.trials.messages import LAST_WORDS, Messages, OutputTail
-from hasten.tune.trials.process_tree import die_with, ended_for_memory, how_it_ended, kill_all
+from hasten.tune.trials.child_process import ChildProcess
+from hasten.tune.trials.messages import LAST_WORDS, Messages
+from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
 from hasten.tune.trials.trial_outcome import SentError
 
 START_METHOD = "spawn"
@@ -67,27 +63,13 @@ class RunProcess:
         self.exit_code: int | None = None
         self._failure: HastenError | None = None
         self._killed_before = killed_for_memory()
-        ours, theirs = multiprocessing.Pipe()
-        output, their_output = multiprocessing.Pipe(duplex=False)
-        self._stacks, their_stacks = multiprocessing.Pipe(duplex=False)
-        self._messages, self._output = Messages(ours), OutputTail(os.dup(output.fileno()))
-        output.close()
-        arguments = (train, errand, theirs, their_output, their_stacks, environment_in(scratch))
-        self._process: Any = multiprocessing.get_context(START_METHOD).Process(target=_live, args=arguments)
         self.began_at = self.heard_at = time.monotonic()
-        try:
-            self._process.start()
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            for end in (theirs, their_output, their_stacks):
-                end.close()
+        context = multiprocessing.get_context(START_METHOD)
+        self._child = ChildProcess(context, _live, train, errand, environment_in(scratch))
 
     def listen(self, seconds: float) -> None:
         """Wait until it sends something or ends, or for so many seconds. Raises what has made it fail."""
-        ends = [self._process.sentinel, *(end.fileno() for end in (self._messages, self._output) if not end.ended)]
-        wait(ends, max(seconds, 0.0))
+        self._child.listen(seconds)
         self._settle()
 
     def kill(self) -> bool:
@@ -103,19 +85,17 @@ class RunProcess:
             if self.complete is None or self.exit_code is None:
                 self._kill_all()
         finally:
-            self._close()
+            self._child.close()
 
     def hung(self, seconds: float) -> Hang:
         """The error for a process that has reported nothing for so long."""
-        where = standing(ask(self._process.pid, self._stacks))
-        fix = "train it once to see where it stands: hasten train"
-        return Hang(f"a process that trains has taken no step for {seconds:,.0f} s; {where}", fix=fix)
+        what = f"a process that trains has taken no step for {seconds:,.0f} s; {self._child.standing()}"
+        return Hang(what, fix="train it once to see where it stands: hasten train")
 
     def _settle(self, expected: int | None = None) -> None:
         """Read its messages, and whether it has ended. expected: the exit code that is no failure."""
-        code = self._process.exitcode  # first: what it sent before its end is there now
-        self._output.read()
-        while (message := self._messages.receive()) is not None:
+        code = self._child.exit_code  # first: what it sent before its end is there now
+        while (message := self._child.messages.receive()) is not None:
             self.heard_at = time.monotonic()
             self._take(message)
         self.exit_code = code
@@ -146,18 +126,13 @@ class RunProcess:
         if ended_for_memory(code, self._killed_before):
             what = "the system has killed the process that trains, as memory was full"
             return OutOfMemory(what, fix="make the microbatch smaller: hasten explain microbatch")
-        said = self._output.text().strip()[-LAST_WORDS:]
+        said = self._child.printed.strip()[-LAST_WORDS:]
         what = f"the process that trains {how_it_ended(code)}" + (f"; it said: {said}" if said else "")
         return UserCodeFailed(what, fix="train it once to see it fail: hasten train")
 
     def _kill_all(self) -> None:
-        if not kill_all(self._process.pid, KILLED_SECONDS):
+        if not self._child.kill(KILLED_SECONDS):
             raise Hang("a process that was killed does not end", fix="look at what its device or its disk waits for")
-        self._process.join()
-
-    def _close(self) -> None:
-        for end in (self._messages, self._output, self._stacks):
-            end.close()
 
 
 def environment_in(scratch: Path) -> dict[str, str]:
@@ -167,26 +142,7 @@ def environment_in(scratch: Path) -> dict[str, str]:
     return {**own, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _live(
-    train: Train,
-    errand: Errand,
-    messages: Connection,
-    output: Connection,
-    stacks: Connection,
-    environment: Mapping[str, str],
-) -> None:
-    """The whole life of the process."""
-    os.setsid()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    assert parent.pid is not None
-    die_with(parent.pid)
-    for descriptor in (1, 2):
-        os.dup2(output.fileno(), descriptor)
-    output.close()
+def _live(messages: Messages, train: Train, errand: Errand, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
-    sys.dont_write_bytecode = True
     tempfile.tempdir = None  # for TMPDIR to be read
-    if (signal_number := signal_to_ask_by()) is not None:
-        faulthandler.register(signal_number, file=stacks.fileno(), all_threads=True)
-    train(errand, Messages(messages))
+    train(errand, messages)

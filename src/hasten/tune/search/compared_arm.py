@@ -2,9 +2,7 @@
 
 It lives between its windows as long as all arms of a comparison fit into memory beside each other, and may be asked to
 continue in another process. Where they do not fit, it ends after each of its windows and starts again for the next one.
-
-What a process pays once is separated from what it pays for every step and every evaluation: the build, the first batch,
-what the first windows take beyond those after them, and what the first evaluation takes beyond the others.
+What a process pays once is separated from what it pays for every step and every evaluation.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """One comparison: several plans beside the plan that they are to beat, in interleaved windows.
 
-In every repeat each arm runs one window, and every other repeat runs backwards. All arms are compared with the same
-windows of the base. At some repeats the comparison is checked, and an arm is dropped whose result is known: one that is
-clearly faster, one that is not, and one that can no longer become significant. The time is for those in between.
-
-Checking early makes false wins likelier. So a win here is no result: it is a reason to measure the choice once more, on
-new windows that are not checked before they are complete (confirmation.py). An arm that is dropped as no faster can
-only be missed.
+In every repeat each arm runs one window, and every other repeat runs backwards. At some repeats the arms whose result
+is known are dropped: clearly faster, no faster, or out of reach of significance. Checking early makes false wins
+likelier, so a win here is only a reason to measure the choice once more, on windows that are not checked early
+(confirmation.py).
 
 An arm that fails leaves the comparison alone. When the base fails, the comparison fails.
 """

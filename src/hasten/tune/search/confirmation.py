@@ -1,24 +1,17 @@
 """Confirms the speed of a whole plan: beside the baseline, and beside itself without each of its choices.
 
-All arms are new processes on new windows: a search keeps the luckiest of many choices, and here luck has to strike
-twice. A plan whose interval reaches down to 1 is not proven. The baseline runs a second time in another process: where
-equal arms differ, the plan must differ more. That second process is dropped early where the plan's lead is far beyond
-such a difference. Where there is time for several processes of each arm, the interval covers them
-(measure/processes.py); otherwise it holds for these processes.
+All arms are new processes on new windows: a search keeps the luckiest of many choices, and luck seldom strikes twice.
+The baseline runs a second time in another process: where equal arms differ, the plan must differ more. Where there is
+time for several processes of each arm, the interval covers them (measure/processes.py).
 
-A choice is worth what the plan loses without it. One without which the plan is as fast, or not slower by more than
-equal arms differ, earns nothing and is removed. An arm without a choice that clearly earns is dropped before the last
-repeat. A doubtful choice only looked faster when it was tried: its arm is not checked before all windows are there, and
-the choice stays where the plan without it is slower with 80 % confidence.
+A choice is worth what the plan loses without it. One that earns nothing beyond the difference of equal arms is removed,
+and the rest is measured again, because two choices can replace each other. A doubtful choice only looked faster when it
+was tried: it stays where the plan without it is slower with 80 % confidence. For two doubtful ones the plan without
+both has an arm of its own. Where there is no time to measure again, the fastest measured plan is taken. Choices that
+earn nothing stay where the plan is proven with them and not without.
 
-When several choices are removed, the rest is measured again, because two choices can replace each other: either alone
-can go, and not both. For two doubtful ones that is expected, so the plan without both has an arm of its own, beside
-others. Where there is no time to measure again, the fastest measured plan is taken. Choices that earn nothing stay
-where the plan is proven with them and not without.
-
-A known bias: where one choice is removed, or both doubtful ones, the plan without them is quoted by the windows that it
-was compared on. Where not all arms fit into memory beside each other, choices are removed in comparisons of their own,
-beside the whole plan.
+A known bias: a plan without one choice, or without both doubtful ones, is quoted by the windows that it was compared
+on.
 """
 
 from __future__ import annotations

@@ -2,13 +2,9 @@
 
     total = process + one-off + steps × step + (epochs - 1) × turn + evaluations × evaluation
 
-A choice that makes steps faster and starts slowly pays off from some step on, the break-even step. So the same choice
-can win in a long run and lose in a short one.
-
-Each window of steps gives one total, with the arm's other costs as they are, so totals are compared like windows: in
-pairs that ran next to each other. The evaluations of an arm are distributed over its windows, so that their spread is
-in the totals as well. What is paid once was measured once, and its spread is unknown: a difference in it that starting
-a process can make by itself does not count.
+Each window of steps gives one total, so totals are compared like windows: in pairs that ran next to each other. The
+evaluations of an arm are distributed over its windows, so that their spread is in the totals. What is paid once was
+measured once: a difference in it that starting a process can make by itself does not count.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The trials of a round: its choices in comparisons of a few, each beside the same plan, as far as there is time.
 
-The most promising are tried first. A choice with a large lead ends its comparison, and those after it: on top of it all
-others take less time to try. A choice that is dropped for that, or because the time for the end began, stays open, in
-this search and in the next one.
-
-What an earlier search has found out on the same plan is taken from its records. What claims to leave every bit as it
-is, is compared in the windows of its trial, and proven again together with all others that claim it (by_bits.py).
+The most promising are tried first. A choice with a large lead ends its comparison, and those after it. A choice that is
+dropped for that, or because the time for the end began, stays open, in this search and in the next one. What an earlier
+search has found out on the same plan is taken from its records.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """The rounds of a search: what joins the plan.
 
 A round tries every choice that may gain, each one alone on top of the plan so far, most promising first. The fastest
-value of every technique that was faster joins. The next round tries on top of that what the new choices can have
-reversed, what they have made possible (once a loader is fast, a fast model shows), and what made no difference to a run
-that is much shorter now. A round that adds nothing is the last. A choice with a large lead ends its round: on top of it
-all others take less time to try, and what they save is a larger share.
+value of every technique that was faster joins. The next round tries what the new choices can have reversed or made
+possible, and what made no difference to a run that is much shorter now. A round that adds nothing is the last. A choice
+with a large lead ends its round: on top of it all others take less time to try.
 
-A choice that looked faster and was not significant joins as doubtful, as far as there is time for it. The confirmation
-keeps it where the plan without it is slower again (confirmation.py). One that looks much faster and leaves all bits as
-they are joins with the next winner, so that others are tried on top of it as well.
+A choice that looked faster without significance joins as doubtful, as far as there is time for it, and the confirmation
+decides. One that looks much faster and leaves all bits as they are joins with the next winner.
 
-Numbers of one technique, such as sizes of a microbatch, are tried two at first, and further ones only as long as each
-is better than the one before. Compiling is tried last, on top of everything that joined, and by itself: one trial takes
-longer than all others, so only a run that is long enough to earn it is compiled.
+Numbers of one technique, such as microbatch sizes, are tried two at first, and further ones as long as each is better
+than the one before. Compiling is tried last and by itself, and only for a run that is long enough to earn it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
 """Judges choices that change what is learned, by the time to the target: the baseline's result at its end.
 
-Steps that learn something else cannot be compared step by step, nor runs by their ends. What can be compared is how
-long each takes to the same result. The target of a seed is the result that the plan without the choice has at the end
-of its planned run from that seed. What counts are the seconds to the first evaluation that is at least as good. A run
-that never gets there within the planned run has lost, however fast it began.
+Such choices cannot be compared step by step. The target of a seed is the result that the plan without the choice has at
+the end of its planned run from that seed; what counts are the seconds to the first evaluation that is at least as good.
 
 1. One whole run of each choice, from the job's own seed, on top of the plan so far. Those that are no sooner are
    dropped.
-2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. The first
-   seed is not counted, because it chose them. A choice is kept when it reached the target from every seed, and was
-   sooner beyond the spread of the five ratios, by Student's t.
+2. The best two run from five more seeds, beside the plan without them and interleaved: A B C, then C B A. A choice is
+   kept when it reached the target from every seed, and was sooner beyond the spread of the five ratios (Student's t).
 3. The winner joins the plan, and the next best is tried on top of it. The target stays.
 
 It is a gain only if the run then ends at the target, so the plan says that as well (`stop_at`), with the target of the
-job's own seed. Where nothing has joined, that alone is judged: a plan that reaches its last result before its end, from
-five seeds again. A job with early stopping of its own keeps that.
-
-An evaluation can reach the target by luck. Both sides of a pair have that luck alike, so the ratio is fair.
+job's own seed. Where nothing has joined, that alone is judged. A job with early stopping of its own keeps that.
 """
 
 from __future__ import annotations

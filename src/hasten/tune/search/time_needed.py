@@ -1,16 +1,14 @@
 """Estimates the seconds of trials, proofs and the confirmation: what a search begins has to be finished in time.
 
-The confirmation uses the time that is left. Its result is quoted, so its windows should run as the planned run will: an
-arm that was stopped while others ran finds its caches cold, which matters most in short windows. So time goes first to
-windows in which the first step is a small part; then to several processes of each arm, because processes of the same
-code differ for as long as they live; and then to longer windows.
+The confirmation uses the time that is left: first for windows in which the first step after a stop is a small part;
+then for several processes of each arm, because processes of the same code differ for as long as they live; and then for
+longer windows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.trials import Doing
@@ -116,18 +114,6 @@ def confirmation_settings(
     return ComparisonSettings(steps=steps, evaluations=baseline.evaluations_at_the_end, starts=starts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfirmationArms:
-    """Processes and windows of a confirmation: of the baseline, and of the plan with its shorter plans; evaluations:
-    that are timed, of all arms."""
-
-    plain_processes: int
-    plan_processes: int
-    plain_windows: int
-    plan_windows: int
-    evaluations: int
-
-
 def confirmation_seconds(
     baseline: PlanProfile,
     profile: PlanProfile,
@@ -138,24 +124,9 @@ def confirmation_seconds(
     steps: int | None = None,
     starts: int = 1,
 ) -> float:
-    """steps: of a window; None for the fewest."""
+    """steps: of a window; None for the fewest. Arms without a sure choice are assumed to be dropped early, and so is
+    the second process of the baseline where the plan is far faster."""
     steps = baseline.steps_in(WINDOW_SECONDS) if steps is None else steps
-    is_far = baseline.step_seconds > FAR * profile.step_seconds
-    arms = confirmation_arms(baseline, sure, doubtful, starts, is_far=is_far)
-    return (
-        arms.plain_processes * baseline.seconds_to_start(steps)
-        + arms.plan_processes * (profile.seconds_to_start(steps) + once)
-        + arms.plain_windows * steps * baseline.step_seconds
-        + arms.plan_windows * steps * profile.step_seconds
-        + arms.evaluations * profile.evaluating_seconds
-    )
-
-
-def confirmation_arms(
-    baseline: PlanProfile, sure: Sequence[Choice], doubtful: Sequence[Choice], starts: int, *, is_far: bool
-) -> ConfirmationArms:
-    """is_far: whether the plan is so much faster that the second baseline process is dropped early. Arms without a sure
-    choice are assumed to be dropped early as well."""
     choices, room = [*sure, *doubtful], baseline.room
     singles = len(choices) if len(choices) > 1 else 0
     pair = 1 if len(doubtful) > 1 and len(choices) > len(doubtful) else 0
@@ -165,17 +136,20 @@ def confirmation_arms(
     first_arms, more_arms = (CONTROLS + shorter, 0) if together else (CONTROLS, groups + shorter)
     first = starts if first_arms <= room else LEAST_PAIRS  # an arm that does not fit is a new process in every repeat
     more = starts if room > 1 else LEAST_PAIRS
-    windows = LEAST_PAIRS * (1 + groups + shorter - singles)
+    is_far = baseline.step_seconds > FAR * profile.step_seconds
+    plain_windows = LEAST_PAIRS + (REPEATS_OF_A_CONTROL if is_far else LEAST_PAIRS)
+    plan_windows = LEAST_PAIRS * (1 + groups + shorter - singles)
     if singles:
-        windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
+        plan_windows += REPEATS_OF_AN_ARM * len(sure) + LEAST_PAIRS * len(doubtful)
     evaluating = [choice for choice in choices if choice.technique in EVALUATION_ALONE]
     always = 1 + len(evaluating) if evaluating else 0  # arms that evaluate in every repeat
-    return ConfirmationArms(
-        plain_processes=2 * first,
-        plan_processes=(first_arms - 2) * first + more_arms * more,
-        plain_windows=LEAST_PAIRS + (REPEATS_OF_A_CONTROL if is_far else LEAST_PAIRS),
-        plan_windows=windows,
-        evaluations=(first_arms + more_arms - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS,
+    evaluations = (first_arms + more_arms - always) * baseline.evaluations_at_the_end + always * LEAST_PAIRS
+    return (
+        2 * first * baseline.seconds_to_start(steps)
+        + ((first_arms - 2) * first + more_arms * more) * (profile.seconds_to_start(steps) + once)
+        + plain_windows * steps * baseline.step_seconds
+        + plan_windows * steps * profile.step_seconds
+        + evaluations * profile.evaluating_seconds
     )
 
 

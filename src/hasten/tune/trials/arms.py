@@ -6,11 +6,9 @@ what it held is free for the others.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from hasten.tune.trials.process_tree import ended_for_memory, how_it_ended
 from hasten.tune.trials.trial_limits import LimitCheck, room_for
 from hasten.tune.trials.trial_limits import Limits as Limits
 from hasten.tune.trials.trial_outcome import ArmFailed, Outcome, SentError
-from hasten.tune.trials.trial_process import Assignment, NotStarted, TrialProcess, new_folder
+from hasten.tune.trials.trial_process import END_SECONDS, TrialProcess
 
 CHECK_SECONDS = 0.1  # between two checks of what a running arm holds
 SLOW_ONCE = frozenset({"compile", "cache", "in_memory", "cudnn_autotune"})  # techniques
@@ -44,7 +42,7 @@ class Arm:
 
     def __init__(self, name: str, process: TrialProcess, limits: Limits) -> None:
         self.name, self._process, self._limits = name, process, limits
-        self._check, self._check_at = LimitCheck(process.pid, process.folder, limits), 0.0
+        self._check, self._check_at = LimitCheck(process.child.pid, process.folder, limits), 0.0
         self._killed_before, self._failure = killed_for_memory(), None
         self.turns, self.losses, self.peak_bytes, self.build_seconds = list[float](), list[float](), 0, 0.0
         self.first_turn: float | None = None
@@ -78,7 +76,7 @@ class Arm:
             raise self._failure
         with self._failing_alone():
             self._process.resume()
-            self._process.messages.send({"do": do, **fields})
+            self._process.child.messages.send({"do": do, **fields})
             return self._answer_within(self._limits.window_seconds if limit_seconds is None else limit_seconds)
 
     def end(self) -> None:
@@ -88,7 +86,7 @@ class Arm:
     @property
     def printed(self) -> str:
         """The end of what it has printed."""
-        return self._process.printed
+        return self._process.child.printed
 
     @property
     def held_bytes(self) -> int:
@@ -118,14 +116,14 @@ class Arm:
     def _answer_within(self, seconds: float) -> dict[str, Any]:
         """Meanwhile read what it prints, and check what it holds."""
         until = time.monotonic() + seconds
-        while (answer := self._process.messages.receive()) is None:
-            if self._process.messages.ended or self._process.exit_code is not None:
+        while (answer := self._process.child.messages.receive()) is None:
+            if self._process.child.messages.ended or self._process.child.exit_code is not None:
                 raise self._died()
             left = until - time.monotonic()
             if left <= 0:
-                what = f"no answer within {seconds:g} s; {self._process.standing()}"
+                what = f"no answer within {seconds:g} s; {self._process.child.standing()}"
                 raise ArmFailed(self.name, Outcome.HUNG, what)
-            self._process.listen(min(left, CHECK_SECONDS))
+            self._process.child.listen(min(left, CHECK_SECONDS))
             if time.monotonic() >= self._check_at:  # of windows shorter than that, one in several is checked
                 if exceeded := self._check.exceeded():
                     raise ArmFailed(self.name, *exceeded)
@@ -136,7 +134,7 @@ class Arm:
         return answer
 
     def _died(self) -> ArmFailed:
-        code = self._process.exit_code_soon()
+        code = self._process.child.exit_code_within(END_SECONDS)
         if code is None:
             what = "it lives, but has closed the connection that it answers on"
             return ArmFailed(self.name, Outcome.CRASHED, what)
@@ -169,7 +167,12 @@ class Arms:
         """Build the job by a plan in a process of its own, of which nothing is left afterwards. Raises ArmFailed when
         that fails, and Misconfigured when the job builds other data than in an earlier arm: then no two arms compare.
         """
-        process, slow_once = self._started(name, plan), any(each.choice.technique in SLOW_ONCE for each in plan.choices)
+        try:
+            process = TrialProcess(self._job, plan_to_toml(plan), self._libraries)
+        except (OSError, EOFError) as error:
+            what = f"it was not started: the process that trials are forked from has ended: {error}"
+            raise ArmFailed(name, Outcome.CRASHED, what) from None
+        slow_once = any(each.choice.technique in SLOW_ONCE for each in plan.choices)
         try:
             arm = Arm(name, process, self._given if slow_once else self._limits)
             arm.wait_until_built()
@@ -186,23 +189,6 @@ class Arms:
                 f"builds other data each time it is built: {' and '.join(other)} had other values in an earlier trial"
             )
             raise Misconfigured(what, where=self._job, fix=SEED_THE_DATA)
-
-    def _started(self, name: str, plan: Plan) -> TrialProcess:
-        here, folder = None, new_folder()
-        with suppress(OSError):  # it was deleted
-            here = os.getcwd()
-        assignment = Assignment(
-            job=self._job,
-            plan=plan_to_toml(plan),
-            environment=environment_within(folder),
-            path=sys.path,
-            arguments=sys.argv,
-            folder=here,
-        )
-        try:
-            return TrialProcess(assignment, folder, self._libraries)
-        except NotStarted as error:
-            raise ArmFailed(name, Outcome.CRASHED, f"it was not started: {error}") from None
 
     def process_seconds(self, arm: Arm) -> float:
         """That a process of `hasten train` takes around its training, whatever the plan: imports, and the checkpoint of
@@ -227,10 +213,3 @@ class Arms:
     def room(self, bytes_of_one: int) -> int:
         """How many arms that hold so many bytes (Arm.held_bytes) fit into the memory that is free now."""
         return room_for(bytes_of_one, free_memory())
-
-
-def environment_within(folder: str) -> dict[str, str]:
-    """This process's environment, with every place for caches and temporary files inside a folder: no arm finds what
-    another has made, or leaves something (trap 49). Python writes no bytecode beside the user's files."""
-    ours = ("HASTEN_CACHE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-    return {**os.environ, **dict.fromkeys(ours, folder), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,11 +1,9 @@
 """The key of a search: a digest of all that a trial's result depends on.
 
-A search that finds its own key in an earlier file of trials resumes it, and believes every trial in there. So whatever
-may change a result changes the key: the code that runs, the shapes of model and data, the length of the run, the
-machine and the versions. Not included are the values in the data and the versions of other libraries.
-
-The code that runs is all that the process has loaded from outside of the standard library and of installed packages,
-and hasten's own files. What is imported later, inside a function that runs in the first step, is not included.
+A search that finds its own key in an earlier file of trials resumes it. So whatever may change a result changes the
+key: the code that is loaded (hasten's, and all from outside of installed packages), the shapes of model and data, the
+length of the run, the machine and the versions. Not included are the values in the data, the versions of other
+libraries, and what a function imports later.
 """
 
 from __future__ import annotations

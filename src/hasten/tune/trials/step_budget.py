@@ -1,10 +1,8 @@
 """Where the seconds of a trial's steps go, measured on steps that it takes anyway.
 
-A window is taken as always, and a clock is read at the boundaries inside its steps (training's phases). So the parts
-add up to the step, and what the boundaries do not enclose is the remainder:
+A clock is read at the boundaries inside the steps of a window, so the parts add up to the step:
 
-    data wait    until the next microbatch is here, without its transfer; with loader workers, what they leave to wait
-                 for. Turns of epochs are in no part.
+    data wait    until the next microbatch is here, without its transfer; turns of epochs are in no part
     transfer     putting batches on the device, converting their memory layout, and the wait for the copy
     forward      with autocast and the loss
     backward     with weighing and scaling the loss
@@ -12,12 +10,8 @@ add up to the step, and what the boundaries do not enclose is the remainder:
     python       what is left: the loop that asks for a batch and hands it on
     evaluation   one whole evaluation, extrapolated from a part of its batches where it is long
 
-Python that runs inside a forward pass, a backward pass or an update belongs to that part: a clock at the boundaries
-cannot see it, and a profiler would slow down small operations most. Whatever removes it (compiled code, a fused update)
-is bounded by the whole of the part. Log lines belong to the training loop and are in no part.
-
-On an accelerator every boundary waits for the computing stream. What would have overlapped then runs one after the
-other, so the step is longer than an unobserved one; see PlannedRun.step_seconds.
+Python that runs inside a forward pass, a backward pass or an update belongs to that part. On an accelerator every
+boundary waits for the computing stream, so the step is longer than an unobserved one; see PlannedRun.step_seconds.
 """
 
 from __future__ import annotations

@@ -81,15 +81,11 @@ def rates(trial: Trial) -> dict[str, Any]:
 
 
 def as_table(choice: Choice) -> dict[str, Any]:
-    preserves = None if choice.preserves is None else choice.preserves.value
-    return {
-        "technique": choice.technique,
-        "value": choice.value,
-        "preserves": preserves,
-        "options": dict(choice.options),
-    }
+    return asdict(choice) | {"preserves": None if choice.preserves is None else choice.preserves.value}
 
 
 def choice_of(table: dict[str, Any]) -> Choice:
-    preserves = None if table["preserves"] is None else Preserves(table["preserves"])
-    return Choice(technique=table["technique"], value=table["value"], preserves=preserves, options=table["options"])
+    fields: dict[str, Any] = table | {
+        "preserves": None if table["preserves"] is None else Preserves(table["preserves"])
+    }
+    return Choice(**fields)

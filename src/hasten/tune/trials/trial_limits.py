@@ -1,11 +1,8 @@
 """What an arm may take of the machine, and the check of what it has taken.
 
-The process that waits for an arm's answer checks ten times a second, so an arm that hangs or fills the machine cannot
-prevent it. An arm is out of memory before the system has to choose a process to kill; should it have to, it chooses
-trials first (trial_process.py).
-
-Memory is that of all processes of an arm, shared pages counted once. A sum of what each holds is never too small and
-costs nothing; only where that is too much, the kernel counts exactly.
+The process that waits for an arm's answer checks ten times a second. Memory is that of all processes of an arm. A sum
+of what each holds is never too small and costs nothing; only where that is too much, the kernel counts shared pages
+once.
 """
 
 from __future__ import annotations
@@ -59,7 +56,7 @@ class LimitCheck:
         self.most_bytes = 0
 
     def exceeded(self) -> tuple[Outcome, str] | None:
-        """Why the arm cannot go on; None where it can."""
+        """Why the arm has to end; None where it may continue."""
         if reason := self._too_much_memory():
             return Outcome.OUT_OF_MEMORY, reason
         if reason := self._too_much_disk():
