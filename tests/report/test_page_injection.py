@@ -10,7 +10,7 @@ import pytest
 
 from hasten.facts.plan import Plan
 from hasten.facts.trials import RECORDS
-from hasten.report.formatting import printable
+from hasten.report.display import printable
 from hasten.report.page.markup import Markup, element
 from hasten.report.page.plan_evidence import Evidence, gathered
 from hasten.report.page.plan_page import page_of_plan

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Started, Trained
+from hasten.report.terminal import progress_bar
 from hasten.report.terminal.output import is_plain, show
-from hasten.report.terminal.training_progress import Progress, progress_bar, seconds_left
+from hasten.report.terminal.training_progress import Progress, seconds_left
 
 CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 

@@ -19,7 +19,7 @@ from hasten.parallel.replicate.replicated import Replica, follow_the_leader
 from hasten.parallel.sparse import refuse_sparse
 from hasten.parallel.still_trained import StillTrained
 from hasten.parallel.ways import Scores
-from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import normalizes_by_batch
 from hasten.training.step_parts.losses import LossFunction
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from hasten.data.order.randomness import seed_everything, undisturbed
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Loss
 from hasten.parallel.python_state import Moved, PythonState, Read
-from hasten.techniques._restore import same_state
+from hasten.techniques.common.restored_state import same_state
 from hasten.training.gradient_paths import nodes_behind
 from hasten.training.step_parts.losses import calling, checked
 

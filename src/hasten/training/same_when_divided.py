@@ -25,7 +25,7 @@ from hasten.parallel.options import TensorOptions
 from hasten.parallel.python_state import PythonState
 from hasten.parallel.replicate.replicated import gather_over_ranks
 from hasten.parallel.ways import Scores
-from hasten.techniques._restore import same_state
+from hasten.techniques.common.restored_state import same_state
 from hasten.training.nudged import Nudged
 from hasten.training.probes.quiet import evaluation_mode, undisturbed
 from hasten.training.step_parts.losses import LossFunction, checked, mean_and_count

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hasten.kernels.add_layer_norm import add_layer_norm, layer_norm
-from hasten.kernels.attention import attention
-from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
-from hasten.kernels.cross_entropy import REDUCTIONS, cross_entropy
-from hasten.kernels.gelu import gelu
-from hasten.kernels.linear_cross_entropy import linear_cross_entropy
-from hasten.kernels.philox import drawn
-from hasten.kernels.rms_norm import rms_norm
-from hasten.kernels.softmax import softmax
+from hasten.kernels.activation.bias_gelu_dropout import bias_gelu_dropout
+from hasten.kernels.activation.gelu import gelu
+from hasten.kernels.activation.philox import drawn
+from hasten.kernels.attention.scaled_dot_product_attention import attention
+from hasten.kernels.normalization.add_layer_norm import add_layer_norm, layer_norm
+from hasten.kernels.softmax.cross_entropy import REDUCTIONS, cross_entropy
+from hasten.kernels.softmax.softmax import softmax
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,17 +89,6 @@ def weighed(rows: Tensor) -> Tensor:
     return rows * torch.linspace(-1, 1, rows.shape[-1], dtype=rows.dtype)
 
 
-def last_layer(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x, weight, target and bias, for 33 classes."""
-    _, target = scores_and_targets(rows, 33)
-    x, weight, bias = (torch.randn(*shape, dtype=torch.float64) for shape in ((rows, width), (33, width), (33,)))
-    return x, weight / width**0.5, target, bias
-
-
-def linear_then_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, bias: Tensor, reduction: str) -> Tensor:
-    return functional.cross_entropy(functional.linear(x, weight, bias), target, reduction=reduction)
-
-
 GELU = [
     Case(
         name=f"gelu-{approximate}",
@@ -128,14 +115,6 @@ NORMS = [
         theirs=_added_and_normed,
         made=rows_and_columns(2, 2),
         overload=torch.ops.hasten.add_layer_norm.default,
-        options=(1e-5,),
-    ),
-    Case(
-        name="rms_norm",
-        ours=partial(rms_norm, eps=1e-5),
-        theirs=lambda x, weight: functional.rms_norm(x, weight.shape, weight, 1e-5),
-        made=rows_and_columns(1, 1),
-        overload=torch.ops.hasten.rms_norm.default,
         options=(1e-5,),
     ),
 ]
@@ -168,18 +147,6 @@ SOFTMAX = Case(
     made=rows_of(3.0),
     overload=torch.ops.hasten.softmax.default,
 )
-LINEAR_CROSS_ENTROPY = [
-    Case(
-        name=f"linear_cross_entropy-{reduction}",
-        ours=partial(linear_cross_entropy, reduction=reduction),
-        theirs=partial(linear_then_cross_entropy, reduction=reduction),
-        made=last_layer,
-        overload=torch.ops.hasten.linear_cross_entropy.default,
-        options=(-100, [True, True, True]),
-        roundings=4,
-    )
-    for reduction in ("mean", "sum")
-]
 ATTENTION = [
     Case(
         name=f"attention-{'causal' if causal else 'whole'}",
@@ -196,4 +163,4 @@ ATTENTION = [
     )
     for causal in (False, True)
 ]
-ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *LINEAR_CROSS_ENTROPY, *ATTENTION]
+ALL = [*GELU, *NORMS, *BIAS_GELU_DROPOUT, *CROSS_ENTROPY, SOFTMAX, *ATTENTION]

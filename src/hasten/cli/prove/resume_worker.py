@@ -1,7 +1,6 @@
-"""What runs in the process that `hasten prove resume` kills: it trains a job as `hasten train` does, and reports how
-far it has come.
+"""The process that `hasten prove resume` kills: it trains a job as `hasten train` does, and sends its progress.
 
-tune/resume/run_process.py starts it.
+tune/resume/run_process.py starts it, and reads what it sends.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from hasten.tune.resume.run_process import Errand
     from hasten.tune.trials.messages import Messages
 
-GRACE_SECONDS = 3600.0  # the checkpoint that the run ends with is compared, however long it takes
+GRACE_SECONDS = 3600.0  # the last checkpoint is compared, so it must be complete
 
 
-class StepReporter:
-    """A receiver that reports every step, and asks the run to end after one of them.
+class ProgressSender:
+    """A receiver that sends every step to the process that proves, and asks the run to end after some steps.
 
-    steps: after which; a run whose planned end is not later comes to that by itself.
+    steps: how many. A run that is planned to be shorter ends by itself.
     """
 
     def __init__(self, messages: Messages, steps: int) -> None:
@@ -33,7 +32,7 @@ class StepReporter:
         self._asks = True
 
     def send(self, event: str, **fields: Any) -> None:
-        self._messages.send({"event": event, **fields})
+        self._messages.send({"event": event} | fields)
 
     def log(self, event: Event) -> None:
         if isinstance(event, Started | Resumed):
@@ -49,7 +48,7 @@ class StepReporter:
             self.send(type(event).__name__)
 
     def close(self) -> None:
-        """The connection stays open: how the run ends is still to be sent."""
+        """The connection stays open: how the run ends is sent later."""
 
     def _end_after(self, step: int) -> None:
         if self._asks and step >= self._steps:
@@ -60,17 +59,17 @@ class StepReporter:
 def train(errand: Errand, messages: Messages) -> None:
     from hasten.tune.trials.trial_outcome import sent_error
 
-    reporter = StepReporter(messages, errand.steps)
-    reporter.send("loaded")
+    sender = ProgressSender(messages, errand.steps)
+    sender.send("loaded")
     try:
-        reporter.send("ended", complete=_trained(errand, reporter))
+        sender.send("ended", complete=_trained(errand, sender))
     except BaseException as error:
-        reporter.send("failed", error=asdict(sent_error(error)))
+        sender.send("failed", error=asdict(sent_error(error)))
         raise
 
 
-def _trained(errand: Errand, reporter: StepReporter) -> bool:
-    """Whether the run has come to its planned end, and not to the step after which it was asked to end."""
+def _trained(errand: Errand, sender: ProgressSender) -> bool:
+    """Whether the run reached its planned end, and not the step after which it was asked to end."""
     from hasten import entry
 
     job = load(errand.job, log_every=1)
@@ -78,7 +77,7 @@ def _trained(errand: Errand, reporter: StepReporter) -> bool:
     saving = Saving(every_steps=errand.save_every, keep_last=2, grace_seconds=GRACE_SECONDS)
     begin = entry.resume if errand.resumes else entry.train
     try:
-        begin(job, plan, run_dir=errand.folder, saving=saving, receivers=[reporter], name=errand.job)
+        begin(job, plan, run_dir=errand.folder, saving=saving, receivers=[sender], name=errand.job)
     except KeyboardInterrupt:  # by the signal above, as Terminated
         return False
     return True

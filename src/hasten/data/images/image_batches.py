@@ -21,7 +21,7 @@ from torch import Tensor
 from hasten.data.images.batch_memory import Recycler
 from hasten.data.images.crops import Box
 from hasten.data.images.resample import crops_on_canvas
-from hasten.kernels.resized_crop import Layout, resized_crops
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 
 MOST_SIZES = 4  # times the view's size: the longest side of a part that is put onto a canvas as it is
 

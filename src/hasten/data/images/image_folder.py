@@ -57,7 +57,7 @@ from hasten.data.loading.loader_options import Placement
 from hasten.data.order.sample_order import SampleOrder
 from hasten.data.sources.sample_indices import rows_of
 from hasten.errors import Misconfigured
-from hasten.kernels.resized_crop import why_plain
+from hasten.kernels.resampling.resized_crop import why_plain
 
 IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -1,7 +1,7 @@
 """A batch of pictures of many sizes, resized together on the device where they are.
 
-The filter is that of kernels/resized_crop.py, which resizes pictures on the host, but for the rounding in between: two
-batched matrix products, rows and columns, so that it is one launch however many sizes there are.
+The filter is that of kernels/resampling/resized_crop.py, which resizes pictures on the host, but for the rounding in
+between: two batched matrix products, rows and columns, so that it is one launch however many sizes there are.
 
 Source: torch.nn.functional.interpolate with antialias=True.
 """

@@ -19,7 +19,7 @@ from hasten.data.loading.out_of_memory import is_out_of_memory
 from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
 
 _NOT_THEIRS = (
-    str(Path(__file__).parent.parent),
+    str(Path(__file__).parents[2]),
     "<",
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )

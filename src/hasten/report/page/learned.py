@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from hasten.facts.trials import Curves, Rates
-from hasten.report.formatting import decimal
+from hasten.report.display import decimal
 from hasten.report.page import words
 from hasten.report.page.drawing import Line, chart
 from hasten.report.page.markup import Markup, Part, element, joined

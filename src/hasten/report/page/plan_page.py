@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from hasten.facts.choice import Preserves
 from hasten.facts.plan import ProvenOn
 from hasten.facts.trials import Surveyed, is_proven
-from hasten.report.formatting import BY_WINDOWS
+from hasten.report.display import BY_WINDOWS
 from hasten.report.page import words
 from hasten.report.page.drawing import interval, ratio_axis
 from hasten.report.page.learned import memory_over_time, what_is_learned

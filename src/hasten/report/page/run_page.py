@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from hasten.facts.events import Evaluated, Trained
 from hasten.facts.plan import PlannedChoice
-from hasten.report.formatting import decimal
+from hasten.report.display import decimal
 from hasten.report.page import words
 from hasten.report.page.drawing import Line, chart
 from hasten.report.page.learned import broken, meaning, number, rate_charts, rate_table

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from hasten.facts.formatting import byte_size
 from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Part, Sharding
-from hasten.report.formatting import count, duration, percent, scaled, table
+from hasten.report.display import count, duration, percent, scaled, table
 
 SHOWN = 10  # meshes, where not all are asked for
 _HELD = {Sharding.NONE: "whole", Sharding.ZERO2: "zero2", Sharding.ZERO3: "zero3"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hasten.facts.formatting import byte_size
 from hasten.facts.profiles import CheckpointCost, DeviceUse, ModelProfile, NotMeasured, RunProfile, Seconds
-from hasten.report.formatting import count, duration, percent, scaled, table
+from hasten.report.display import count, duration, percent, scaled, table
 
 _ROWS = 6  # layers that are shown
 _BAR = 24  # columns

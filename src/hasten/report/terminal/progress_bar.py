@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from hasten.report.formatting import percent, printable, time_left
+from hasten.report.display import percent, printable, time_left
 from hasten.report.terminal.output import bar, console_on, is_plain, write_line
 
 if TYPE_CHECKING:

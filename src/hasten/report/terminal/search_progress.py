@@ -27,7 +27,7 @@ from hasten.facts.trials import (
     is_proven,
     verdict_of,
 )
-from hasten.report.formatting import BY_WINDOWS, duration, printable, spread, time_left
+from hasten.report.display import BY_WINDOWS, duration, printable, spread, time_left
 from hasten.report.terminal.output import bar, console_on, indented, is_plain, write_line
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hasten.report.formatting import decimal
+from hasten.report.display import decimal
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, TextIO
 
 from hasten.facts.events import Evaluated, Event, Finished, Noticed, Preparing, Resumed, Saved, Started, Trained
 from hasten.facts.formatting import byte_size
-from hasten.report.formatting import count, decimal, duration, per_second, percent, printable, time_left
-from hasten.report.terminal.output import bar, console_on, indented, is_plain, write_line
+from hasten.report.display import count, decimal, duration, per_second, percent, printable, time_left
+from hasten.report.terminal.output import (
+    bar,
+    console_on,
+    draw_block,
+    indented,
+    is_plain,
+    labelled,
+    plain_block,
+    write_line,
+)
 from hasten.report.terminal.progress_bar import Waiting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-LABEL = 10  # columns that a label takes at least, its space included
 
 
 class Progress:
@@ -87,13 +94,6 @@ class Progress:
             self._preparing = None
 
 
-def show(title: str, lines: list[tuple[str, str]], stream: TextIO | None = None) -> None:
-    """Print labelled texts as the summary of a run is printed; an empty title leaves an empty line."""
-    output = stream or sys.stdout
-    screen = _PlainScreen(output) if is_plain(output) else _LiveScreen(output)
-    screen.say(printable(title), [(label, printable(text)) for label, text in lines])
-
-
 def seconds_left(first: Trained, latest: Trained, started: Started | None) -> float | None:
     """By the pace since the first record, so that what happens once at the start is not counted; None if unknown."""
     if started is None or started.total_steps is None or not first.step < latest.step < started.total_steps:
@@ -149,9 +149,8 @@ class _PlainScreen:
         """Nothing to end."""
 
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self._write(title)
-        for label, text in lines:
-            self._write(f"  {label:<{_label_width(lines)}}{text}")
+        for line in plain_block(title, lines):
+            self._write(line)
 
     def train(self, event: Trained, started: Started | None, left: float | None) -> None:
         numbers = "  ".join(f"{label} {value}" for label, value in _numbers(event))
@@ -198,12 +197,7 @@ class _LiveScreen:
         self._live.stop()
 
     def say(self, title: str, lines: list[tuple[str, str]]) -> None:
-        from rich.text import Text
-
-        self._console.print()
-        if title:
-            self._console.print(Text(title, style="bold"))
-        self._console.print(_labelled(lines))
+        draw_block(self._console, title, lines)
 
     def train(self, event: Trained, started: Started | None, left: float | None) -> None:
         from rich.console import Group
@@ -230,25 +224,7 @@ class _LiveScreen:
 
     def note(self, text: str) -> None:
         self._noted = True
-        self._console.print(_labelled([("note", text)]))
-
-
-def _labelled(lines: list[tuple[str, str]]) -> RenderableType:
-    """Labels on the left; a text that is too long goes on below itself."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(width=_label_width(lines) - 1, no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in lines:
-        label_style = {"note": "yellow", "error": "bold red"}.get(label, "dim")
-        grid.add_row(Text(label, style=label_style), Text(text, style="bold cyan" if label == "next" else ""))
-    return indented(grid)
-
-
-def _label_width(lines: list[tuple[str, str]]) -> int:
-    return max([LABEL, *(len(label) + 2 for label, _ in lines)])
+        self._console.print(labelled([("note", text)]))
 
 
 def _bar(event: Trained, started: Started | None, remaining: str) -> RenderableType:

@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
-from hasten.techniques._mesh_parts import ModelParts
+from hasten.techniques.common.mesh_parts import ModelParts
 
 AROUND = ""  # the name of what is in no repeated block
 

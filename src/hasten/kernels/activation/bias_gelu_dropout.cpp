@@ -1,0 +1,81 @@
+// dropout(gelu(x + bias)) and its derivatives; bias_gelu_dropout.py describes them.
+#include "gelu.h"
+#include "philox.h"
+
+using namespace hasten;
+
+namespace {
+
+constexpr int64_t PARTS = 64; // of the rows, summed separately, so that the order does not depend on the number of threads
+
+// threshold: elements with a random number below it are dropped; 0 drops nothing. scale: factor of the others.
+struct Dropout {
+    uint64_t seed;
+    uint32_t threshold;
+    float scale;
+};
+
+// compute(first column, number of columns, their factors) for each vector of a row.
+template <class Compute> inline void along(int64_t row, int64_t width, Dropout dropout, Compute compute) {
+    Drawn random = {};
+    for (int64_t block = 0; block * DRAWN < width; block++) {
+        if (dropout.threshold)
+            random = drawn(dropout.seed, row, block);
+        for (int64_t part = 0; part < 4 * GROUPS; part++) {
+            int64_t at = block * DRAWN + part * WIDTH;
+            if (at >= width)
+                break;
+            floats factor = random.of[part] >= dropout.threshold ? all(dropout.scale) : floats{};
+            compute(at, width - at < WIDTH ? width - at : WIDTH, factor);
+        }
+    }
+}
+
+template <class Number, class Form>
+void forward(const Number *x, const float *bias, Number *y, int64_t rows, int64_t width, Dropout dropout, Form form) {
+#pragma omp parallel for schedule(static) if (rows * width > WORTH_A_THREAD)
+    for (int64_t row = 0; row < rows; row++)
+        along(row, width, dropout, [&](int64_t at, int64_t count, floats factor) {
+            floats found = form(load_up_to(x + row * width + at, count) + load_up_to(bias + at, count));
+            store_up_to(y + row * width + at, found * factor, count);
+        });
+}
+
+// sums: PARTS rows of zeros; the first row is the result.
+template <class Number, class Form>
+void backward(const Number *gradient, const Number *x, const float *bias, Number *to, float *sums, int64_t rows,
+              int64_t width, Dropout dropout, Form form) {
+    bool many = rows * width > WORTH_A_THREAD;
+#pragma omp parallel for schedule(static) if (many)
+    for (int64_t part = 0; part < PARTS; part++)
+        for (int64_t row = rows * part / PARTS; row < rows * (part + 1) / PARTS; row++)
+            along(row, width, dropout, [&](int64_t at, int64_t count, floats factor) {
+                int64_t here = row * width + at;
+                floats shifted = load_up_to(x + here, count) + load_up_to(bias + at, count);
+                floats found = form(load_up_to(gradient + here, count) * factor, shifted);
+                store_up_to(to + here, found, count);
+                float *sum = sums + part * width + at;
+                store_up_to(sum, load_up_to(sum, count) + found, count);
+            });
+    for (int64_t part = 1; part < PARTS; part++)
+        each(width, sums, [](floats a, floats b) { return a + b; }, sums, sums + part * width);
+}
+
+} // namespace
+
+#define FORM(number, name, form, compute)                                                                              \
+    extern "C" void form##_##name(const number *x, const float *bias, number *y, int64_t rows, int64_t width,          \
+                                  int64_t seed, int64_t threshold, float scale) {                                      \
+        forward(x, bias, y, rows, width, {(uint64_t)seed, (uint32_t)threshold, scale}, compute);                       \
+    }                                                                                                                  \
+    extern "C" void form##_backward_##name(const number *gradient, const number *x, const float *bias, number *to,     \
+                                           float *sums, int64_t rows, int64_t width, int64_t seed, int64_t threshold,  \
+                                           float scale) {                                                              \
+        backward(gradient, x, bias, to, sums, rows, width, {(uint64_t)seed, (uint32_t)threshold, scale},               \
+                 compute##_backward);                                                                                  \
+    }
+
+FORM(float, float32, exact, exact)
+FORM(float, float32, tanh, by_tanh)
+FORM(bfloat16, bfloat16, exact, exact)
+FORM(bfloat16, bfloat16, tanh, by_tanh)
