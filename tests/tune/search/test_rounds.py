@@ -180,20 +180,18 @@ def test_compiling_is_tried_last_and_only_where_the_run_is_long_enough_to_earn_i
     assert found.sure == (BF16, COMPILE)
 
 
-def failing(where: Choice) -> Callable[[Choice, tuple[Choice, ...]], float]:
-    def ratio(each: Choice, on: tuple[Choice, ...]) -> float:
-        if where in on:
-            raise ArmFailed("plain", Outcome.NON_FINITE, "the loss is nan")
-        return {str(BF16): 2.0, str(FUSED): 1.3}.get(str(each), 1.0)
-
-    return ratio
-
-
 def test_a_plan_that_fails_when_others_are_tried_on_it_is_given_up_with_what_joined_last():
-    found, trials = planted(failing(BF16), BF16, CHANNELS, FUSED)
-    assert found.sure == (FUSED,)
-    assert not trials.log.is_sound(BF16)
+    def ratio(each: Choice, on: tuple[Choice, ...]) -> float:
+        if CHANNELS in on:
+            raise ArmFailed("plain", Outcome.NON_FINITE, "the loss is nan")
+        return {str(BF16): 2.0, str(CHANNELS): 1.3 if on else 0.8}.get(str(each), 1.0)
+
+    long = {"length": RunLength(steps=10_000, epochs=1, evaluations=0)}
+    found, trials = planted(ratio, BF16, CHANNELS, COMPILE, around=long)
+    assert found.sure == (BF16,)
+    assert (trials.log.is_sound(BF16), trials.log.is_sound(CHANNELS)) == (True, False)
     assert trials.log.proofs[0].reason == "the plan with it failed: not finite: the loss is nan"
+    assert trials.asked[-1] == (COMPILE, (BF16,))
 
 
 def test_a_plan_that_cannot_be_profiled_is_not_joined():
@@ -223,7 +221,7 @@ def test_the_end_takes_longer_with_every_choice_and_least_where_the_gradients_sh
     workers = choice("loader_workers", 2)
     assert seconds(FUSED) < seconds(CHANNELS)
     assert seconds(ALLOCATOR) < seconds(ALLOCATOR, workers) < seconds(ALLOCATOR, doubtful=[workers])
-    assert seconds(ALLOCATOR) + 6 <= seconds(replace(BF16, preserves=Preserves.STATISTICS))
+    assert seconds(ALLOCATOR) < seconds(replace(BF16, preserves=Preserves.STATISTICS))
 
 
 def test_trying_an_evaluation_takes_none_of_the_steps_windows():
