@@ -111,7 +111,7 @@ class Trials:
 
     def __init__(self, plan: Path) -> None:
         """Raises StorageFailed if it cannot be written, Misconfigured if it is another file; before the search."""
-        from hasten.checkpoint.files import open_for_append
+        from hasten.checkpoint.files import GrowingFile
         from hasten.errors import Misconfigured
         from hasten.facts.trials import Surveyed, read_trials, trials_beside
 
@@ -124,18 +124,18 @@ class Trials:
         if self._path.stat().st_size and not any(isinstance(record, Surveyed) for record in self._records):
             fix = "choose another name with --output, or move the file"
             raise Misconfigured("exists, and is not a file of trials", where=str(self._path), fix=fix)
-        open_for_append(self._path).close()
+        GrowingFile(self._path).close()
 
     def earlier(self, surveyed: Surveyed) -> Sequence[Record]:
         """The records of an earlier search with the same key; a file of another search is emptied."""
-        from hasten.checkpoint.files import open_for_append, write_atomically
+        from hasten.checkpoint.files import GrowingFile, write_atomically
         from hasten.facts.trials import Surveyed
 
         keys = [record.key for record in self._records if isinstance(record, Surveyed)]
         same = bool(keys) and keys[-1] == surveyed.key
         if not same:
             write_atomically(self._path, b"")
-        self._file = open_for_append(self._path)
+        self._file = GrowingFile(self._path)
         return self._records if same else []
 
     def keep(self, record: Record) -> None:
