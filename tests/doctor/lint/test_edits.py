@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.doctor.edits import AddArgument, Append, Remove, RemoveArgument, Replace
-from hasten.doctor.lint.splices import Unspliceable, is_python, splices_of
+from hasten.doctor.edits import Unspliceable, is_python, splices_of
 
 
 def first(text: str, kind: type) -> ast.AST:
