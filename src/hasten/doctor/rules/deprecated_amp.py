@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from hasten.doctor.edits import AddArgument, Edit, Replace
 from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.source_code import is_main
 from hasten.doctor.reading.steps.autocast_use import outdated
 from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
@@ -47,7 +48,7 @@ def _has_new_beside(code: Code, use: ast.expr, name: str) -> bool:
     """Whether the function or condition around it names the new one too: it chooses by the version of torch."""
     news = {f"torch.amp.{name}"} | ({"torch.autocast"} if name == "autocast" else set())
     kinds = (ast.If, ast.IfExp, ast.Try, ast.FunctionDef)
-    around = [each for each in code.names.around(use) if isinstance(each, kinds)]
+    around = [each for each in code.names.around(use) if isinstance(each, kinds) and not is_main(each)]
     return any(code.names.qualified(each) in news for each in (ast.walk(around[-1]) if around else ()))
 
 
