@@ -204,7 +204,7 @@ def test_what_must_not_be_replaced_is_left_alone_and_named_and_no_fix_of_it_is_p
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     made(path)
-    before, line = _identity(path), f"{path} is left alone: {why}\n"
+    before, line = _identity(path), f"{path} is unchanged: {why}\n"
     command = CliRunner()
     found = command.invoke(app, ["doctor", str(path), "--select", "H205"])
     assert (found.exit_code, "--fix" in found.stdout, "--diff" in found.stdout) == (1, False, False)
