@@ -25,7 +25,7 @@ from hasten.training.recovered import of_known_form
 from hasten.training.reporting.line_clock import LineClock
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
-from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.state.made_buffers import make_buffers
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
 from hasten.training.step_parts.losses import check_count
@@ -61,7 +61,7 @@ class Result:
         return model.eval()
 
 
-def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> Result:
+def train_run(run: Run, receiver: Receiver, keeping: Checkpointing | None = None) -> Result:
     """Train to the planned end or an early stop; every event goes to `receiver`, which stays open.
 
     keeping: saves checkpoints, and says where the run goes on; None begins it and saves none.
@@ -71,7 +71,7 @@ def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> R
 
 
 class _Loop:
-    def __init__(self, run: Run, receiver: Receiver, keeping: Keeping | None) -> None:
+    def __init__(self, run: Run, receiver: Receiver, keeping: Checkpointing | None) -> None:
         self._run, self._receiver, self._keeping = run, receiver, keeping
         self._start = time.monotonic()
         self._spikes = Spikes()
