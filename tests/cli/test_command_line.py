@@ -270,7 +270,8 @@ def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here:
 
 def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
     """What Python has come to with these arguments, in a process that signals can end."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
@@ -303,7 +304,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
     assert signal.SIGINT + 128 == done.returncode == 130
     assert done.stderr.split("\n\n")[-1] == (
         "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
-        "go on with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+        "resume with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
     )
     assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.cli.run_of_job import newest_run_of, same_job
+from hasten.cli.run_history import newest_run_of, same_job
 from hasten.training.run_folder.folder_names import ASKED
-from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.run_folder.run_request import RunRequest, asked_in
 from support import small_job
 from support.cli.commands import ran
 from support.training import killed_jobs
@@ -99,14 +99,14 @@ def broken_off(line: str) -> str:
 
 
 def told_command(shown: str) -> str:
-    return shown.strip().splitlines()[-1].partition("go on with  hasten ")[2]
+    return shown.strip().splitlines()[-1].partition("resume with  hasten ")[2]
 
 
 def next_command(shown: str) -> str:
     return shown.strip().splitlines()[-1].partition("next      hasten ")[2]
 
 
-def remembered(run: str) -> Asked:
+def remembered(run: str) -> RunRequest:
     found = asked_in(Path(run))
     assert found is not None
     return found
@@ -134,7 +134,7 @@ def test_the_command_that_checkpoints_tells_goes_on_as_the_run_was_asked_for(her
     code, shown, _ = ran(next_command(shown))
     assert code == 0
     taken = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --grace 7.0"
-    assert f"as the run was asked for before: {taken}\n" in shown
+    assert f"options taken from the run: {taken}\n" in shown
     assert kept("run")[0] == 15
     assert remembered("run").changes == {"epochs": 3, "seed": 5}
 
@@ -144,7 +144,7 @@ def test_what_is_given_again_holds_and_is_remembered(here: Path):
     line = "train going_a.py:job --run-dir run --resume --keep-every 0 --keep-last 4 --no-tensorboard --save-every 90s"
     code, shown, _ = ran(line)
     assert code == 0
-    assert "as the run was asked for before: --batch-size 4\n" in shown
+    assert "options taken from the run: --batch-size 4\n" in shown
     asked = remembered("run")
     assert (asked.tensorboard, asked.changes) == (False, {"batch_size": 4})
     saving = asked.saving
@@ -163,8 +163,8 @@ def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path,
     """The run may have ended again before its first checkpoint that has it."""
     broken_off("train going_a.py:job --run-dir run --epochs 3")
     Path("fails").touch()
-    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.save_after", lambda *given: None)
-    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.after_step", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Checkpointing.save_after", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Checkpointing.after_step", lambda *given: None)
     _, _, error = ran("train going_a.py:job --run-dir run --resume --epochs 4 --allow-change epochs")
     monkeypatch.undo()
     monkeypatch.chdir(here)
@@ -190,7 +190,7 @@ def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every
     assert code == 0
     says = {"flipped": "run: asked.json was changed after it was written", "gone": "run/asked.json is missing"}
     assert f"says which: {says[harm]}" in shown
-    assert remembered("run") == Asked(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
+    assert remembered("run") == RunRequest(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
     assert before < {path.name for path in Path("run/checkpoints").iterdir()}
 
 
@@ -215,7 +215,6 @@ def test_resume_without_a_folder_goes_on_with_the_newest_run_of_this_very_job(he
     (here / "runs" / "job-9").write_text("")
     assert ran("train going_a.py:job --resume")[0] == 0
     assert [kept(f"runs/job-{number}")[0] for number in (1, 2, 3)] == [6, 10, 6]
-    (here / "runs" / "job-3" / ASKED).unlink()  # as an older hasten has left it: then the log tells
     assert newest_run_of("./going_b.py:job") == Path("runs/job-3")
 
 
@@ -229,7 +228,7 @@ def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_b.py:job --run-dir run --resume")
     assert code == 0
-    assert "note: the run was begun by going_a.py:job, and goes on by going_b.py:job\n" in shown
+    assert "note: the run was begun by going_a.py:job and is resumed by going_b.py:job\n" in shown
     assert remembered("run").name == "going_b.py:job"
 
 
@@ -256,11 +255,11 @@ def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same:
         ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
         ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
         ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
-        ("--resume --run-dir new --keep-last 1", 2, "--keep-last: is 1", "only while a newer one stands beside it"),
+        ("--resume --run-dir new --keep-last 1", 2, "--keep-last: is 1", "in case the newest is damaged"),
         ("--resume --run-dir new --plan a.toml", 2, "a.toml: there is no such file", "check"),
         ("--run-dir other", 2, "other: the run folder is not empty: other things than a run", "name an empty folder"),
-        ("--allow-change epochs", 2, "--allow-change: only a run that goes on can have changed", "add --resume"),
-        ("--keep-last 1", 2, "--keep-last: is 1", "an older one is removed only while a newer one stands beside it"),
+        ("--allow-change epochs", 2, "--allow-change: only a resumed run can have changed", "add --resume"),
+        ("--keep-last 1", 2, "--keep-last: is 1", "an older one is retained in case the newest is damaged"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_job_is_loaded(here: Path, options: str, code: int, says: str, fix: str):
@@ -280,7 +279,7 @@ def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(he
     broken_off("train going_a.py:job --run-dir run")
     code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
     assert code == 0
-    assert "gone.pt was not read: the run goes on with weights of its own" in shown
+    assert "gone.pt was not read: the run resumes with its own weights" in shown
 
 
 def test_the_answer_to_a_program_is_pasted_as_well(here: Path):

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from hasten.doctor.edits import Replace
 from hasten.doctor.reading.objects.numpy_arrays import Arrays
 from hasten.doctor.reading.objects.single_tensors import Single
-from hasten.doctor.reading.source_code import Code
-from hasten.doctor.rule import Found, SourceRule
-from hasten.facts.finding import Safety, Severity
+from hasten.doctor.rule import Code, Found, Safety, Severity, SourceRule
 
 _OF_NUMPY = {"float": "float32", "float32": "float32", "double": "float64", "float64": "float64", "long": "int64",
              "int64": "int64", "int": "int32", "int32": "int32", "uint8": "uint8", "bool": "bool"}  # fmt: skip
@@ -37,21 +35,10 @@ def check(code: Code) -> Iterator[Found]:
         said = ast.unparse(given)
         if _needs_copy(code, call, given):
             continue
-        if _is_of_tensor(given):
-            yield Found(call, f"{said} is a tensor again", "write .detach().clone() to copy a tensor")
-        elif arrays.is_array(given):
-            yield Found(call, f"the array {said} is copied", edits=_edits(call.func))
+        if arrays.is_array(given):
+            yield Found(call, f"{ast.unparse(call.func)} copies the array {said}", edits=_edits(call.func))
         elif isinstance(given, ast.Name) and single.is_tensor(given):
-            yield Found(call, f"{said} is a tensor already", f"write {said}.detach().clone() to copy it, or leave it")
-
-
-def _is_of_tensor(given: ast.expr) -> bool:
-    """`x.detach().cpu().numpy()`: made of a tensor, whose memory it may share."""
-    match given:
-        case ast.Call(ast.Attribute(ast.Call(ast.Attribute(_, "cpu" | "detach")), "numpy")):
-            return True
-        case _:
-            return False
+            yield Found(call, f"{said} is a tensor already", f"use {said}, or {said}.detach().clone() for a copy")
 
 
 def _edits(function: ast.expr) -> tuple[Replace, ...]:
@@ -79,7 +66,6 @@ def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
 
 RULE = SourceRule(
     code="H202",
-    name="tensor_copied",
     severity=Severity.SLOW,
     fix="use torch.as_tensor, which shares the memory of the array",
     safety=Safety.UNSAFE,

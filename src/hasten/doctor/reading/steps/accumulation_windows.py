@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hasten.doctor.reading.names.constants import Values
+from hasten.doctor.reading.names.argument_values import Values
 from hasten.doctor.reading.names.name_resolution import Names
-from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.names.scopes import Kind, Loop
 from hasten.doctor.reading.objects.optimizer_roles import words_of
 from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Updates
-from hasten.doctor.reading.steps.training_steps import Loop
 
 _SPLITTING = ("accum", "micro", "minibatch")
 
@@ -42,8 +41,6 @@ class Window:
 
 
 class Windows:
-    """Of one file."""
-
     def __init__(self, names: Names, values: Values, updates: Updates) -> None:
         self._names, self._values, self._updates = names, values, updates
 
@@ -97,8 +94,6 @@ class Windows:
                 return every if any(each.startswith(_SPLITTING) for each in said) else None
             case _:
                 return None
-
-    # ── conditions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def counted(self, condition: ast.If, branch: str) -> Count | None:
         """Where the branch runs in every n-th turn."""
