@@ -18,7 +18,7 @@ from bench.pipeline_naive import Windows, photos_script
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from data.pictures import jpeg, write
+from support.data.image_cases import jpeg, write
 
 SAMPLES, BATCH = 22, 4
 

@@ -27,7 +27,6 @@ import tomlkit
 import torch
 from torch import nn
 
-from data.pictures import photos
 from hasten.data.images.crops import RandomResizedCrop
 from hasten.data.images.image_folder import ImageFolder
 from hasten.data.sources.augmented import Augmented
@@ -39,6 +38,7 @@ from hasten.techniques import ALL
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 from support import laptop, setup_of
+from support.data.image_cases import photos
 
 HEADINGS = ("What it does: ", "Why it is faster: ", "When it loses: ", "What it gave up: ")
 PROMISE = re.compile(r"\d\s*(×|x\b|%|percent\b|times\b|-?fold\b)", re.IGNORECASE)

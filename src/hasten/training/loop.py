@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.errors import NonFinite
 from hasten.facts.events import Evaluated, Noticed, Receiver, Resumed, Started, Trained
 from hasten.facts.job import Job
@@ -25,7 +25,7 @@ from hasten.training.recovered import of_known_form
 from hasten.training.reporting.line_clock import LineClock
 from hasten.training.reporting.spikes import Spikes
 from hasten.training.run import Run
-from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.saving.checkpointing import Checkpointing, Origin
 from hasten.training.state.made_buffers import make_buffers
 from hasten.training.step_parts.loss_record import WindowLoss, mean_loss
 from hasten.training.step_parts.losses import check_count
@@ -61,7 +61,7 @@ class Result:
         return model.eval()
 
 
-def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> Result:
+def train_run(run: Run, receiver: Receiver, keeping: Checkpointing | None = None) -> Result:
     """Train to the planned end or an early stop; every event goes to `receiver`, which stays open.
 
     keeping: saves checkpoints, and says where the run goes on; None begins it and saves none.
@@ -71,7 +71,7 @@ def train_run(run: Run, receiver: Receiver, keeping: Keeping | None = None) -> R
 
 
 class _Loop:
-    def __init__(self, run: Run, receiver: Receiver, keeping: Keeping | None) -> None:
+    def __init__(self, run: Run, receiver: Receiver, keeping: Checkpointing | None) -> None:
         self._run, self._receiver, self._keeping = run, receiver, keeping
         self._start = time.monotonic()
         self._spikes = Spikes()
@@ -107,10 +107,10 @@ class _Loop:
         ledger = self._run.loader.ledger
         try:
             if self._run.ranks.leads:
-                self._tell(ledger.untold())
+                self._tell(ledger.unreported())
         except Exception as second:
             error.add_note(f"what was to be told is told here instead: {type(second).__name__}: {second}")
-        for text in ledger.untold():
+        for text in ledger.unreported():
             error.add_note(text)
 
     def _send_what_waits(self, error: BaseException) -> None:
@@ -259,7 +259,7 @@ class _Loop:
         run = self._run
         if run.job.on_bad_sample == "replace":
             run.loader.ledger.take(gather_over_ranks(run.loader.ledger.waiting(), run.grid.data, run.device))
-            self._tell(run.loader.ledger.untold())
+            self._tell(run.loader.ledger.unreported())
 
     # ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -264,7 +264,7 @@ class Run:
     def batch_of(self, step: int) -> str:
         """Which samples an optimizer step took, in words."""
         place = self._places.of(step)
-        return "samples that are not known any more" if place is None else self.loader.samples_told(*place)
+        return "samples that are not known any more" if place is None else self.loader.samples_in_words(*place)
 
     @property
     def whole_epochs(self) -> int:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hasten.data.loading.ahead import copied, copied_ahead
 from hasten.data.loading.batch_loader import EvaluationLoader, Microbatch, TrainLoader
+from hasten.data.loading.device_transfer import copied, copied_ahead
 from hasten.data.loading.loader_options import Placement
 from hasten.errors import JobError
 from hasten.training.evaluate import Evaluator

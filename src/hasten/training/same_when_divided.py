@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.loading.data_errors import is_out_of_memory
 from hasten.data.order.randomness import random_state
 from hasten.errors import Misconfigured
 from hasten.parallel.launch.process_group import on_any

@@ -35,7 +35,7 @@ class ProgressSender:
         self._asks = True
 
     def send(self, event: str, **fields: Any) -> None:
-        self._messages.send({"told": event} | fields)
+        self._messages.send({"event": event} | fields)
 
     def log(self, event: Event) -> None:
         if isinstance(event, Started | Resumed):

@@ -188,7 +188,7 @@ class RunProcess:
             self._failure = UserCodeFailed(f"the process that trains sent what nobody had asked it for: {error}")
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        match message["told"]:
+        match message["event"]:
             case "loaded":
                 self.loaded_at = self.heard_at
             case "going":
