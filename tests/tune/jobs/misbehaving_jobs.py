@@ -1,4 +1,4 @@
-"""Jobs that do to their arm whatever a job can do by mistake, and some that do it on purpose.
+"""Jobs that do to their arm whatever a job can do by mistake.
 
 Where one starts processes it writes their numbers into the file HASTEN_TEST_JOURNAL. Whatever is endless here ends by
 itself where nobody ends it: no test endangers the machine that it runs on.
@@ -6,21 +6,15 @@ itself where nobody ends it: no test endangers the machine that it runs on.
 
 from __future__ import annotations
 
-import copy
 import os
 import re
-import shutil
 import signal
-import sys
-import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
 import hasten
 
@@ -28,17 +22,15 @@ Loss = Callable[[nn.Module, Any], torch.Tensor]
 KEPT: list[Any] = []  # what a job holds on to
 CALLS: list[None] = []
 
-print("printed where the job is imported")  # noqa: T201
-
 
 def plain_loss(model: nn.Module, batch: Any) -> torch.Tensor:
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
 
-def job(loss: Loss = plain_loss, width: int = 6, **changes: Any) -> hasten.Job:
+def job(loss: Loss = plain_loss, **changes: Any) -> hasten.Job:
     generator = torch.Generator().manual_seed(1)
     fields: dict[str, Any] = {
-        "model": lambda: nn.Sequential(nn.Linear(6, width), nn.Linear(width, 3)),
+        "model": lambda: nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3)),
         "loss": loss,
         "optimizer": lambda params: torch.optim.SGD(params, lr=0.1),
         "train": (torch.randn(400, 6, generator=generator), torch.randint(0, 3, (400,), generator=generator)),
@@ -74,48 +66,6 @@ def stay() -> None:
         signal.pause()
 
 
-# What ends it.
-
-
-def aborts_in_the_third_window() -> None:
-    if len(CALLS) > 4:
-        os.abort()
-
-
-def exits() -> None:
-    sys.exit("enough")
-
-
-def interrupts_itself() -> None:
-    raise KeyboardInterrupt
-
-
-def finds_the_disk_full() -> None:
-    raise ValueError("could not be saved") from OSError(28, "No space left on device")
-
-
-def not_finite_from_the_second_step() -> hasten.Job:
-    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
-        CALLS.append(None)
-        return plain_loss(model, batch) * (1 if len(CALLS) == 1 else torch.nan)
-
-    return job(loss)
-
-
-class Short(Dataset[Any]):
-    """Says that it is longer than it is."""
-
-    def __len__(self) -> int:
-        return 400
-
-    def __getitem__(self, index: int) -> Any:
-        return [torch.zeros(6), torch.tensor(0)][: 2 if index < 4 else index // 0]
-
-
-def length_lies() -> hasten.Job:
-    return job(train=Short())
-
-
 # What hangs.
 
 
@@ -124,18 +74,8 @@ def hangs_while_built() -> hasten.Job:
     raise AssertionError
 
 
-def hangs_without_letting_go_of_the_interpreter() -> None:
+def hangs_with_the_interpreter_locked() -> None:
     re.match("(a|a)*$", "a" * 60 + "b")
-
-
-def hangs_and_is_deaf() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCONT):
-        signal.signal(number, signal.SIG_IGN)
-    stay()
-
-
-def stops_itself() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 # What takes too much.
@@ -196,11 +136,6 @@ def twins() -> None:
         note(os.fork() or os.getpid())
 
 
-def twins_while_built() -> hasten.Job:
-    note(os.fork() or os.getpid())
-    return job()
-
-
 def dies_before_its_child() -> None:
     """Which holds open all that its parent has held open."""
     child = os.fork()
@@ -208,49 +143,3 @@ def dies_before_its_child() -> None:
         stay()
     note(child)
     os.abort()
-
-
-def leaves_a_thread() -> None:
-    threading.Thread(target=stay_busy, daemon=False).start()
-
-
-def stay_busy() -> None:
-    threading.Event().wait(170)
-
-
-# What it does to its own place.
-
-
-def deletes_its_folder() -> None:
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
-
-
-def changes_its_place() -> None:
-    os.chdir(tempfile.mkdtemp())
-    shutil.rmtree(os.getcwd())
-    os.environ.clear()
-    os.environ["HASTEN_TEST_JOURNAL"] = "/nowhere"
-    sys.path.clear()
-    torch.manual_seed(4)
-    torch.use_deterministic_algorithms(True)
-
-
-def handles_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGCHLD, signal.SIGINT):
-        signal.signal(number, lambda number, frame: KEPT.append(number))
-
-
-# What is only strange.
-
-
-class Uncopyable(nn.Linear):
-    def __deepcopy__(self, memo: dict[int, Any]) -> Uncopyable:
-        raise TypeError("cannot be copied")
-
-
-def cannot_be_copied() -> hasten.Job:
-    return job(model=lambda: copy.copy(Uncopyable(6, 3)))
-
-
-def different_each_time() -> hasten.Job:
-    return job(width=1 + os.urandom(1)[0])
