@@ -98,8 +98,6 @@ def test_what_has_no_place_is_refused_with_its_place_and_a_remedy(value, what):
     assert caught.value.fix
 
 
-
-
 @pytest.mark.parametrize("form", [["tensor", "load", 1], ["tensor", "Tensor", 1], ["array", "|O", 1], ["exec"]])
 def test_a_form_that_nothing_was_packed_with_is_refused(form):
     with pytest.raises(ValueError, match="no "):
