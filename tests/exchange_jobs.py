@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from hasten.facts.launched import WAIT
 from hasten.parallel.launch.text_exchange import Exchange
-from hasten.parallel.replicate.replicated import present_ranks
+from hasten.parallel.collectives import present_ranks
 
 TEXTS = ["", "é", "x" * 100_000, "the second\nline"]
 

@@ -18,10 +18,10 @@ from hasten.checkpoint.part_files import Pieced
 from hasten.errors import StorageFailed
 from hasten.facts.events import Noticed
 from hasten.facts.plan import make_plan
-from hasten.parallel.replicate.replicated import present_ranks
+from hasten.parallel.collectives import present_ranks
 from hasten.training import part_saver, saver
 from hasten.training.keeping import Keeping
-from hasten.training.over_ranks import whole_state
+from hasten.training.state.sharded_state import whole_state
 from hasten.training.reporting.logs import Collected
 from support import small_job
 
@@ -77,7 +77,7 @@ def allocated(folder: str, choices: Mapping[str, Any]) -> dict[str, Any]:
         for batch in run.batches():
             run.step(batch)
         with _seen(found["whole"]):
-            whole_state(run, run.state_dict())
+            whole_state(run.state_dict(), run.built.strategy.sharding, run.ranks)
     return found
 
 

@@ -190,20 +190,20 @@ def before_each_move(change: Callable[[Step], None]) -> Callable[[Setter], None]
 
 
 def zero_one(step: Step) -> None:
-    gradient = step._parameters[-1].grad
+    gradient = step.parameters[-1].grad
     assert gradient is not None
     gradient.zero_()
 
 
 def lose_one(step: Step) -> None:
-    step._parameters[-2].grad = None
+    step.parameters[-2].grad = None
 
 
 LEFT_OVER: list[Tensor] = []
 
 
 def add_the_previous(step: Step) -> None:
-    present = [each.grad for each in step._parameters if each.grad is not None]
+    present = [each.grad for each in step.parameters if each.grad is not None]
     own = [each.clone() for each in present]
     for gradient, other in zip(present, LEFT_OVER, strict=False):
         gradient.add_(other)
@@ -211,7 +211,7 @@ def add_the_previous(step: Step) -> None:
 
 
 def spoil_one(step: Step) -> None:
-    gradient = step._parameters[0].grad
+    gradient = step.parameters[0].grad
     assert gradient is not None
     gradient.view(-1)[0] += gradient.norm() / 5
 

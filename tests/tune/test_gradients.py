@@ -160,7 +160,7 @@ def test_a_model_that_does_not_follow_the_seed_is_told(tmp_path):
 
 def test_layers_behind_one_that_begins_with_zeros_are_judged_too(tmp_path, monkeypatch):
     answer = references(jobs.zeros_at_first(), tmp_path)
-    jobs.before_each_move(lambda step: step._parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
+    jobs.before_each_move(lambda step: step.parameters[0].grad.mul_(1.5))(monkeypatch.setattr)
     found = judged(jobs.zeros_at_first(), (str(tmp_path), answer), Plan())
     assert "words.weight" in found["reason"]
     assert not found["passes"]
@@ -177,10 +177,10 @@ def test_a_parameter_that_a_plan_takes_away_must_have_been_of_no_use(kept):
 
 def test_a_parameter_that_a_plan_loses_is_told(kept):
     def lose_the_last_bias(trial: Trial) -> None:
-        step = trial.run._step
-        at = step._names.index("6.bias")
-        step._names = (*step._names[:at], *step._names[at + 1 :])
-        del step._parameters[at]
+        step = trial.run.built.step
+        at = step.names.index("6.bias")
+        step.names = (*step.names[:at], *step.names[at + 1 :])
+        del step.parameters[at]
 
     found = judged(jobs.digits(), kept("digits"), Plan(), lose_the_last_bias)
     assert found["reason"] == "the plan's model has no 6.bias, which the job trains"
@@ -218,10 +218,10 @@ def test_later_steps_can_be_judged_as_well(kept, monkeypatch):
 
 def test_a_step_that_the_plan_skips_is_told(kept, monkeypatch):
     def scale(trial: Trial) -> None:
-        trial.run._step._scaler = torch.amp.GradScaler("cpu")
+        trial.run.built.step.window.scaler = torch.amp.GradScaler("cpu")
 
     folder_and_answer = kept("tokens")
-    jobs.before_each_move(lambda step: step._parameters[0].grad.fill_(torch.inf))(monkeypatch.setattr)
+    jobs.before_each_move(lambda step: step.parameters[0].grad.fill_(torch.inf))(monkeypatch.setattr)
     found = judged(jobs.tokens(), folder_and_answer, Plan(), scale)
     assert found["reason"] == "step 0 was skipped: a gradient is not finite"
 

@@ -21,7 +21,6 @@ from hasten.facts.machine import free_memory
 from hasten.facts.run_look import LARGER, LITTLE, Larger
 from hasten.facts.sizes import byte_size
 from hasten.training.run import Run
-from hasten.training.run_loaders import train_loader
 
 _TIMES_TAKEN = 3
 _CHEAPER = 0.9  # times what a sample took between the sizes before; what is closer may be noise
@@ -79,14 +78,14 @@ def tells_more(taken: Sequence[tuple[int, float]]) -> bool:
 def _tried(run: Run, stretches: Stretches, windows: dict[int, list[Any]], steps: int) -> list[Larger]:
     """Each, by its size, in turn. The least of a few readings stands for them: all else that is read meanwhile only
     makes one longer."""
-    size, found = run.microbatch_size, list[Larger]()
+    size, found = run.loader.microbatch_size, list[Larger]()
     taken = {times: list[float]() for times in windows}
     for _ in range(_TIMES_TAKEN):
         for times, window in windows.items():
             with stretches.free(window):
                 taken[times].append(stretches.take(steps).seconds)
     for times, seconds in taken.items():
-        with closing(train_loader(run, size and size * times, run.built.batch_size * times)) as loader:
+        with closing(run.built.batches.loader_of(run.built.batch_size * times, size and size * times)) as loader:
             loading = min(stretches.read(steps, loader)[0] for _ in range(_TIMES_TAKEN))
         found.append(Larger(times=times, step=seconds_of(seconds), loading=loading))
     return found

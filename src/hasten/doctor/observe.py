@@ -43,11 +43,10 @@ from hasten.measure.busy import LoadClock
 from hasten.measure.held import held_bytes, peak_resident_bytes, resident_bytes
 from hasten.measure.page_faults import Fault, fault_cost
 from hasten.measure.stacks import Stacks
-from hasten.training import kept_weights
 from hasten.training.evaluate import Part
 from hasten.training.probes.brief_run import brief_run
+from hasten.training.probes.observed_run import observing
 from hasten.training.run import Run
-from hasten.training.step_parts.phases import phases_told
 
 if TYPE_CHECKING:
     from hasten.doctor.compiler_notes import CompilerNotes
@@ -265,7 +264,7 @@ class _Observer:
         """Of a step, by the boundaries inside it."""
         clock = PartsClock(self._stretches.settle)
         first = self._run.steps
-        with phases_told(self._run, clock):
+        with observing(self._run, clock):
             taken = self._stretches.take(steps)
         count = self._run.steps - first
         seconds = {name: value / count for name, value in clock.seconds.items()}
@@ -332,7 +331,7 @@ class _Observer:
         seconds = _EVALUATION_SECONDS if valid.count is not None else _WHOLE_EVALUATION_SECONDS
         part = Part(seconds=seconds, samples=valid.count, ahead=self._stretches.ahead)
         try:
-            with kept_weights.in_place(run), run.built.declared.preserved():
+            with run.built.result.in_model(), run.built.declared.preserved():
                 timed = evaluator.timed(part, time.perf_counter, self._stretches.settle)
         except Exception as error:  # of the job's own code, or of memory that is short
             return _refused(error)

@@ -57,14 +57,14 @@ class Stretches:
                 taken = run.steps - first - (1 + ahead)
                 if taken == 0:
                     self.settle()
-                    waited, pages, begin = run.wait_seconds, page_faults(), self._now()
+                    waited, pages, begin = run.built.batches.wait_seconds, page_faults(), self._now()
                 if taken >= 0:
                     ends.append(self._now())
                 if taken == steps:
                     break
             self.settle()
             seconds = self._now() - begin
-            waited, pages = run.wait_seconds - waited, page_faults() - pages
+            waited, pages = run.built.batches.wait_seconds - waited, page_faults() - pages
         single = tuple(after - before for before, after in pairwise(ends))
         return Stretch(seconds / steps, waited / steps, pages / steps, single)
 
@@ -92,11 +92,11 @@ class Stretches:
     def free(self, kept: list[Any]) -> Iterator[None]:
         """Loading costs nothing inside."""
         self._free = FreeLoading(self._loader, kept, on_host=self._run.device.type == "cpu")
-        self._run.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
+        self._run.built.batches.loader = self._free  # pyright: ignore[reportAttributeAccessIssue]
         try:
             yield
         finally:
-            self._run.loader, self._free = self._loader, None
+            self._run.built.batches.loader, self._free = self._loader, None
             self._run.skip_to_next_epoch()  # the present one has gone on behind its end
 
     def _now(self) -> float:

@@ -114,7 +114,7 @@ class Keeping:
             self._saver.settle()
             if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
                 return
-            if not run.back_to_window_start():
+            if not run.built.windows.restore():
                 error.add_note(f"step {run.steps} is not saved: not all that the failed step has moved can be put back")
                 return
             if self._wishes.stopping:

@@ -22,7 +22,6 @@ from hasten.training.asked import Asked
 from hasten.training.keeping import Keeping, Origin
 from hasten.training.last_saved import LastSaved, what_is_left
 from hasten.training.loop import Result, train_run
-from hasten.training.over_ranks import holds_parts
 from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import JsonLines, Several
 from hasten.training.run import Run
@@ -60,7 +59,7 @@ class KeptRun:
         Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
         """
         agreement = Agreement() if run.ranks.many else None  # before anything is refused: the others wait in it
-        exchange = Exchange(run.ranks) if holds_parts(run) else None
+        exchange = Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
         configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         if origin is not None and origin.states is not None:

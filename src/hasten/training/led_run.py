@@ -14,7 +14,6 @@ from hasten.parallel.launch.text_exchange import Exchange
 from hasten.training.keeping import Keeping
 from hasten.training.loop import Result, train_run
 from hasten.training.no_saver import NoSaver
-from hasten.training.over_ranks import holds_parts
 from hasten.training.part_saver import PartSaver
 from hasten.training.recovered import Recovered
 from hasten.training.run import Run
@@ -35,7 +34,7 @@ class LedRun:
         """As KeptRun.train does, which the leader calls at the same time."""
         # While a signal still ends this process: the leader may be refused before it comes here.
         agreement = Agreement()
-        exchange = Exchange(run.ranks) if holds_parts(run) else None
+        exchange = Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
         configuration = configuration_of(run)
         origin = self.found.given_to(run, configuration) if self.found is not None else None
         saver = NoSaver() if exchange is None else PartSaver(exchange, shares_processor=run.device.type == "cpu")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hasten.facts.machine import free_memory
-from hasten.training.state.forms import have_same_form
+from hasten.training.state.tensor_forms import have_same_form
 
 _SPARE = 1.25  # of the copy's size, that must be free: what else the training needs is not known
 

@@ -51,7 +51,7 @@ def begun(trial: Trial, seed: int, steps: int | None, metric: str | None) -> Tra
     finally:
         trial.job = job  # what is asked of the trial next begins with its own seed
     if steps is not None:
-        trial.run.ending = Ending(None)
+        trial.run.built.ending = Ending(None)
     return Training(trial.run, steps, metric)
 
 
@@ -121,7 +121,7 @@ class Training:
     def results(self) -> Mapping[str, float]:
         """Of the kept weights, once the run is over; none where nothing was evaluated."""
         run = self._run
-        run.settled_skips()  # raises NonFinite where the last update was not finite
+        run.built.step.skips.settle()  # raises NonFinite where the last update was not finite
         kept = run.steps if run.stopping is None else run.stopping.best_step
         found = self.evaluated.get(kept, {})
         if self._metric is not None and not math.isfinite(found[self._metric]):

@@ -29,7 +29,7 @@ from hasten.measure.flops import profile_flops
 from hasten.techniques._few_samples import few_samples
 from hasten.techniques._mesh_parts import ModelParts, is_in, parts_of
 from hasten.training.probes.quiet import undisturbed
-from hasten.training.setup.prepared_job import Built, build
+from hasten.training.setup.prepared_job import PreparedJob, prepare_job
 from hasten.training.step_parts.losses import calling, mean_and_count
 from hasten.tune.saved_tensors import AROUND, Kept, kept_by
 from hasten.tune.state_bytes import state_bytes
@@ -44,7 +44,7 @@ _HOST = torch.device("cpu")
 class _Looked:
     """At one making of the model."""
 
-    built: Built
+    built: PreparedJob
     parts: ModelParts
     few: Kept
     many: Kept
@@ -134,7 +134,7 @@ def _look(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any]) ->
         with mode:
             return job.model()
 
-    built = build(replace(job, model=model), plan, lambda options: [], name=name)
+    built = prepare_job(replace(job, model=model), plan, lambda options: [], name=name)
     setup, parts = built.setup, parts_of(built.setup.model)
     setup.model.train()
     batches = [few_samples(setup.sample, samples) for samples in SAMPLES]
@@ -152,7 +152,7 @@ def _look(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any]) ->
     return _Looked(built=built, parts=parts, few=few, many=many, flops_per_sample=flops)
 
 
-def _weights(job: Job, built: Built, parts: ModelParts) -> dict[str, _Weight]:
+def _weights(job: Job, built: PreparedJob, parts: ModelParts) -> dict[str, _Weight]:
     """By name. The model is of no use behind this."""
     model = built.setup.model
     sizes = {name: (each.numel(), each.nbytes, each.requires_grad) for name, each in model.named_parameters()}

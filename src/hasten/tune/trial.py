@@ -21,7 +21,6 @@ import torch
 from hasten.errors import NonFinite
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
-from hasten.training import kept_weights
 from hasten.training.evaluate import Part
 from hasten.training.probes.peak_memory import peak_memory
 from hasten.training.run import Run
@@ -114,7 +113,7 @@ class Trial:
             ahead=options.workers * (options.prefetch_factor or USUAL_PREFETCH),
         )
         self.settle()
-        with kept_weights.in_place(run), run.built.declared.preserved():
+        with run.built.result.in_model(), run.built.declared.preserved():
             return {"seconds": evaluator.timed(part, time.perf_counter, self.settle)}
 
     def device_memory(self) -> dict[str, int]:

@@ -24,9 +24,9 @@ from torch.distributed.rendezvous import rendezvous
 from hasten.errors import Hang, HastenError
 from hasten.facts.launched import WAIT, launched, wait_seconds
 from hasten.facts.slurm import as_torchrun
+from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.failure_store import Cause, LastWords, last_words, named
 from hasten.parallel.launch.rendezvous_round import round_of
-from hasten.parallel.replicate.replicated import present_ranks
 
 Value = TypeVar("Value")
 
