@@ -21,8 +21,8 @@ from hasten.facts.plan import make_plan
 from hasten.parallel.collectives import present_ranks
 from hasten.training import part_saver, saver
 from hasten.training.keeping import Keeping
-from hasten.training.state.sharded_state import whole_state
 from hasten.training.reporting.logs import Collected
+from hasten.training.state.sharded_state import whole_state
 from support import small_job
 
 WIDTH = 96

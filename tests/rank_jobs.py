@@ -225,7 +225,7 @@ def replaced_on_ranks(bad: tuple[int, ...], fails_at: int | None = None) -> dict
             train_run(run, collected)
         except (DataFailed, ValueError) as error:
             failed, notes = str(error), getattr(error, "__notes__", [])
-        state = run.state_dict()["replaced"]
+        state = run.state_dict()["batches"]["replaced"]
     told = [event.text for event in collected.events if isinstance(event, Noticed) and "replaced" in event.text]
     return {"told": told, "failed": failed, "notes": notes, "state": state}
 

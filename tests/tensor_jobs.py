@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hasten.parallel.tensor.tensor_sharding import Split
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
@@ -21,9 +22,8 @@ from hasten.entry import prepare
 from hasten.errors import HastenError
 from hasten.facts.loss import Loss
 from hasten.facts.plan import make_plan
-from hasten.parallel.launch.process_group import from_the_leader
 from hasten.parallel.collectives import present_ranks
-from hasten.parallel.tensor.tensor_sharding import Split
+from hasten.parallel.launch.process_group import from_the_leader
 from hasten.training.state.sharded_state import whole_state
 from tensor_models import LENGTH, MODELS, WORDS
 from word_jobs import gone_on_from, job_on_words, loss
@@ -99,8 +99,9 @@ def held_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Tens
         run.load_state_dict(state)
         for batch in run.batches():
             run.step(batch)
-        assert run.divided is not None
-        return [each.detach() for name, each in run.model.named_parameters() if name not in run.built.strategy.sharding.splits]
+        splits = run.built.strategy.sharding.splits
+        assert splits
+        return [each.detach() for name, each in run.model.named_parameters() if name not in splits]
 
 
 def copied_teacher() -> list[Any]:
@@ -173,8 +174,9 @@ def refused(choices: Mapping[str, Any], changes: Mapping[str, str] | None = None
 
 def put_together(dim: int, parts: int) -> list[Tensor]:
     """A matrix whose shares the ranks gather, and the matrix."""
-    from hasten.parallel.collectives import present_ranks
     from hasten.parallel.tensor.tensor_sharding import Share
+
+    from hasten.parallel.collectives import present_ranks
 
     whole, ranks = torch.arange(96.0).reshape(12, 8), present_ranks()
     share = Split(dim, parts).share(whole, ranks)

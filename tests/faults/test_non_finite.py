@@ -160,12 +160,13 @@ def test_a_refused_step_moves_nothing_and_names_itself_its_parameter_and_its_sam
     bad = row_at(part)
     with prepare(planted(kind, bad, value), plan_of(shape)) as run:
         run.keep_window_starts()
-        before = []
+        before, begins = [], True
         with pytest.raises(NonFinite) as refusal:
             for batch in run.batches():
-                if run.window_closed:
+                if begins:
                     before.append(seen_at(run))
                 run.step(batch)
+                begins = run.window_closed
         assert seen_at(run) == before[BAD_STEP - 1]
         samples = run.loader._order.indices(0, (BAD_STEP - 1) * BATCH, BAD_STEP * BATCH).tolist()
     error = refusal.value
@@ -268,7 +269,8 @@ def test_a_loss_that_is_not_finite_under_finite_gradients_names_its_first_step_a
 
 def scaling(job: Any, plan: Plan | None) -> Run:
     run = prepare(job, plan)
-    run.built.step.window.scaler = torch.amp.GradScaler("cpu", init_scale=256.0)  # fp16 itself takes minutes a step on a CPU
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)  # fp16 itself takes minutes a step on a CPU
+    run.built.step.window.scaler = scaler
     run.keep_window_starts()  # as a run of fp16 does by itself
     return run
 
@@ -281,13 +283,14 @@ def test_under_loss_scaling_the_step_is_skipped_and_counted_and_training_goes_on
 ):
     deciding(monkeypatch, where)
     bad = row_at(part)
-    skips, epoch = [], SAMPLES // BATCH
+    skips, epoch, begins = [], SAMPLES // BATCH, True
     with scaling(planted(kind, bad, value), plan_of(shape)) as run:
         for batch in run.batches():
-            if run.window_closed:
+            if begins:
                 before = parameters(run)
             run.step(batch)
-            if run.window_closed and parameters(run) == before:
+            begins = run.window_closed
+            if begins and parameters(run) == before:
                 skips.append(run.steps)
         run.built.step.skips.settle()
         assert run.skipped_updates == len(skips) == 3  # in every epoch

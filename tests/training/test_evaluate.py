@@ -15,9 +15,9 @@ from hasten.data.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
 from hasten.facts.loss import Loss
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.techniques.setup import StepOptions
 from hasten.parallel.grid import Grid
 from hasten.parallel.strategy import Single
+from hasten.techniques.setup import StepOptions
 from hasten.training.evaluate import Evaluator, Part
 from hasten.training.probes.quiet import evaluation_mode
 from hasten.training.step import Step

@@ -21,7 +21,7 @@ from hasten.facts.ranks import Ranks
 from hasten.parallel.grid import Grid, grid_of
 from hasten.parallel.replicate.replica_check import check_same_declared
 from hasten.parallel.strategy import FollowedBuffers, LossFunction, Strategy
-from hasten.techniques.setup import Setup
+from hasten.techniques.setup import ProcessOptions, Setup
 from hasten.training.batches.evaluation_data import EvaluationData
 from hasten.training.batches.placement import BatchPlacement
 from hasten.training.batches.training_data import TrainingData
@@ -31,6 +31,7 @@ from hasten.training.failures.torch_errors import TorchErrors
 from hasten.training.same_job import check_same_job, facts_of_training
 from hasten.training.schedule.planned_length import planned_length
 from hasten.training.schedule.rate_schedule import RateSchedule, build_schedule
+from hasten.training.setup.apply_plan import with_places
 from hasten.training.setup.optimizers import build_optimizers, check_optimizers, left_out
 from hasten.training.setup.prepared_job import PreparedJob, prepare_job, seed_of_rank
 from hasten.training.setup.process_options import process_options
@@ -104,11 +105,14 @@ class Built:
 def build(job: Job, plan: Plan, *, name: str = "", watcher: Watcher | None = None) -> Built:
     """Raises JobError for what is wrong in the job, PlanError for the plan; nothing stays open then."""
     resources = ExitStack()
+
+    def enter(options: ProcessOptions) -> list[str]:
+        return resources.enter_context(process_options(options))
+
     try:
-        prepared = prepare_job(
-            job, plan, lambda options: resources.enter_context(process_options(options)), name=name, watcher=watcher
-        )
-        return _Builder(job, prepared, resources).build()
+        with with_places(plan):
+            prepared = prepare_job(job, plan, enter, name=name, watcher=watcher)
+            return _Builder(job, prepared, resources).build()
     except BaseException:
         resources.close()
         raise

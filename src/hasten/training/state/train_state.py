@@ -29,6 +29,7 @@ from hasten.training.state.sharded_state import own_part
 from hasten.training.state.tensor_forms import have_same_form
 from hasten.training.state.window_snapshot import SMALL_BYTES
 
+_ADDED_BY_PLAN = frozenset({"low_rank"})  # starts empty where the run began without it
 _IMPLEMENTATION = ("foreach", "fused")  # how an optimizer computes: the plan's to say, not the checkpoint's
 
 
@@ -99,7 +100,7 @@ class TrainState:
             self.average.load_state_dict(state["average"])
         self.position.load_state_dict(state["position"])
         for name, part in self.extra.items():
-            if state.get(name) is not None:  # a part that the plan has added since begins anew
+            if name in state or name not in _ADDED_BY_PLAN:
                 part.load_state_dict(state[name])
 
     def _load_model(self, saved: Mapping[str, Any]) -> None:
