@@ -24,11 +24,11 @@ from bench.record import PACKAGES, Target, environment, head, keep_to_one_source
 from hasten.errors import InvalidMeasurement
 from hasten.facts.machine import read_machine
 from hasten.facts.trials import Record, Tried
-from hasten.report.waiting import Waiting
-from hasten.tune.arms import Arms
-from hasten.tune.ledger import Options
-from hasten.tune.other_programs import OtherPrograms
-from hasten.tune.search import Search
+from hasten.report.terminal.progress_bar import Waiting
+from hasten.tune.search.plan_search import Search
+from hasten.tune.search.search_log import Options
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.other_programs import OtherPrograms
 
 JOBS = Path(__file__).resolve().with_name("tuner_jobs.py")
 CHOICE = "flush_denormals"

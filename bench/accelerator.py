@@ -30,8 +30,8 @@ from bench.pictures import write_pictures
 from bench.record import Record, Target
 
 from hasten.facts.machine import read_machine
-from hasten.measure.matrix_rate import MatrixRate, measure_matrix_rate
-from hasten.measure.paired import compare
+from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate
+from hasten.measure.paired_timing import compare
 
 ARMS = Path(__file__).resolve().with_name("accelerator_arms.py")
 STRICT, TUNED, TRAINER = "strict float32, by hand", "tuned, by hand", "transformers' trainer, as it comes"

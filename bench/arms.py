@@ -28,7 +28,7 @@ from typing import IO, Any
 from bench.guard import guarded, signal_group
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
-from hasten.measure.paired import LEAST_PAIRS, Comparison, Window, compare, interleaved
+from hasten.measure.paired_timing import LEAST_PAIRS, Comparison, Window, compare, interleaved
 
 CHILD = Path(__file__).resolve().with_name("child.py")
 LEAST_STEPS, LEAST_SECONDS = 50, 2.0  # a window satisfies one of them

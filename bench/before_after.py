@@ -25,7 +25,7 @@ from bench.judging import mean_interval
 from bench.options import parser_of
 from bench.record import ROOT, Record, Target, write_record
 
-from hasten.measure.paired import compare
+from hasten.measure.paired_timing import compare
 
 ARMS = Path(__file__).resolve().with_name("before_after_arms.py")
 BASELINE, PLANNED = "plain fp32", "planned"

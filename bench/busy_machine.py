@@ -31,7 +31,7 @@ from bench.record import PACKAGES, ROOT, Target, environment, head, target_table
 from hasten.facts.choice import Speedup
 from hasten.facts.machine import read_machine
 from hasten.facts.plan_file import read_plan
-from hasten.measure.paired import early_speedup
+from hasten.measure.paired_timing import early_speedup
 
 JOBS = ("layers", "photos", "convolutions")  # of busy_jobs.py
 SEARCHES, SECONDS = 20, 60  # beside other programs; that each search is given

@@ -24,7 +24,7 @@ from bench.judging import conclude, controlled, middle_seconds
 from bench.options import parser_of
 from bench.record import Record, Target
 
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("checkpoint_arms.py")
 COMMAND = ("python", "-m", "bench.checkpoint")

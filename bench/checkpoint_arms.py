@@ -25,8 +25,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from hasten.checkpoint.at_once import most_threads
-from hasten.checkpoint.state import flattened
+from hasten.checkpoint.digests import most_threads
+from hasten.checkpoint.state_tree import flattened
 from hasten.checkpoint.store import Checkpoint, Contents, Store
 
 GIB = 1 << 30

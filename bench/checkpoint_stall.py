@@ -30,7 +30,7 @@ from torch.nn import functional
 import hasten
 from hasten.facts.events import Event, Saved, Trained
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import LEAST_PAIRS, estimate
+from hasten.measure.paired_timing import LEAST_PAIRS, estimate
 
 WORDS, WIDTH, LENGTH, BATCH = 16384, 512, 64, 8
 MOST_SHARE = 0.01  # of the time; fixed before the first run

@@ -22,7 +22,7 @@ from bench.judging import conclude, controlled, speed_targets
 from bench.options import parser_of
 from bench.record import Record, Target
 
-from hasten.measure.paired import Comparison, Window, compare
+from hasten.measure.paired_timing import Comparison, Window, compare
 
 ARMS = Path(__file__).resolve().with_name("in_memory_arms.py")
 BASELINE = "dataloader"

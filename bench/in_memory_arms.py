@@ -108,9 +108,9 @@ def _selected(data: Columns) -> Iterator[Columns]:
 
 def hasten(data: Columns) -> Epoch:
     """Its loader as a training has it: every epoch can be entered at any batch, and its order follows from a seed."""
-    from hasten.data.loader import TrainLoader
-    from hasten.data.options import LoaderOptions
-    from hasten.data.sources import source_of
+    from hasten.data.loading.batch_loader import TrainLoader
+    from hasten.data.loading.loader_options import LoaderOptions
+    from hasten.data.sources.job_data import source_of
 
     loader = TrainLoader(source_of(data, field="train"), batch_size=BATCH, options=LoaderOptions(), seed=0)
     numbers = count()

@@ -25,11 +25,11 @@ from bench.record import PACKAGES, Target, environment, head, target_table, writ
 
 from hasten.facts.machine import read_machine
 from hasten.facts.plan import Plan, make_plan
-from hasten.measure.curves import Criterion
-from hasten.report.waiting import Waiting
-from hasten.tune.arms import Arms
-from hasten.tune.loss_proof import EARLY, SHORT_MARGIN, LossProof, judged
-from hasten.tune.pairs import Pair, Side, Trained
+from hasten.measure.loss_equivalence import Criterion
+from hasten.report.terminal.progress_bar import Waiting
+from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, LossProof, judged
+from hasten.tune.proof.paired_runs import Pair, Side, Trained
+from hasten.tune.trials.arms import Arms
 
 JOBS = Path(__file__).resolve().with_name("judge_jobs.py")
 LIMIT_SECONDS = 300.0

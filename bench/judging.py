@@ -12,7 +12,7 @@ from bench.arms import Arm, Protocol, control
 from bench.record import Record, Target, write_record
 from scipy.stats import t as student
 
-from hasten.measure.paired import Comparison, Window, compare, estimate
+from hasten.measure.paired_timing import Comparison, Window, compare, estimate
 
 
 def controlled(arm: Arm, protocol: Protocol) -> Comparison:

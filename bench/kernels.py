@@ -22,7 +22,7 @@ from bench.kernels_arms import FORMS, OPERATORS, arm, give_back_memory
 from bench.options import parser_of
 from bench.record import Record
 
-from hasten.measure.paired import compare
+from hasten.measure.paired_timing import compare
 
 ARMS = Path(__file__).resolve().with_name("kernels_arms.py")
 BASELINE = "composed"

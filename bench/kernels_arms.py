@@ -97,7 +97,7 @@ def torchs_gelu(x: Tensor) -> Tensor:
 
 
 def hastens_gelu(x: Tensor) -> Tensor:
-    from hasten.kernels.gelu import gelu
+    from hasten.kernels.activation.gelu import gelu
 
     return gelu(x, "tanh")
 
@@ -111,7 +111,7 @@ def torchs_exact_gelu(x: Tensor) -> Tensor:
 
 
 def hastens_exact_gelu(x: Tensor) -> Tensor:
-    from hasten.kernels.gelu import gelu
+    from hasten.kernels.activation.gelu import gelu
 
     return gelu(x)
 
@@ -126,7 +126,7 @@ def torchs_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def hastens_bias_gelu_dropout(x: Tensor, bias: Tensor) -> Tensor:
-    from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout
+    from hasten.kernels.activation.bias_gelu_dropout import bias_gelu_dropout
 
     return bias_gelu_dropout(x, bias, 0.1, approximate="tanh")
 
@@ -142,7 +142,7 @@ def torchs_add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Ten
 
 
 def hastens_add_layer_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    from hasten.kernels.add_layer_norm import add_layer_norm
+    from hasten.kernels.normalization.add_layer_norm import add_layer_norm
 
     return add_layer_norm(x, residual, weight, bias)[1]
 
@@ -162,7 +162,7 @@ def torchs_cross_entropy(scores: Tensor) -> Tensor:
 
 
 def hastens_cross_entropy(scores: Tensor) -> Tensor:
-    from hasten.kernels.cross_entropy import cross_entropy
+    from hasten.kernels.softmax.cross_entropy import cross_entropy
 
     return cross_entropy(scores, targets(scores))
 
@@ -176,7 +176,7 @@ def torchs_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def hastens_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    from hasten.kernels.attention import attention
+    from hasten.kernels.attention.scaled_dot_product_attention import attention
 
     return attention(query, key, value)
 

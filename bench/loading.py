@@ -26,7 +26,7 @@ from bench.pictures import write_pictures
 from bench.record import Record, Target
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("loading_arms.py")
 PICTURES, BATCH = 4096, 64

@@ -182,17 +182,17 @@ def decoded(sample: tuple[bytes, int]) -> tuple[Tensor, int]:
 
 def hasten(folder: str, batch_size: int, threads: int) -> Epoch:
     """Its own pictures through its own loader, read by threads."""
-    from hasten.data.crops import RandomResizedCrop
-    from hasten.data.images import ImageFolder
+    from hasten.data.images.crops import RandomResizedCrop
+    from hasten.data.images.image_folder import ImageFolder
 
     return _loaded(ImageFolder(folder, RandomResizedCrop(SIZE)), batch_size, threads)
 
 
 def hasten_cached(folder: str, batch_size: int, threads: int) -> Epoch:
     """The same from a cache of what the files decode to, which is built in the working directory."""
-    from hasten.data.cache import open_cache
-    from hasten.data.crops import RandomResizedCrop
-    from hasten.data.images import ImageFolder
+    from hasten.data.cache.cache_building import open_cache
+    from hasten.data.images.crops import RandomResizedCrop
+    from hasten.data.images.image_folder import ImageFolder
 
     pictures = ImageFolder(folder, RandomResizedCrop(SIZE))
     cached = open_cache(pictures.steady, Path("cache").absolute())
@@ -200,10 +200,10 @@ def hasten_cached(folder: str, batch_size: int, threads: int) -> Epoch:
 
 
 def _loaded(pictures: Any, batch_size: int, threads: int) -> Epoch:
-    from hasten.data.loader import TrainLoader
-    from hasten.data.options import LoaderOptions, Placement
-    from hasten.data.sources import source_of
-    from hasten.data.transfer import place
+    from hasten.data.loading.batch_loader import TrainLoader
+    from hasten.data.loading.device_transfer import place
+    from hasten.data.loading.loader_options import LoaderOptions, Placement
+    from hasten.data.sources.job_data import source_of
 
     device, source, numbers = here(), source_of(pictures, field="train"), count()
     on_accelerator = device.type == "cuda"

@@ -19,7 +19,7 @@ from bench.arms import Arm, Protocol, control, run_arms
 from bench.options import parser_of
 from bench.record import Record, Target, write_record
 
-from hasten.measure.paired import Comparison, compare, estimate
+from hasten.measure.paired_timing import Comparison, compare, estimate
 
 ARMS = Path(__file__).resolve().with_name("overhead_arms.py")
 BASELINE = "plain"

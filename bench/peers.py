@@ -33,7 +33,7 @@ from bench.pictures import enlarge
 from bench.pipeline import OURS, PIPELINES, WINDOW_SECONDS, Pipeline, choices_of, ours, tuned
 from bench.record import ROOT, Record, Target
 
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = ROOT / "bench" / "peer_arms.py"
 TRAINERS = ROOT / "bench" / "peer_trainers.py"

@@ -16,7 +16,7 @@ from bench.record import Record, Target, write_record
 from matplotlib.figure import Figure
 
 from hasten.facts.plan import Between, Plan
-from hasten.measure.paired import Comparison, compare
+from hasten.measure.paired_timing import Comparison, compare
 
 NAIVE, PLAIN = "naive script", "job without a plan"
 PLANNED, STOPPED = "plan", "plan and early stopping"

@@ -26,7 +26,7 @@ from bench.planted_jobs import ALL, Planted
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import Window, compare, early_speedup
+from hasten.measure.paired_timing import Window, compare, early_speedup
 
 ARMS = Path(__file__).resolve().with_name("planted_arms.py")
 # Processes of the same code differ here, some of them by half, so every pair is of two that were started anew.

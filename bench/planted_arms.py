@@ -26,7 +26,7 @@ def planted(name: str, mended: bool) -> Callable[[int], None]:
 
 def main() -> None:
     """Say in JSON what a look at the job of this name finds, the first finding first."""
-    from hasten.doctor.observe import found_in, observe_job
+    from hasten.doctor.profiling.profile_run import found_in, observe_job
     from hasten.facts.finding import ranked
 
     chosen = BY_NAME[sys.argv[1]]

@@ -1,10 +1,12 @@
 """Write a benchmark's outcome down so that a stranger can judge and repeat it.
 
-    records/<date>_<what>_<hardware>/
-        result.json        ratios and costs with their intervals, the control, the targets and whether they were met
+    records/<question>/<machine>/     the latest run
+        result.json        date, ratios and costs with their intervals, the control, the targets and their outcomes
         samples.jsonl      every window as it ran
         environment.json   machine, versions, threads, commit: by allow-list, so no name, path or secret can slip in
         README.md          the same in words, generated: claim, machine, baseline, spread, the command that repeats it
+        history.jsonl      earlier runs, a line each: date, commit, claim, comparisons and targets; and, added by hand,
+                           what docs quote of a run beyond these (quoted)
 
 A target that was missed is written like one that was met.
 """
@@ -29,7 +31,7 @@ from bench.arms import Measured, OneOff, Protocol
 
 from hasten.errors import Misconfigured
 from hasten.facts.machine import Machine, read_machine
-from hasten.measure.paired import Comparison
+from hasten.measure.paired_timing import Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "records"
@@ -50,15 +52,15 @@ class Target:
     high: float
 
     @property
-    def outcome(self) -> Literal["met", "missed", "undecided"]:
+    def outcome(self) -> Literal["met", "missed", "inconclusive"]:
         """Decided only where the whole interval lies on one side of the bound."""
         met = [end <= self.bound if self.at_most else end >= self.bound for end in (self.low, self.high)]
-        return "met" if all(met) else "undecided" if any(met) else "missed"
+        return "met" if all(met) else "inconclusive" if any(met) else "missed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    what: str  # a short name for the folder
+    what: str  # the question, as a short name for the folder
     claim: str  # one sentence: what was compared, on what work
     command: str  # that repeats it
     protocol: Protocol
@@ -73,7 +75,7 @@ class Record:
 
 
 def write_record(record: Record, folder: Path = RECORDS, machine: Machine | None = None) -> Path:
-    """Write the four files into a new folder below `folder`, and return it. An earlier record is never overwritten."""
+    """Write the four files below `folder`, by question and machine; an earlier run becomes a line of history."""
     machine = machine or read_machine()
     surroundings = environment(machine, (*PACKAGES, *record.packages))
     page = readme(record, machine, surroundings)
@@ -90,12 +92,32 @@ def write_folder(
     page: str,
 ) -> Path:
     """The four files of any record, also of one that is of no speed."""
-    home = _new_folder(folder, f"{datetime.now(UTC):%Y-%m-%d}_{what}_{hardware(machine)}")
-    (home / "result.json").write_text(_json(found), encoding="utf-8")
+    home = folder / what / hardware(machine)
+    home.mkdir(parents=True, exist_ok=True)
+    if (home / "result.json").exists():
+        with (home / "history.jsonl").open("a", encoding="utf-8") as history:
+            history.write(f"{json.dumps(headline(home), ensure_ascii=False)}\n")
+    dated = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **found}
+    (home / "result.json").write_text(_json(dated), encoding="utf-8")
     (home / "environment.json").write_text(_json(surroundings), encoding="utf-8")
     (home / "samples.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     (home / "README.md").write_text(page, encoding="utf-8")
     return home
+
+
+def headline(home: Path) -> dict[str, Any]:
+    """What stays of a run when a later one takes its place. home: its folder."""
+    run = json.loads((home / "result.json").read_text(encoding="utf-8"))
+    commit = json.loads((home / "environment.json").read_text(encoding="utf-8"))["commit"]
+    line: dict[str, Any] = {"date": run["date"], "commit": commit, "claim": run.get("claim")}
+    if "control" in run:
+        line["control"] = _rounded(run["control"])
+    line["comparisons"] = [{"arm": each["arm"], "speedup": _rounded(each)} for each in run.get("comparisons", [])]
+    return line | {"targets": run.get("targets") or []}
+
+
+def _rounded(comparison: Mapping[str, Any]) -> dict[str, float]:
+    return {name: round(comparison["speedup"][name], 4) for name in ("ratio", "low", "high")}
 
 
 def environment(machine: Machine, packages: Sequence[str]) -> dict[str, Any]:
@@ -279,20 +301,9 @@ def _cores(machine: Machine) -> str:
     return f"{machine.cores} cores {machine.processor}"
 
 
-def _new_folder(folder: Path, name: str) -> Path:
-    for number in range(1, 100):
-        home = folder / (name if number == 1 else f"{name}_{number}")
-        try:
-            home.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        return home
-    raise FileExistsError(f"{folder / name} and 98 more of that name exist already")
-
-
 def keep_to_one_source(folder: Path) -> None:
-    """A bench that goes on where it was stopped has to have the source that it began with: what a record says was
-    measured on one commit was. Raises Misconfigured where the folder holds what another source has measured."""
+    """A bench that resumes must have the source that it began with, because a record names one commit. Raises
+    Misconfigured where the folder holds measurements of another source."""
     source = hashlib.sha256()
     for path in sorted(path for room in ("src", "bench", "examples") for path in (ROOT / room).rglob("*.py")):
         source.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

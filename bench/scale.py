@@ -24,7 +24,7 @@ from bench.options import parser_of
 from bench.record import ROOT, Record, Target
 from bench.scale_arms import BATCH, DATA, ORDERS, SAMPLES, STRETCH
 
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("scale_arms.py")
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from bench.endless import endless
 
-from hasten.data.order import CHUNK
+from hasten.data.order.sample_order import CHUNK
 
 SAMPLES, BATCH = 50_000_000, 256
 STEPS = SAMPLES // BATCH
@@ -71,14 +71,14 @@ def order_arm(order: str, shuffle: bool, share: float) -> Callable[[int], None]:
 
 
 def whole(shuffle: bool) -> Any:
-    from hasten.data.order import Order
+    from hasten.data.order.sample_order import Order
 
     return Order(SAMPLES, 0, shuffle)
 
 
 def shards(shuffle: bool) -> Any:
     """Of five thousand shards with ten thousand samples each."""
-    from hasten.data.shard_order import ShardOrder
+    from hasten.data.shards.shard_order import ShardOrder
 
     return ShardOrder(np.full(5_000, SAMPLES // 5_000), 4096, 0, shuffle)
 
@@ -92,9 +92,9 @@ def place(share: float) -> int:
 
 
 def loader_of(data: Any, shuffle: bool) -> Any:
-    from hasten.data.loader import TrainLoader
-    from hasten.data.options import LoaderOptions
-    from hasten.data.sources import source_of
+    from hasten.data.loading.batch_loader import TrainLoader
+    from hasten.data.loading.loader_options import LoaderOptions
+    from hasten.data.sources.job_data import source_of
 
     source = source_of(data, field="train")
     return TrainLoader(source, batch_size=BATCH, options=LoaderOptions(), seed=0, shuffle=shuffle)
@@ -104,7 +104,7 @@ def start_up(data: str, shuffle: bool, share: float) -> dict[str, float]:
     """Seconds from nothing but the imports to the first batch, and by how many bytes the process grew meanwhile."""
     import psutil
 
-    import hasten.data.loader  # noqa: F401 - loads torch, which every program of ours has loaded by then
+    import hasten.data.loading.batch_loader  # noqa: F401 - loads torch, which every program of ours has loaded by then
 
     process = psutil.Process()
     before = process.memory_info().rss

@@ -17,7 +17,7 @@ from bench.options import parser_of
 from bench.record import Record, Target
 from bench.seeding_arms import BATCH
 
-from hasten.measure.paired import Comparison, compare
+from hasten.measure.paired_timing import Comparison, compare
 
 ARMS = Path(__file__).resolve().with_name("seeding_arms.py")
 BASELINE, OURS = "unseeded", "seeded"

@@ -10,9 +10,9 @@ from itertools import count
 
 from bench.endless import endless
 
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 
 SAMPLES, BATCH = 65_536, 256
 

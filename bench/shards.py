@@ -23,8 +23,8 @@ from bench.pictures import write_pictures
 from bench.record import Record, Target
 from bench.shards_arms import BATCH
 
-from hasten.data.pack import Packed, PicturesInFolders, pack
-from hasten.measure.paired import Window, compare
+from hasten.data.shards.shard_writer import Packed, PicturesInFolders, pack
+from hasten.measure.paired_timing import Window, compare
 
 ARMS = Path(__file__).resolve().with_name("shards_arms.py")
 BASELINE = "webdataset_default, 0 workers"

@@ -84,9 +84,9 @@ def hasten_threads(pictures: Path, shards: Path, workers: int) -> Epoch:
 
 def _hasten(shards: Path, workers: int, kind: Any) -> Epoch:
     from hasten import Shards
-    from hasten.data.loader import TrainLoader
-    from hasten.data.options import LoaderOptions
-    from hasten.data.sources import source_of
+    from hasten.data.loading.batch_loader import TrainLoader
+    from hasten.data.loading.loader_options import LoaderOptions
+    from hasten.data.sources.job_data import source_of
 
     source = source_of(Shards(shards, form=FORM, buffer=BUFFER), field="train")
     options = LoaderOptions(workers=workers, worker_kind=kind, persistent_workers=workers > 0 and kind == "processes")

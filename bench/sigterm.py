@@ -29,7 +29,7 @@ from typing import Any
 from bench.options import parser_of
 from bench.record import PACKAGES, ROOT, Target, environment, head, target_table, write_folder
 
-from hasten.checkpoint.saved import checkpoints_in
+from hasten.checkpoint.saved_checkpoint import checkpoints_in
 from hasten.errors import TERMINATED
 from hasten.facts.machine import read_machine
 

@@ -26,7 +26,7 @@ from bench.record import Record, Target
 from bench.starvation_arms import BATCH
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import compare
+from hasten.measure.paired_timing import compare
 
 ARMS = Path(__file__).resolve().with_name("starvation_arms.py")
 CORES = read_machine().cores

@@ -57,14 +57,14 @@ from bench.tuner_record import write
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.plan_file import read_plan
 from hasten.facts.trials import Proven, Tried, read_trials, trials_beside
-from hasten.measure.paired import LEAST_PAIRS
-from hasten.report.text import time_left
-from hasten.tune.arms import Arms
-from hasten.tune.candidates import plan_of
-from hasten.tune.heat import Entry, Pace, run_heat
-from hasten.tune.look import Look, look_at
-from hasten.tune.objective import speedup
-from hasten.tune.survey import as_table
+from hasten.measure.paired_timing import LEAST_PAIRS
+from hasten.report.display import time_left
+from hasten.tune.search.candidates import plan_of
+from hasten.tune.search.comparison import Entry, Pace, run_heat
+from hasten.tune.search.objective import speedup
+from hasten.tune.search.plan_profile import Look, look_at
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.survey import as_table
 
 OWN = ("rows", "loader", "transfer", "python", "memory", "convolution", "recurrent")
 EXAMPLES = ("digits", "photos", "text")

@@ -22,14 +22,14 @@ from statistics import median
 from typing import Any
 
 from hasten.facts.choice import Choice, Preserves
-from hasten.measure.paired import LEAST_PAIRS
+from hasten.measure.paired_timing import LEAST_PAIRS
 from hasten.techniques.combinations import conflicts
-from hasten.tune.arms import Arms
-from hasten.tune.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
-from hasten.tune.heat import Entry, Outcome, Pace, run_heat
-from hasten.tune.look import Look
-from hasten.tune.objective import paired_totals
-from hasten.tune.survey import as_table, choice_of
+from hasten.tune.search.candidates import MEMORY_ALONE, ONE_OF, plan_of, same
+from hasten.tune.search.comparison import Entry, Outcome, Pace, run_heat
+from hasten.tune.search.objective import paired_totals
+from hasten.tune.search.plan_profile import Look
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.survey import as_table, choice_of
 
 Configuration = tuple[Choice, ...]
 Tell = Callable[[str], None]

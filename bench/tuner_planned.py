@@ -23,9 +23,9 @@ from typing import Any
 
 import hasten
 from hasten.training.setup.load_job import load_job
-from hasten.tune.libraries import libraries_of
+from hasten.tune.trials.libraries import libraries_of
 
-OURS = ("hasten.tune.serve", "torch._dynamo")  # what the arms of a search have loaded before they begin
+OURS = ("hasten.tune.trials.trial_requests", "torch._dynamo")  # what the arms of a search have loaded before they begin
 
 
 def timed(name: str, plan: str | None, seed: int | None = None) -> dict[str, Any]:

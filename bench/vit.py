@@ -26,7 +26,7 @@ from bench.options import parser_of
 from bench.record import ROOT, Record, Target
 from bench.vit_arms import BATCH, PIXELS, SMALL
 
-from hasten.measure.paired import compare
+from hasten.measure.paired_timing import compare
 
 ARMS = Path(__file__).resolve().with_name("vit_arms.py")
 BASELINE, JUDGED = "float32", "bf16, fused, fused optimizer, in four parts, freed memory kept"

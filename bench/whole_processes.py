@@ -27,7 +27,7 @@ from bench.record import PACKAGES, ROOT, Target, environment, head, target_table
 from bench.whole_work import WORKS
 
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import LEAST_PAIRS, estimate
+from hasten.measure.paired_timing import LEAST_PAIRS, estimate
 
 MOST_SECONDS = 1.0  # fixed before the first run
 SCRIPT, JOB = "script", "hasten train"

@@ -19,8 +19,8 @@ from typing import Any
 
 from hasten.facts.plan import Between
 from hasten.facts.trials import Confirmed, read_trials, trials_beside
-from hasten.report.terminal import show
-from hasten.report.text import BY_WINDOWS, duration, spread, table
+from hasten.report.display import BY_WINDOWS, duration, spread, table
+from hasten.report.terminal.output import show
 
 EXAMPLES = Path(__file__).resolve().parent
 NAIVE = "examples/naive.py"  # the same network and data, as many write it

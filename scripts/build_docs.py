@@ -15,9 +15,8 @@ from typing import Any
 from typer.main import get_command
 
 from hasten.cli import app
-from hasten.doctor.contract import Rule
 from hasten.doctor.registry import EVERY as RULES
-from hasten.doctor.registry import AnyRule
+from hasten.doctor.registry import SOURCE_RULES, AnyRule
 from hasten.techniques import ALL, Stage, Technique
 from record_list import page_of_records
 
@@ -82,7 +81,7 @@ def list_of_techniques(techniques: tuple[Technique, ...]) -> str:
 
 def rule_page(rule: AnyRule) -> str:
     rows = {"what is at stake": rule.severity.value}
-    if isinstance(rule, Rule):
+    if rule in SOURCE_RULES:
         rows["mending it"] = "is left to a person" if rule.safety is None else f"is {rule.safety.value}"
     lines = [
         f"<!-- Written by `make docs` from {file_of(rule)}; change that file instead. -->",

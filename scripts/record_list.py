@@ -1,49 +1,47 @@
-"""The page docs/records.md: every record with its targets and how they ended, newest first."""
+"""The page docs/records.md: every record with its targets and their outcomes, by question and machine."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).resolve().parent.parent / "records"
-FOLDER = re.compile(r"(\d{4}-\d\d-\d\d)_.+")
 HEAD = (
     "<!-- Written by `make docs` from the folders of records/; add a record instead. -->",
     "",
     "# What was measured",
     "",
-    "Newest first. [How we measure](measuring.md) says what the columns mean; the name of a record leads to its",
-    "command, its control and its samples. Of targets the measured value stands with its interval.",
+    "The latest run of each question on each machine. [How we measure](measuring.md) says what the columns mean. The",
+    "name of a record links to its command, control and samples, and its date to the headlines of earlier runs, where",
+    "there are any. A target's measured value is followed by its interval.",
     "",
-    "| record | machine | target | bound | measured | outcome |",
-    "|---|---|---|---|---|---|",
+    "| record | date | machine | target | bound | measured | outcome |",
+    "|---|---|---|---|---|---|---|",
 )
 
 
 def page_of_records(folder: Path = RECORDS) -> str:
-    homes = sorted((path for path in folder.iterdir() if FOLDER.fullmatch(path.name)), key=_order, reverse=True)
-    return "\n".join([*HEAD, *(row for home in homes for row in _rows(home)), ""])
+    return "\n".join([*HEAD, *(row for home in homes_in(folder) for row in _rows(home, folder)), ""])
 
 
-def _order(home: Path) -> tuple[str, str, int]:
-    """By day, then by name, then by number, of which the first has none."""
-    found = FOLDER.fullmatch(home.name)
-    name, _, number = home.name.rpartition("_")
-    assert found is not None
-    return found[1], name if number.isdigit() else home.name, int(number) if number.isdigit() else 1
+def homes_in(folder: Path) -> list[Path]:
+    """The folders of all records, by question and machine."""
+    return sorted(path.parent for path in folder.glob("*/*/result.json"))
 
 
-def _rows(home: Path) -> Iterator[str]:
+def _rows(home: Path, folder: Path) -> Iterator[str]:
     result = json.loads((home / "result.json").read_text(encoding="utf-8"))
     title = (home / "README.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-    first = f"[{title}](../records/{home.name})", _machine(home)
+    place = f"../records/{home.relative_to(folder).as_posix()}"
+    earlier = (home / "history.jsonl").is_file()
+    date = f"[{result['date']}]({place}/history.jsonl)" if earlier else result["date"]
+    first = f"[{title}]({place})", date, _machine(home)
     for target in result.get("targets") or [None]:
         cells = ("none", "", "", "") if target is None else _cells(target)
         yield f"| {' | '.join((*first, *cells))} |"
-        first = "", ""
+        first = "", "", ""
 
 
 def _cells(target: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -53,7 +51,7 @@ def _cells(target: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _machine(home: Path) -> str:
-    told = json.loads((home / "environment.json").read_text(encoding="utf-8"))
-    if told.get("accelerator"):
-        return f"{told.get('accelerators') or 1} × {told['accelerator']}"
-    return f"{told['cores']} cores of {told['processor']}" if "cores" in told else "any"
+    machine = json.loads((home / "environment.json").read_text(encoding="utf-8"))
+    if machine.get("accelerator"):
+        return f"{machine.get('accelerators') or 1} × {machine['accelerator']}"
+    return f"{machine['cores']} cores of {machine['processor']}" if "cores" in machine else "any"

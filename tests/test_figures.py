@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 GENERATED = ("commands.md", "records.md")
 
-LINK = re.compile(r"\((?:\.\./)?(records/\d{4}[^)#\s]*)\)")
+LINK = re.compile(r"\((?:\.\./)?(records/[^)#\s]*/[^)#\s]*)\)")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NO_FIGURE = re.compile(r"\]\([^)]*\)|(?:Python|torch|version|arXiv:|§) ?[\d.]+\d|\d+\.\d+\.\d+")
 FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+(?![\w.]*\d)|(?= (?:s|ms|MiB|GiB|\w+ a second)\b))")
@@ -51,9 +51,9 @@ def on_page(page: str, *, whole: bool) -> Iterator[float]:
 
 
 def in_result(result: dict[str, Any]) -> Iterator[float]:
-    """Targets, and how many times as fast the arms are. All else would be curves and samples, of which there are so
-    many that a figure that is wrong would stand there as well."""
-    yield from map(abs, numbers(result.get("targets", [])))
+    """Targets, quoted figures of an earlier run, and how many times as fast the arms are. All else would be curves and
+    samples, of which there are so many that a figure that is wrong would stand there as well."""
+    yield from map(abs, numbers([result.get("targets", []), result.get("quoted", {})]))
     for comparison in result.get("comparisons", []):
         yield from (comparison["speedup"][each] for each in ("ratio", "low", "high"))
 
@@ -74,12 +74,20 @@ def recorded_for(block: str, homes: list[Path], *, whole: bool = False) -> list[
     """homes: the folders of the records that the block leads to. whole: for a figure without a fraction."""
     found: list[float] = []
     for home in homes:
-        result = json.loads((home / "result.json").read_text(encoding="utf-8"))
         found += on_page((home / "README.md").read_text(encoding="utf-8"), whole=whole)
-        found += in_result(result)
-        if "times those of" in block:
-            found += as_times_slower(result)
+        for result in runs_in(home):
+            found += in_result(result)
+            if "times those of" in block:
+                found += as_times_slower(result)
     return found
+
+
+def runs_in(home: Path) -> Iterator[dict[str, Any]]:
+    """The latest run, and the headlines of those before it."""
+    yield json.loads((home / "result.json").read_text(encoding="utf-8"))
+    history = home / "history.jsonl"
+    if history.is_file():
+        yield from map(json.loads, history.read_text(encoding="utf-8").splitlines())
 
 
 CASES = [
@@ -104,9 +112,7 @@ def test_no_figure_of_the_readme_is_without_a_record():
 
 
 def test_a_figure_that_stands_in_no_record_is_found():
-    told = (
-        "| [2.58 (2.35–2.72)](records/2026-11-21_x) | torch 2.13, 0.9961 | 244 s, 12 pairs, 391,806 tokens a second |"
-    )
+    told = "| [2.58 (2.35–2.72)](records/digits/cpu) | torch 2.13, 0.9961 | 244 s, 12 pairs, 391,806 tokens a second |"
     assert figures(told) == ["2.58", "2.35", "2.72", "0.9961", "244", "391,806"]
     assert stands_in("244", [243.6])
     assert not stands_in("244", [244.6])

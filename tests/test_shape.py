@@ -8,10 +8,10 @@ from itertools import chain
 
 import pytest
 
-import shape
-import unsafe
 from hasten.techniques import ALL
-from shape import Source, sources
+from shape import disk, handlers, names, rooms, tags, unsafe, words
+from shape import files as shapes
+from shape.source import Source, files_in, sources
 
 PACKAGE = sources("src")
 TECHNIQUES = [source for source in PACKAGE if source.is_technique]
@@ -20,6 +20,17 @@ TESTS = sources("tests")
 
 REQUIRED_TRAPS = {*range(1, 20), *range(30, 36), 39, 40, *range(43, 52)}
 LAST_TRAP = 51
+
+# Rooms that hold a check which the whole package is to hold; tests/ stands for the folders of tests.
+READ_NO_PRIVATE_NAMES = {"data", "facts", "report", "cli", "entry", "errors", "stop_signals"}
+SAY_NO_OLD_WORDS = {"errors"}
+IMPORT_IN_NO_CIRCLE = {"data", "doctor", "facts", "kernels", "measure", "parallel", "report", "techniques", "cli"}
+SMALL_FOLDERS = {"errors"}
+NAMES_OF_THEIR_OWN = {"errors"}
+
+
+def of(held: set[str]) -> list[Source]:
+    return [source for source in PACKAGE if source.room in held]
 
 
 def by_folder(files: list[Source]) -> pytest.MarkDecorator:
@@ -32,12 +43,12 @@ def by_folder(files: list[Source]) -> pytest.MarkDecorator:
 
 @by_folder(PACKAGE)
 def test_imports_point_one_way(files):
-    assert_none(chain.from_iterable(map(shape.check_rooms, files)))
+    assert_none(chain.from_iterable(map(rooms.check_rooms, files)))
 
 
 @by_folder(PACKAGE)
 def test_techniques_do_not_know_each_other(files):
-    assert_none(fault for source in files for fault in shape.check_technique_files(source, TECHNIQUES))
+    assert_none(fault for source in files for fault in rooms.check_technique_files(source, TECHNIQUES))
 
 
 @by_folder(PACKAGE)
@@ -62,27 +73,50 @@ def test_who_may_read_the_calendar_does():
 
 @by_folder(PACKAGE)
 def test_only_one_file_changes_the_disk(files):
-    assert_none(chain.from_iterable(map(shape.check_writes, files)))
+    assert_none(chain.from_iterable(map(disk.check_writes, files)))
 
 
 @by_folder(PACKAGE)
 def test_no_signal_handler_raises(files):
-    assert_none(chain.from_iterable(map(shape.check_handlers, files)))
+    assert_none(chain.from_iterable(map(handlers.check_handlers, files)))
+
+
+@by_folder(of(READ_NO_PRIVATE_NAMES))
+def test_nobody_reads_a_private_name_of_another_object(files):
+    assert_none(chain.from_iterable(map(names.check_private_names, files)))
+
+
+@by_folder(of(SAY_NO_OLD_WORDS))
+def test_strings_and_docstrings_are_plain_english(files):
+    assert_none(chain.from_iterable(map(words.check_words, files)))
+
+
+def test_imports_form_no_circle():
+    assert_none(rooms.check_circles(of(IMPORT_IN_NO_CIRCLE)))
+
+
+def test_folders_are_small():
+    small = [path for path in files_in("src", "tests") if room_of(path) in SMALL_FOLDERS]
+    assert_none(shapes.check_folders(small, [technique.name for technique in ALL]))
+
+
+def test_a_files_name_occurs_once():
+    assert_none(shapes.check_basenames(of(NAMES_OF_THEIR_OWN)))
 
 
 @by_folder(PACKAGE + TOOLS)
 def test_every_module_says_what_it_is_for(files):
-    assert_none(chain.from_iterable(map(shape.check_docstring, files)))
+    assert_none(chain.from_iterable(map(shapes.check_docstring, files)))
 
 
 @by_folder(PACKAGE + TOOLS + TESTS)
 def test_files_and_functions_stay_in_their_budget(files):
-    assert_none(chain.from_iterable(map(shape.check_budgets, files)))
+    assert_none(chain.from_iterable(map(shapes.check_budgets, files)))
 
 
 @by_folder(TESTS)
 def test_no_test_sleeps(files):
-    assert_none(chain.from_iterable(map(shape.check_sleeps, files)))
+    assert_none(chain.from_iterable(map(handlers.check_sleeps, files)))
 
 
 def test_the_walk_finds_the_code():
@@ -103,13 +137,13 @@ def test_a_technique_is_defined_in_the_file_of_its_name():
 
 
 def test_every_required_trap_has_a_test():
-    missing = REQUIRED_TRAPS - set(chain.from_iterable(shape.traps(source) for source in TESTS))
+    missing = REQUIRED_TRAPS - set(chain.from_iterable(tags.traps(source) for source in TESTS))
     assert not missing, f"no test is tagged with trap {', '.join(map(str, sorted(missing)))}"
 
 
 def test_no_test_is_tagged_with_a_trap_that_does_not_exist():
     for source in TESTS:
-        assert shape.traps(source) <= set(range(1, LAST_TRAP + 1)), source.path
+        assert tags.traps(source) <= set(range(1, LAST_TRAP + 1)), source.path
 
 
 @pytest.mark.parametrize("room", ["facts", "report", "cli", "errors", "__init__"])
@@ -117,6 +151,13 @@ def test_what_a_terminal_needs_loads_without_torch(room):
     modules = [source.module for source in PACKAGE if source.room == room]
     assert modules, f"nothing is called {room}"
     assert "torch" not in loaded_by(modules)
+
+
+def room_of(path: str) -> str:
+    """The room of a file of the package; "tests/" and the folder for a file of tests."""
+    if path.startswith("tests/"):
+        return "/".join(path.split("/")[:2]) if path.count("/") > 1 else "tests/"
+    return Source(path, "").room
 
 
 def loaded_by(modules: list[str]) -> set[str]:

@@ -9,14 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hasten.checkpoint.plans import write_plan
-    from hasten.data.augmented import Augmented
-    from hasten.data.crops import CenterCrop, RandomResizedCrop
-    from hasten.data.images import ImageFolder
-    from hasten.data.shards import Shards
+    from hasten.checkpoint.plan_output import write_plan
+    from hasten.data.images.crops import CenterCrop, RandomResizedCrop
+    from hasten.data.images.image_folder import ImageFolder
+    from hasten.data.shards.shard_dataset import Shards
+    from hasten.data.sources.augmented import Augmented
     from hasten.entry import prepare, resume, train
-    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Schedule
-    from hasten.facts.loss import Loss
+    from hasten.facts.job import EarlyStopping, EqualAverage, ExponentialAverage, Job, Loss, Schedule
     from hasten.facts.plan import Plan, make_plan
     from hasten.facts.plan_file import read_plan
     from hasten.facts.saving import Saving
@@ -24,33 +23,33 @@ if TYPE_CHECKING:
     from hasten.training.run import Run
     from hasten.training.step import Step
     from hasten.training.step_parts.supervised import supervised
-    from hasten.training.weights_file import read_weights
+    from hasten.training.weights.weights_file import read_weights
 
 _HOMES = {
-    "Augmented": "hasten.data.augmented",
-    "CenterCrop": "hasten.data.crops",
+    "Augmented": "hasten.data.sources.augmented",
+    "CenterCrop": "hasten.data.images.crops",
     "EarlyStopping": "hasten.facts.job",
     "EqualAverage": "hasten.facts.job",
     "ExponentialAverage": "hasten.facts.job",
-    "ImageFolder": "hasten.data.images",
+    "ImageFolder": "hasten.data.images.image_folder",
     "Job": "hasten.facts.job",
-    "Loss": "hasten.facts.loss",
+    "Loss": "hasten.facts.job",
     "Plan": "hasten.facts.plan",
-    "RandomResizedCrop": "hasten.data.crops",
+    "RandomResizedCrop": "hasten.data.images.crops",
     "Result": "hasten.training.loop",
     "Run": "hasten.training.run",
     "Schedule": "hasten.facts.job",
-    "Shards": "hasten.data.shards",
+    "Shards": "hasten.data.shards.shard_dataset",
     "Step": "hasten.training.step",
     "make_plan": "hasten.facts.plan",
     "prepare": "hasten.entry",
     "resume": "hasten.entry",
     "Saving": "hasten.facts.saving",
     "read_plan": "hasten.facts.plan_file",
-    "read_weights": "hasten.training.weights_file",
+    "read_weights": "hasten.training.weights.weights_file",
     "supervised": "hasten.training.step_parts.supervised",
     "train": "hasten.entry",
-    "write_plan": "hasten.checkpoint.plans",
+    "write_plan": "hasten.checkpoint.plan_output",
 }
 
 __all__ = [

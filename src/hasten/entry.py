@@ -12,9 +12,9 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hasten.checkpoint.run_lock import run_lock
-from hasten.checkpoint.temporary import remove_what_the_dead_left
-from hasten.data.keeping import Watcher
+from hasten.checkpoint.folders.process_folder import remove_what_the_dead_left
+from hasten.checkpoint.locks.run_lock import run_lock
+from hasten.data.cache.cached_source import Watcher
 from hasten.facts.events import Noticed, Preparing, Receiver
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan
@@ -22,19 +22,19 @@ from hasten.facts.plan_file import read_plan
 from hasten.facts.saving import Saving
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import failing_as_one, from_the_leader, joined
-from hasten.training.asked import Asked
 from hasten.training.failures.as_failure import cause_of
-from hasten.training.given_weights import GivenWeights, begun_with
-from hasten.training.kept_run import KeptRun, finished
-from hasten.training.led_run import LedRun
 from hasten.training.loop import Result, train_run
 from hasten.training.recovered import Recovered
 from hasten.training.reporting.logs import Several
 from hasten.training.run import Run
-from hasten.training.run_folder import RunFolder
-from hasten.training.run_place import check_still_empty
+from hasten.training.run_folder.folder_checks import check_still_empty
+from hasten.training.run_folder.restarted import started_anew
+from hasten.training.run_folder.run_directory import RunFolder
+from hasten.training.run_folder.run_request import Asked
+from hasten.training.saving.follower_run import LedRun
+from hasten.training.saving.saved_run import KeptRun, finished
 from hasten.training.setup.first_calls import make_first_calls
-from hasten.training.started_anew import started_anew
+from hasten.training.weights.initial_weights import GivenWeights, begun_with
 
 
 def train(
@@ -229,8 +229,8 @@ def _watcher(shown: Sequence[Receiver], given: Sequence[Receiver] | None) -> Wat
 
 def _watcher_of_caches(rank: int) -> Watcher:
     """For a rank that shows nothing else: a cache is built by whichever rank comes first, for all of them."""
-    from hasten.report.streams import write_line
-    from hasten.report.text import printable
+    from hasten.report.display import printable
+    from hasten.report.terminal.output import write_line
 
     told = 0
 
@@ -251,7 +251,7 @@ def _receivers(given: Sequence[Receiver] | None) -> list[Receiver]:
     if not present_ranks().leads:
         return []
     if given is None:
-        from hasten.report.terminal import Progress
+        from hasten.report.terminal.training_progress import Progress
 
         given = [Progress()]
     return [*given]
@@ -262,7 +262,7 @@ def _way_on(folder: RunFolder) -> str:
 
 
 def _say(text: str) -> None:
-    from hasten.report.streams import write_line
+    from hasten.report.terminal.output import write_line
 
     write_line(sys.stderr, text)
 

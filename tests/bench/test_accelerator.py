@@ -8,7 +8,7 @@ from bench.accelerator_works import CONTEXT, TABLE, WORKS, resnet_50, small_pict
 from bench.arms import Measured
 
 from bench import accelerator_works
-from hasten.measure.paired import Window, interleaved
+from hasten.measure.paired_timing import Window, interleaved
 
 MILLIONS = {"resnet-50": 25.56, "gpt-2": 124.48, "vit-h": 632.05}  # parameters, as their papers and torch's own count
 

@@ -11,7 +11,7 @@ import pytest
 from bench.arms import Arm, Protocol, control, refuse_noise, run_arms
 
 from hasten.errors import Hang, InvalidMeasurement, UserCodeFailed
-from hasten.measure.paired import Window, compare, interleaved
+from hasten.measure.paired_timing import Window, compare, interleaved
 
 ARMS = Path(__file__).with_name("trivial_arms.py")
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ import torch
 from bench.in_memory import EPOCHS, full, judged, steps_per_epoch
 from bench.in_memory_arms import BATCH, LOADERS, ON_DEVICE, SAMPLES, columns
 
-from hasten.measure.paired import Window, interleaved
+from hasten.measure.paired_timing import Window, interleaved
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

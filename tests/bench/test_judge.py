@@ -21,9 +21,9 @@ from bench.judge import (
 )
 from bench.judge_jobs import TRAIN, job
 
-from hasten.measure.curves import Criterion
-from hasten.tune.loss_proof import EARLY, SHORT_MARGIN, judged
-from hasten.tune.pairs import Pair, Trained
+from hasten.measure.loss_equivalence import Criterion
+from hasten.tune.proof.loss_proof import EARLY, SHORT_MARGIN, judged
+from hasten.tune.proof.paired_runs import Pair, Trained
 
 
 def named(name: str) -> Kind:

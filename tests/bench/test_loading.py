@@ -11,7 +11,7 @@ from bench.loading_arms import DEVIATION, LOADERS, MEAN, SIZE, Pictures, decode_
 from bench.pictures import CLASSES, HEIGHT, WIDTH, write_pictures
 from PIL import Image
 
-from hasten.measure.paired import Window, interleaved
+from hasten.measure.paired_timing import Window, interleaved
 
 # webdataset leaves the last shard of an epoch for the garbage collector to close, in this test or a later one.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file .*shard-:ResourceWarning")

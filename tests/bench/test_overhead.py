@@ -8,7 +8,7 @@ import torch
 from bench.overhead import BASELINE, OURS, judged, share_of_cost
 
 from bench import overhead_arms
-from hasten.measure.paired import Comparison, Window, compare, interleaved
+from hasten.measure.paired_timing import Comparison, Window, compare, interleaved
 
 
 class Enough(Exception):

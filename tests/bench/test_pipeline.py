@@ -31,7 +31,7 @@ from bench.tuner_planned import evaluations_of
 
 from bench import pipeline
 from hasten.facts.plan import Between, Plan, Total
-from hasten.measure.paired import Window, compare
+from hasten.measure.paired_timing import Window, compare
 
 STEPS = {NAIVE: 0.2, PLAIN: 0.1, "+ cache": 0.04}
 

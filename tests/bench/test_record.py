@@ -17,7 +17,7 @@ from bench.record import (
 
 from hasten.errors import Misconfigured
 from hasten.facts.machine import read_machine
-from hasten.measure.paired import Window, compare, interleaved
+from hasten.measure.paired_timing import Window, compare, interleaved
 from support import laptop
 
 
@@ -45,7 +45,7 @@ def a_record() -> Record:
 
 def test_a_record_holds_the_result_the_samples_the_environment_and_a_page(tmp_path):
     home = write_record(a_record(), tmp_path, laptop())
-    assert home.name.endswith("_nothing_2-cores-test-processor")
+    assert home.relative_to(tmp_path).as_posix() == "nothing/2-cores-test-processor"
     result = json.loads((home / "result.json").read_text())
     assert result["baseline"] == "plain"
     assert result["comparisons"][0]["speedup"] == {"ratio": 2.0, "low": 2.0, "high": 2.0, "pairs": 12}
@@ -69,10 +69,13 @@ def test_a_record_holds_the_result_the_samples_the_environment_and_a_page(tmp_pa
         assert said in page
 
 
-def test_an_earlier_record_is_never_overwritten(tmp_path):
-    first = write_record(a_record(), tmp_path, laptop())
-    second = write_record(a_record(), tmp_path, laptop())
-    assert second.name == f"{first.name}_2"
+def test_of_an_earlier_run_its_headline_stays(tmp_path):
+    homes = {write_record(a_record(), tmp_path, laptop()) for _ in range(3)}
+    (home,) = homes
+    earlier = [json.loads(line) for line in (home / "history.jsonl").read_text().splitlines()]
+    assert [each["date"] for each in earlier] == [json.loads((home / "result.json").read_text())["date"]] * 2
+    assert earlier[0]["comparisons"] == [{"arm": "fast", "speedup": {"ratio": 2.0, "low": 2.0, "high": 2.0}}]
+    assert earlier[0]["targets"][0]["outcome"] == "missed"
 
 
 def test_a_failed_control_is_written_beside_the_numbers(tmp_path):
@@ -117,7 +120,7 @@ def test_a_bench_that_was_stopped_goes_on_with_the_source_that_it_began_with_and
     [
         (1, 2, True, "met"),
         (4, 5, True, "missed"),
-        (2, 4, True, "undecided"),
+        (2, 4, True, "inconclusive"),
         (4, 5, False, "met"),
         (1, 2, False, "missed"),
     ],

@@ -18,7 +18,7 @@ from bench.scale_arms import (
     start_up,
 )
 
-from hasten.measure.paired import Window, interleaved
+from hasten.measure.paired_timing import Window, interleaved
 
 
 @pytest.mark.parametrize("share", PLACES.values())

@@ -7,8 +7,8 @@ import pytest
 from bench.seeding import BASELINE, OURS, judged
 from bench.seeding_arms import BATCH, Numbers, SteadyNumbers, loader_of, seeded, unseeded
 
-from hasten.data.known_steady import steady_reason
-from hasten.measure.paired import Window, compare, interleaved
+from hasten.data.sources.known_steady import steady_reason
+from hasten.measure.paired_timing import Window, compare, interleaved
 
 
 def test_only_the_data_set_that_says_nothing_of_itself_is_seeded():

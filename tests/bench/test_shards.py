@@ -7,8 +7,8 @@ from bench.shards import BASELINE, LEAST, READERS, judged
 from bench.shards_arms import LOADERS, Files, bytes_and_labels
 
 from bench import shards_arms
-from hasten.data.pack import PicturesInFolders, pack
-from hasten.measure.paired import Window, interleaved
+from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.measure.paired_timing import Window, interleaved
 
 pytestmark = [
     # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.

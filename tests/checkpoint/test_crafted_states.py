@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.checkpoint.state import rebuilt
+from hasten.checkpoint.state_tree import rebuilt
 from hasten.errors import StorageFailed
 
 TENSORS = {

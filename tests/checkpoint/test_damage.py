@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE, Checkpoint, Store
 from hasten.errors import StorageFailed
+from support.checkpoint import stores
 
 STEPS = (10, 20, 30)
 

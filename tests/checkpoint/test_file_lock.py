@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import dying
-from hasten.checkpoint import file_lock, files
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint import files
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -27,35 +28,35 @@ def test_a_lock_is_held_by_one_and_by_nobody_after_that(tmp_path):
 
     with locked(path, None) as held:
         assert held
-        assert dying.ended(dying.started(held_there)), "two held it"
+        assert file_faults.ended(file_faults.started(held_there)), "two held it"
     with locked(path, None) as held:
         assert held
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_lock_is_free_though_a_process_that_was_forked_meanwhile_lives_on(tmp_path):
-    with dying.listening() as (tell, heard):
+    with file_faults.listening() as (tell, heard):
         with locked(tmp_path / "lock", None):
-            child = dying.started(lambda: heard() == "end")
+            child = file_faults.started(lambda: heard() == "end")
         with locked(tmp_path / "lock", None) as held:
             assert held
         tell("end")
-        assert dying.ended(child)
+        assert file_faults.ended(child)
 
 
 def test_a_lock_is_free_when_its_holder_was_killed_though_what_that_had_forked_lives_on(tmp_path):
-    with dying.listening() as (let_end, waits), dying.listening() as (tell, heard):
+    with file_faults.listening() as (let_end, waits), file_faults.listening() as (tell, heard):
 
         def hold() -> bool:
             with locked(tmp_path / "lock", None):
-                tell(str(dying.started(lambda: waits() == "end")))
+                tell(str(file_faults.started(lambda: waits() == "end")))
                 signal.pause()
             return False
 
-        holder = dying.started(hold)
+        holder = file_faults.started(hold)
         worker = int(heard())
         os.kill(holder, signal.SIGKILL)
-        assert not dying.ended(holder, but=-signal.SIGKILL)
+        assert not file_faults.ended(holder, but=-signal.SIGKILL)
         os.kill(worker, 0)  # it lives
         with locked(tmp_path / "lock", None) as held:
             let_end("end")
@@ -65,7 +66,7 @@ def test_a_lock_is_free_when_its_holder_was_killed_though_what_that_had_forked_l
 def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
     lock = locked(tmp_path / "lock", None)
     assert lock.__enter__()
-    assert dying.ended(dying.started(lambda: lock.__exit__(None, None, None) is False))
+    assert file_faults.ended(file_faults.started(lambda: lock.__exit__(None, None, None) is False))
     with locked(tmp_path / "lock", None) as held:
         assert not held
     lock.__exit__(None, None, None)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import dying
 from hasten.checkpoint import files
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults
 
 OLD, NEW = b"old content\n", b"new content, which is longer\n"
 
@@ -50,7 +50,7 @@ def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_return(
 def test_a_refusal_of_the_kernel_leaves_the_old_content(tmp_path: Path):
     path = tmp_path / "plan.toml"
     files.write_atomically(path, OLD)
-    with dying.file_size_limit(len(OLD)), pytest.raises(StorageFailed) as caught:
+    with file_faults.file_size_limit(len(OLD)), pytest.raises(StorageFailed) as caught:
         files.write_atomically(path, NEW)
     assert caught.value.where == str(path)
     assert os.strerror(errno.EFBIG) in caught.value.what
@@ -126,7 +126,7 @@ def test_only_an_empty_folder_is_removed(tmp_path: Path):
 def test_a_probe_leaves_a_writable_folder_as_it_was_and_finds_one_that_is_not(tmp_path: Path):
     files.check_writable(tmp_path)
     assert os.listdir(tmp_path) == []
-    with dying.file_size_limit(0), pytest.raises(StorageFailed):
+    with file_faults.file_size_limit(0), pytest.raises(StorageFailed):
         files.check_writable(tmp_path)
     assert os.listdir(tmp_path) == []
 
@@ -156,7 +156,7 @@ def test_a_line_that_does_not_fit_is_taken_back_whole(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     file = files.open_for_append(path)
     file.add_line(b"kept")
-    with dying.file_size_limit(8), pytest.raises(StorageFailed) as caught:
+    with file_faults.file_size_limit(8), pytest.raises(StorageFailed) as caught:
         file.add_line(b"longer than the rest")
     assert caught.value.where == str(path)
     assert path.read_bytes() == b"kept\n"

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dying
 from hasten.checkpoint import files
-from hasten.checkpoint.reading import read_bytes
+from hasten.checkpoint.direct_io import read_bytes
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults
 
 
 def test_a_file_that_grows_holds_its_pieces_when_it_is_finished(tmp_path):
@@ -125,7 +125,7 @@ def test_a_folder_takes_its_name_with_all_that_is_in_it(tmp_path):
 
 def test_what_is_in_a_folder_is_on_the_disk_before_its_name_and_the_name_before_the_return(tmp_path):
     (tmp_path / "building").mkdir()
-    with dying.recorded() as operations:
+    with file_faults.recorded() as operations:
         files.rename_folder(tmp_path / "building", tmp_path / "done")
     building, done = str(tmp_path / "building"), str(tmp_path)
     assert operations == [("fsync", building), ("rename", building), ("fsync", done)]
@@ -167,7 +167,7 @@ def test_of_a_link_only_the_link_is_removed_and_a_file_goes_as_a_folder_does(tmp
 
 def test_a_folder_whose_new_name_cannot_be_forced_to_the_disk_keeps_the_old_one(tmp_path):
     (tmp_path / "building").mkdir()
-    with dying.failing(range(3, 4), errno.EIO) as refused, pytest.raises(StorageFailed) as caught:
+    with file_faults.failing(range(3, 4), errno.EIO) as refused, pytest.raises(StorageFailed) as caught:
         files.rename_folder(tmp_path / "building", tmp_path / "done")
     assert [(operation.name, operation.path) for operation in refused] == [("fsync", str(tmp_path))]
     assert caught.value.where == str(tmp_path / "building")
@@ -177,7 +177,7 @@ def test_a_folder_whose_new_name_cannot_be_forced_to_the_disk_keeps_the_old_one(
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_numbered_folder_that_a_disk_refuses_is_told(tmp_path, number):
-    with dying.failing(range(number, number + 1), errno.EIO), pytest.raises(StorageFailed) as caught:
+    with file_faults.failing(range(number, number + 1), errno.EIO), pytest.raises(StorageFailed) as caught:
         files.make_numbered_folder(tmp_path, "job")
     assert caught.value.where == str(tmp_path / "job-1")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import dying
-from hasten.checkpoint.run_lock import run_lock
+from hasten.checkpoint.locks.run_lock import run_lock
 from hasten.errors import Misconfigured, StorageFailed
+from support.checkpoint import file_faults
 
 
 def left_by_a_killed_holder(folder: Path) -> int:
@@ -30,7 +30,7 @@ def left_by_a_killed_holder(folder: Path) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         return False
 
-    assert not dying.ended(dying.started(hold), but=-signal.SIGKILL)
+    assert not file_faults.ended(file_faults.started(hold), but=-signal.SIGKILL)
     for each in (ends, begun, begin):
         os.close(each)
     return end
@@ -45,14 +45,14 @@ def test_what_a_killed_holder_had_just_begun_is_waited_for(tmp_path, monkeypatch
         if len(waits) == 2:
             os.close(end)
 
-    monkeypatch.setattr("hasten.checkpoint.run_lock.time.sleep", ended)
+    monkeypatch.setattr("hasten.checkpoint.locks.run_lock.time.sleep", ended)
     with run_lock(tmp_path):
         assert len(waits) >= 2
 
 
 @pytest.mark.fault("stale lock")
 def test_what_stays_of_a_killed_holder_is_told_as_such(tmp_path, monkeypatch):
-    monkeypatch.setattr("hasten.checkpoint.run_lock.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("hasten.checkpoint.locks.run_lock.PATIENCE_SECONDS", 0.0)
     end = left_by_a_killed_holder(tmp_path)
     with (
         pytest.raises(Misconfigured, match=r"process [0-9]+ on .+ is not there, but something holds the lock"),

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forger import with_seal
 from hasten.checkpoint.digests import Digest
 from hasten.checkpoint.manifest import LARGEST_BYTES, Manifest, from_json, to_json
 from hasten.errors import StorageFailed
+from support.checkpoint.forger import with_seal
 
 MANIFEST = Manifest(
     step=120,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import dying
 from hasten.checkpoint.files import is_leftover
 from hasten.checkpoint.new_files import write_new
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults
 
 OLD, NEW = b"it took days", b"new" * 1000
 
@@ -88,7 +88,7 @@ def test_what_a_process_left_that_was_killed_anywhere_goes_with_the_next_one(
     if not links:
         without_links(monkeypatch)
     path, number, leftovers = tmp_path / "a", 0, 0
-    while dying.killed_inside(number := number + 1, lambda: write_new(path, NEW)):
+    while file_faults.killed_inside(number := number + 1, lambda: write_new(path, NEW)):
         leftovers += any(map(is_leftover, os.listdir(tmp_path)))
         assert not path.exists() or path.read_bytes() in ((NEW,) if links else (NEW, b""))
         path.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def test_a_failing_disk_leaves_nothing_and_names_the_file_that_was_asked_for(
     """What cannot be removed stays, hidden; and the name that is there already when its folder cannot be forced."""
     path = tmp_path / "a"
     number = ["open", "write", "fsync", "folder", "unlink"].index(operation) + 1
-    with dying.failing([number], code) as refused:
+    with file_faults.failing([number], code) as refused:
         if operation == "unlink":
             assert write_new(path, NEW)
         else:

@@ -12,14 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.checkpoint import pieces
-from hasten.checkpoint.in_parts import InParts, Slab, holding
-from hasten.checkpoint.part_files import Pieced, assembled, opened, pieced, write_part
-from hasten.checkpoint.pieces import InPieces, Piece, check_whole, from_json, put_together, to_json
+from hasten.checkpoint.sharded import piece_table
+from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole, from_json, put_together, to_json
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled, opened, pieced, write_part
+from hasten.checkpoint.sharded.slabs import InParts, Slab, holding
 from hasten.errors import Damaged
 from hasten.facts.ranks import Ranks
+from hasten.parallel.sharding import Split
 from hasten.parallel.slabs import chunk, in_whole
-from hasten.parallel.tensor.tensor_sharding import Split
 
 TYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool]
 
@@ -89,7 +89,7 @@ def test_what_stands_in_a_state_twice_is_written_once_and_comes_back_as_one(tmp_
 
 
 def test_a_part_that_is_larger_than_a_file_should_be_has_several(tmp_path, monkeypatch):
-    monkeypatch.setattr("hasten.checkpoint.part_files.MOST_BYTES", 40)
+    monkeypatch.setattr("hasten.checkpoint.sharded.rank_files.MOST_BYTES", 40)
     tensors = {f"w{number}": torch.full((5,), float(number)) for number in range(4)}
     read = written(tmp_path, [{name: InParts((5,), each.dtype, (Slab((0,), each),)) for name, each in tensors.items()}])
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -149,7 +149,7 @@ GOOD = {"shape": [2], "dtype": "F32", "pieces": [["parts-0000.safetensors", "w",
 )
 def test_what_no_rank_has_said_is_refused(fields):
     assert from_json(json.dumps({"w": GOOD}).encode())["w"].shape == (2,)
-    with pytest.raises(Damaged, match=pieces.NAME):
+    with pytest.raises(Damaged, match=piece_table.NAME):
         from_json(json.dumps({"w": fields}).encode())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hasten.checkpoint.plans import check_place, write_found_plan, write_plan
+from hasten.checkpoint.plan_output import check_place, write_found_plan, write_plan
 from hasten.errors import Misconfigured, PlanError, StorageFailed
 from hasten.facts.plan import Fingerprint, Plan, Rejected, make_plan
 from hasten.facts.plan_file import read_plan

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import stores
-from disk_states import Began, Disk, Outcome, Saved, State, make, outcomes
-from dying import Operation
 from hasten.checkpoint import files
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults, stores
+from support.checkpoint.disk_states import Began, Disk, Outcome, Saved, State, make, outcomes
+from support.checkpoint.file_faults import Operation
 
 Log = list[Operation | Began | Saved]
 Save = Callable[[Store, int], object]
@@ -34,7 +33,7 @@ def log_of(folder: Path, steps: range, save: Save, keep: int = 2) -> Log:
     """What a program does that saves checkpoints and keeps some of them; a second one of the last step, too."""
     log: Log = []
     store = Store(folder / "checkpoints")
-    with dying.watched(lambda operation: log.append(_kept(operation))):
+    with file_faults.watched(lambda operation: log.append(_kept(operation))):
         for step in steps:
             log.append(Began(step))
             save(store, step)
@@ -100,7 +99,7 @@ def cut_again(state: State, after: int, place: Path) -> list[Outcome]:
     shutil.rmtree(folder)
     make(state, folder)
     log: Log = []
-    with dying.watched(lambda operation: log.append(_kept(operation))):
+    with file_faults.watched(lambda operation: log.append(_kept(operation))):
         store = Store(folder / "checkpoints")
         store.clean()
         log.append(Began(after))
@@ -122,7 +121,7 @@ def test_a_second_power_cut_while_the_next_start_cleans_up_and_saves_loses_nothi
 
 def test_a_power_cut_while_a_step_is_saved_a_second_time_leaves_the_first(run, place):
     log = log_of(run, range(7, 8), saved)
-    with dying.logged() as second:
+    with file_faults.logged() as second:
         saved(Store(run / "checkpoints"), 7)
     assert faults([*log, *second], run, place) == []
 

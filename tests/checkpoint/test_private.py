@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hasten.checkpoint.private import own_folder, user_cache, user_caches
+from hasten.checkpoint.folders.private_folders import own_folder, user_cache, user_caches
 from hasten.errors import StorageFailed
 
 INSTEAD = "set XDG_CACHE_HOME to a folder of your own"

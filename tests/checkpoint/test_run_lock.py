@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import dying
-from hasten.checkpoint import file_lock
-from hasten.checkpoint.run_lock import NAME, RunLock, run_lock
+from hasten.checkpoint.locks import file_lock
+from hasten.checkpoint.locks.run_lock import NAME, RunLock, run_lock
 from hasten.errors import Misconfigured, StorageFailed
+from support.checkpoint import file_faults
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -35,7 +35,7 @@ def me() -> dict[str, object]:
 @contextmanager
 def holder(folder: Path, also=lambda: None):
     """A child that holds the lock, until the test lets it end; `also` is called while it does."""
-    with dying.listening() as (tell, heard), dying.listening() as (let_end, waits):
+    with file_faults.listening() as (tell, heard), file_faults.listening() as (let_end, waits):
 
         def hold() -> bool:
             with run_lock(folder):
@@ -43,7 +43,7 @@ def holder(folder: Path, also=lambda: None):
                 tell("held")
                 return waits() == "end"
 
-        child = dying.started(hold)
+        child = file_faults.started(hold)
         try:
             assert heard() == "held"
             yield child, lambda: let_end("end")
@@ -87,7 +87,7 @@ def test_a_live_owner_is_refused_by_its_number_and_host_and_keeps_its_lock(tmp_p
             assert "wait for it or end it first" in error.fix
         assert said(tmp_path)["pid"] == child
         let_end()
-        assert dying.ended(child)
+        assert file_faults.ended(child)
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
 
@@ -100,7 +100,7 @@ def test_the_same_process_cannot_take_it_twice_by_any_name_of_the_folder(tmp_pat
         for name in (folder, tmp_path / "link", folder / ".." / "run", Path(os.path.relpath(folder))):
             assert f"process {os.getpid()} on" in refusal(name).what
         assert said(folder) == me()
-        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(folder).what))
+        assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(folder).what))
     with run_lock(tmp_path / "link"):
         assert said(folder) == me()
 
@@ -110,7 +110,9 @@ def test_a_holder_that_copies_its_folder_holds_the_lock_on(tmp_path):
     (tmp_path / "run").mkdir()
     with run_lock(tmp_path / "run"):
         shutil.copytree(tmp_path / "run", tmp_path / "copy")
-        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path / "run").what))
+        assert file_faults.ended(
+            file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path / "run").what)
+        )
 
 
 def test_the_file_is_gone_also_when_the_process_works_elsewhere_by_then(tmp_path, monkeypatch):
@@ -132,7 +134,7 @@ def test_two_folders_are_two_locks(tmp_path):
 def test_the_lock_of_an_owner_that_was_killed_is_taken_over_at_once(tmp_path):
     with holder(tmp_path) as (child, _):
         os.kill(child, signal.SIGKILL)
-        assert not dying.ended(child, but=-signal.SIGKILL)
+        assert not file_faults.ended(child, but=-signal.SIGKILL)
         assert said(tmp_path)["pid"] == child
         with run_lock(tmp_path):
             assert said(tmp_path) == me()
@@ -141,29 +143,31 @@ def test_the_lock_of_an_owner_that_was_killed_is_taken_over_at_once(tmp_path):
 
 def test_the_lock_of_an_owner_that_was_killed_is_free_though_what_it_had_forked_lives_on(tmp_path):
     """As workers for data that outlive their trainer."""
-    with dying.listening() as (let_end, waits), dying.listening() as (tell, heard):
+    with file_faults.listening() as (let_end, waits), file_faults.listening() as (tell, heard):
 
         def fork() -> None:
-            worker = dying.started(lambda: waits() == "end")
+            worker = file_faults.started(lambda: waits() == "end")
             tell(str(worker))
 
         with holder(tmp_path, fork) as (child, _):
             worker = int(heard())
             os.kill(child, signal.SIGKILL)
-            assert not dying.ended(child, but=-signal.SIGKILL)
+            assert not file_faults.ended(child, but=-signal.SIGKILL)
             os.kill(worker, 0)  # it lives
             with run_lock(tmp_path):
                 assert said(tmp_path) == me()
                 let_end("end")
-                assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+                assert file_faults.ended(
+                    file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what)
+                )
 
 
 def test_a_forked_process_that_leaves_the_block_takes_the_lock_from_nobody(tmp_path):
     lock = run_lock(tmp_path)
     lock.__enter__()
-    assert dying.ended(dying.started(lambda: lock.__exit__(None, None, None) is False))
+    assert file_faults.ended(file_faults.started(lambda: lock.__exit__(None, None, None) is False))
     assert said(tmp_path) == me()
-    assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+    assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
     lock.__exit__(None, None, None)
     assert os.listdir(tmp_path) == []
 
@@ -181,7 +185,7 @@ def test_a_lock_whose_file_its_holder_removed_is_held_by_one_all_the_same(tmp_pa
     monkeypatch.setattr(file_lock, "_take", take_when_it_is_gone)
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
-        assert dying.ended(dying.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
+        assert file_faults.ended(file_faults.started(lambda: f"process {os.getppid()} on" in refusal(tmp_path).what))
     assert os.listdir(tmp_path) == []
 
 
@@ -250,7 +254,7 @@ def test_where_no_lock_file_can_be_it_is_told_and_nobody_holds_it_afterwards(tmp
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_disk_that_refuses_the_file_is_told_and_nothing_is_left(tmp_path, number):
-    failing = dying.failing(range(number, number + 1), errno.ENOSPC)
+    failing = file_faults.failing(range(number, number + 1), errno.ENOSPC)
     with failing as refused, pytest.raises(StorageFailed) as caught, run_lock(tmp_path):
         raise AssertionError("it is held")
     assert refused[0].name == ("open", "ftruncate", "pwrite")[number - 1]
@@ -267,7 +271,7 @@ def test_killed_inside_any_operation_the_next_one_gets_the_lock(tmp_path):
             pass
 
     number = 1
-    while dying.killed_inside(number, work):
+    while file_faults.killed_inside(number, work):
         with run_lock(tmp_path):
             assert said(tmp_path) == me()
         number += 1
@@ -283,7 +287,7 @@ def test_of_a_live_owner_whose_file_says_nothing_useful_no_number_is_told(tmp_pa
         (tmp_path / NAME).write_bytes(content)
         assert refusal(tmp_path).what == "another process trains into this folder"
         let_end()
-        assert dying.ended(child)
+        assert file_faults.ended(child)
 
 
 # Where the system has no locks, the file decides
@@ -311,7 +315,7 @@ def test_without_locks_the_file_refuses_for_a_live_owner_and_not_for_a_dead_one(
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
         with run_lock(tmp_path):
             assert said(tmp_path) == me()
-        assert not dying.ended(child, but=-signal.SIGKILL)
+        assert not file_faults.ended(child, but=-signal.SIGKILL)
     with run_lock(tmp_path):
         assert said(tmp_path) == me()
     assert os.listdir(tmp_path) == []

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from hasten.checkpoint import segments
-from hasten.checkpoint.segments import (
+from hasten.checkpoint.folders import shared_segments
+from hasten.checkpoint.folders.shared_segments import (
     forget_processes,
     note_this_process,
     remove_segments,
@@ -21,7 +21,7 @@ from hasten.checkpoint.segments import (
 def memory(tmp_path, monkeypatch):
     place = tmp_path / "shm"
     place.mkdir()
-    monkeypatch.setattr(segments, "SHARED_MEMORY", place)
+    monkeypatch.setattr(shared_segments, "SHARED_MEMORY", place)
     return place
 
 

@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hasten.checkpoint.state import flattened, rebuilt
-from hasten.checkpoint.tensors import TYPES, tensors_in, write_tensors
+from hasten.checkpoint.safetensors_files import TYPES, tensors_in, write_tensors
+from hasten.checkpoint.state_tree import flattened, rebuilt
 from hasten.errors import Misconfigured
 
 DTYPES = sorted(TYPES, key=str)

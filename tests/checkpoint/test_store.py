@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import dying
-import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE, Store
 from hasten.errors import Misconfigured, StorageFailed
+from support.checkpoint import file_faults, stores
 
 
 def test_a_checkpoint_is_read_as_it_was_saved(tmp_path):
@@ -44,7 +43,7 @@ def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path):
 
 def test_every_byte_is_on_the_disk_before_the_name_and_the_name_before_the_return(tmp_path):
     store = stores.filled(tmp_path, 1)
-    with dying.recorded() as operations:
+    with file_faults.recorded() as operations:
         store.save(stores.contents(2))
     (rename,) = [number for number, (name, _) in enumerate(operations) if name == "rename"]
     building = operations[rename][1]

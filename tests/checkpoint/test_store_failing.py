@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import stores
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS
+from hasten.checkpoint.saved_checkpoint import TENSORS
 from hasten.checkpoint.store import STATE
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults, stores
 
 CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]
 codes = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.__getitem__)
@@ -28,8 +27,8 @@ def store(in_memory):
 
 
 def refused_in_each(
-    work: Callable[[], object], code: int, last: int | None = None, watch: dying.Watch = dying.watched
-) -> Iterator[tuple[dying.Operation, StorageFailed]]:
+    work: Callable[[], object], code: int, last: int | None = None, watch: file_faults.Watch = file_faults.watched
+) -> Iterator[tuple[file_faults.Operation, StorageFailed]]:
     """The operation that the disk refuses, and the error that this gives, for each operation of the work in turn.
 
     last: None lets only that one fail, sys.maxsize all after it too.
@@ -37,7 +36,7 @@ def refused_in_each(
     number, told = 0, None
     while number == 0 or told is not None:
         number, told = number + 1, None
-        with dying.failing(range(number, last or number + 1), code, watch) as refused:
+        with file_faults.failing(range(number, last or number + 1), code, watch) as refused:
             try:
                 work()
             except StorageFailed as error:
@@ -48,7 +47,7 @@ def refused_in_each(
     assert number > 3
 
 
-def check_told(operation: dying.Operation, error: StorageFailed, code: int, folder: Path) -> None:
+def check_told(operation: file_faults.Operation, error: StorageFailed, code: int, folder: Path) -> None:
     assert os.strerror(code) in error.what
     assert Path(error.where).is_relative_to(folder), error.where
     assert operation.path.startswith((error.where, str(Path(error.where).parent)))
@@ -105,7 +104,7 @@ def test_cleaning_up_that_the_disk_refuses_is_told_and_can_be_tried_again(store,
     for number in (1, 2):
         left.mkdir(exist_ok=True)
         (left / "file").touch()
-        with dying.failing(range(number, number + 1), code), pytest.raises(StorageFailed) as told:
+        with file_faults.failing(range(number, number + 1), code), pytest.raises(StorageFailed) as told:
             store.clean()
         assert told.value.where == str(left / "file" if number == 1 else left)
         assert stores.step_found(store) == 2
@@ -118,7 +117,7 @@ def test_cleaning_up_that_the_disk_refuses_is_told_and_can_be_tried_again(store,
 def test_a_checkpoint_that_cannot_be_read_is_told_and_no_older_one_is_taken_in_its_place(store, code):
     """Every listing, opening and reading of the newest in turn: it may be whole."""
     before = stores.files_below(store.folder)
-    for operation, error in refused_in_each(lambda: stores.step_found(store), code, watch=dying.watched_reads):
+    for operation, error in refused_in_each(lambda: stores.step_found(store), code, watch=file_faults.watched_reads):
         assert os.strerror(code) in error.what
         assert error.where == str(store.folder if operation.name == "listdir" else store.folder / "step-2")
         assert ("remove this checkpoint" in error.fix) is (operation.name != "listdir")
@@ -168,7 +167,7 @@ def test_a_limit_of_the_kernel_on_the_size_of_files_is_told_and_leaves_nothing(t
     if limit > 200:
         tensors = {name: tensor.repeat(3500) for name, tensor in contents.tensors.items()}  # 84,000 bytes
         contents = replace(contents, trees={"run": "x" * 100_000}, tensors=tensors)
-    with dying.file_size_limit(limit), pytest.raises(StorageFailed) as told:
+    with file_faults.file_size_limit(limit), pytest.raises(StorageFailed) as told:
         store.save(contents)
     assert os.strerror(errno.EFBIG) in told.value.what
     assert "ulimit" in told.value.fix

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import stores
 from hasten.checkpoint.store import Store
+from support.checkpoint import file_faults, stores
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -19,7 +18,7 @@ STEPS = (1, 2, 3)
 
 
 def killed_in_each(
-    origin: Path, work: Callable[[Store], object], watch: dying.Watch = dying.watched
+    origin: Path, work: Callable[[Store], object], watch: file_faults.Watch = file_faults.watched
 ) -> Iterator[tuple[int, Store]]:
     """The store as each number of an operation leaves it, from the same beginning; at least five, to the last one."""
     number = 1
@@ -27,7 +26,7 @@ def killed_in_each(
         folder = origin.with_name(f"killed-{number}")
         shutil.copytree(origin, folder, symlinks=True)
         store = Store(folder)
-        if not dying.killed_inside(number, lambda store=store: work(store), watch):
+        if not file_faults.killed_inside(number, lambda store=store: work(store), watch):
             break
         yield number, store
         number += 1
@@ -92,7 +91,7 @@ def test_killed_inside_any_operation_of_cleaning_up_the_next_start_ends_the_work
 def test_killed_while_it_looks_for_the_newest_nothing_has_changed(three):
     (three / "step-3" / "state.json").write_bytes(b"damaged")
     before = stores.files_below(three)
-    for _, store in killed_in_each(three, lambda store: stores.step_found(store, []), dying.watched_reads):
+    for _, store in killed_in_each(three, lambda store: stores.step_found(store, []), file_faults.watched_reads):
         assert stores.files_below(store.folder) == before
         damaged = []
         assert stores.step_found(store, damaged) == 2

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import hasten
-from hasten.checkpoint import temporary
-from hasten.checkpoint.file_lock import locked
+from hasten.checkpoint.folders import process_folder
+from hasten.checkpoint.locks.file_lock import locked
 from hasten.errors import StorageFailed
 from support import small_job
 
@@ -28,13 +28,16 @@ def place(monkeypatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="h-") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", None)
-        monkeypatch.setattr(temporary, "_mine", None)
+        monkeypatch.setattr(process_folder, "_mine", None)
         yield Path(folder)
 
 
 def ended(program: str) -> tuple[int, Path]:
     """A Python that runs this and has said where its folder is."""
-    text = f"from hasten.checkpoint.temporary import *; folder = process_folder(); print(folder, flush=True); {program}"
+    begin = (
+        "from hasten.checkpoint.folders.process_folder import *; folder = process_folder(); print(folder, flush=True)"
+    )
+    text = f"{begin}; {program}"
     done = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
     with done:
         return done.wait(), Path(done.stdout.readline().strip() if done.stdout else "")
@@ -45,10 +48,10 @@ def cannot(path: Path) -> None:
 
 
 def test_a_process_has_one_folder_which_nobody_else_can_read(place):
-    folder = temporary.process_folder()
+    folder = process_folder.process_folder()
     assert folder.parent == place
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert temporary.process_folder() == folder
+    assert process_folder.process_folder() == folder
 
 
 def test_it_is_gone_with_its_process_and_so_is_what_lies_in_it(place):
@@ -60,7 +63,7 @@ def test_it_is_gone_with_its_process_and_so_is_what_lies_in_it(place):
 def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
     code, folder = ended("import os; (folder / 'left').write_text('x'); os.kill(os.getpid(), 9)")
     assert (code, (folder / "left").exists()) == (-signal.SIGKILL, True)
-    mine = temporary.process_folder()
+    mine = process_folder.process_folder()
     assert [*place.iterdir()] == [mine]
 
 
@@ -75,9 +78,9 @@ def test_what_cannot_be_removed_now_is_tried_again(place, monkeypatch):
     with monkeypatch.context() as failing:
         failing.setattr(Path, "rmdir", cannot)
         failing.setattr(Path, "unlink", lambda path: os.unlink(path) if path.name < "e" else cannot(path))
-        temporary.remove_what_the_dead_left()
+        process_folder.remove_what_the_dead_left()
     assert folder.is_dir()
-    temporary.remove_what_the_dead_left()
+    process_folder.remove_what_the_dead_left()
     assert not [*place.iterdir()]
 
 
@@ -92,7 +95,7 @@ def test_it_is_nobodys_when_only_workers_are_left_of_its_process(place):
     child = int((place / "child").read_text())
     try:
         assert (code, folder.is_dir()) == (-signal.SIGKILL, True)
-        temporary.process_folder()
+        process_folder.process_folder()
         assert not folder.exists()
     finally:
         os.kill(child, signal.SIGKILL)
@@ -103,7 +106,7 @@ def test_what_a_living_process_and_others_have_there_stays(place):
     for each in (theirs, plain, unlocked):
         each.mkdir()
     with locked(theirs / ".lock", None):
-        temporary.process_folder()
+        process_folder.process_folder()
         assert all(each.is_dir() for each in (theirs, plain, unlocked))
 
 
@@ -111,7 +114,7 @@ def test_a_link_is_not_followed_to_what_it_leads_to(place, tmp_path_factory):
     kept = tmp_path_factory.mktemp("kept")
     (kept / ".lock").touch()
     (place / "hasten-a_link_8").symlink_to(kept)
-    temporary.process_folder()
+    process_folder.process_folder()
     assert (kept / ".lock").exists()
 
 
@@ -125,13 +128,13 @@ def test_a_folder_that_another_process_took_for_a_dead_ones_is_made_again(monkey
         return str(folder)
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_taken)
-    assert (temporary.process_folder() / ".lock").exists()
+    assert (process_folder.process_folder() / ".lock").exists()
 
 
 def test_where_no_folder_can_be_made_it_is_said_where(place, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
     with pytest.raises(StorageFailed, match="no temporary folder could be made") as caught:
-        temporary.process_folder()
+        process_folder.process_folder()
     assert caught.value.where == str(place / "missing")
 
 
@@ -140,9 +143,9 @@ def test_where_the_system_has_no_place_for_it_what_is_left_is_no_matter(monkeypa
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", nowhere)
-    temporary.remove_what_the_dead_left()
+    process_folder.remove_what_the_dead_left()
     with pytest.raises(StorageFailed, match="No usable temporary directory"):
-        temporary.process_folder()
+        process_folder.process_folder()
 
 
 def test_worker_processes_keep_their_sockets_in_it(place):
@@ -152,7 +155,7 @@ def test_worker_processes_keep_their_sockets_in_it(place):
         "worker = multiprocessing.get_context('fork').Process(target=work); worker.start(); worker.join()\n"
         "print(*(each.name for each in folder.iterdir()))"
     )
-    text = f"from hasten.checkpoint.temporary import *; folder = process_folder(); {program}"
+    text = f"from hasten.checkpoint.folders.process_folder import *; folder = process_folder(); {program}"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert sorted(name.partition("-")[0] for name in done.stdout.split()) == [".lock", "listener"]
     assert done.stderr == ""
@@ -162,11 +165,11 @@ def test_worker_processes_keep_their_sockets_in_it(place):
 def test_where_sockets_have_a_place_already_it_stays(place, monkeypatch):
     told = {"tempdir": str(place)}
     monkeypatch.setattr(multiprocessing.current_process(), "_config", told)
-    temporary.keep_sockets_here()
+    process_folder.keep_sockets_here()
     assert told == {"tempdir": str(place)}
     told["tempdir"] = str(place / "gone")
-    temporary.keep_sockets_here()
-    assert told == {"tempdir": str(temporary.process_folder())}
+    process_folder.keep_sockets_here()
+    assert told == {"tempdir": str(process_folder.process_folder())}
 
 
 def test_where_no_socket_can_be_it_is_said_before_workers_start(place, monkeypatch):
@@ -174,5 +177,5 @@ def test_where_no_socket_can_be_it_is_said_before_workers_start(place, monkeypat
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(StorageFailed, match="too long for the sockets of loader workers") as caught:
-        temporary.keep_sockets_here()
+        process_folder.keep_sockets_here()
     assert (caught.value.where, "TMPDIR" in caught.value.fix) == (str(deep), True)

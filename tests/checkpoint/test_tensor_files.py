@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.checkpoint import tensor_files
-from hasten.checkpoint.at_once import at_once
-from hasten.checkpoint.saved import holds_tensors
+from hasten.checkpoint import safetensors_files
+from hasten.checkpoint.digests import at_once
+from hasten.checkpoint.safetensors_files import shared_out, write_tensor_files
+from hasten.checkpoint.saved_checkpoint import holds_tensors
 from hasten.checkpoint.store import Contents, Store
-from hasten.checkpoint.tensor_files import shared_out, write_tensor_files
 from hasten.errors import StorageFailed
 
 
@@ -27,7 +27,7 @@ def test_shares_hold_every_tensor_once_in_order_and_no_more_bytes_than_they_may(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_checkpoint_of_several_files_comes_back_whole(tmp_path, monkeypatch, threads):
-    monkeypatch.setattr(tensor_files, "MOST_BYTES", 40)
+    monkeypatch.setattr(safetensors_files, "MOST_BYTES", 40)
     tensors = {f"t{number}": torch.full((5,), float(number)) for number in range(7)}
     trees = {"run": {name: {"tensor": name} for name in tensors}}
     contents = {"step": 1, "epoch": 0, "reason": "", "best": False, "world_size": 1}
@@ -40,15 +40,15 @@ def test_a_checkpoint_of_several_files_comes_back_whole(tmp_path, monkeypatch, t
 
 
 def test_a_file_that_fails_among_several_is_told_and_nothing_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensor_files, "MOST_BYTES", 8)
-    write = tensor_files.write_tensors
+    monkeypatch.setattr(safetensors_files, "MOST_BYTES", 8)
+    write = safetensors_files.write_tensors
 
     def failing(path, tensors):
         if path.name == "tensors-2.safetensors":
             raise StorageFailed("no space left", where=str(path), fix="free space")
         return write(path, tensors)
 
-    monkeypatch.setattr(tensor_files, "write_tensors", failing)
+    monkeypatch.setattr(safetensors_files, "write_tensors", failing)
     tensors = {str(number): torch.zeros(2) for number in range(4)}
     contents = {"step": 1, "epoch": 0, "reason": "", "best": False, "world_size": 1}
     with pytest.raises(StorageFailed, match="no space left"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hasten.checkpoint.digests import PIECE_BYTES, digest_of
-from hasten.checkpoint.tensors import RESERVED, TYPES, tensors_in, write_tensors
+from hasten.checkpoint.safetensors_files import RESERVED, TYPES, tensors_in, write_tensors
 from hasten.errors import Misconfigured, StorageFailed
 
 WHOLE = {

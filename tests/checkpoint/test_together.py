@@ -15,19 +15,17 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import forger
-import part_stores
-import stores
-from disk_states import Began, Outcome, Saved, outcomes
-from dying import Operation
-from hasten.checkpoint import files, part_files, pieces
+from hasten.checkpoint import files
 from hasten.checkpoint import manifest as manifests
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.in_parts import Holding
+from hasten.checkpoint.sharded import piece_table, rank_files
+from hasten.checkpoint.sharded.collective_save import follow, led
+from hasten.checkpoint.sharded.slabs import Holding
 from hasten.checkpoint.store import STATE, Store
-from hasten.checkpoint.together import follow, led
 from hasten.errors import StorageFailed
+from support.checkpoint import file_faults, forger, part_stores, stores
+from support.checkpoint.disk_states import Began, Outcome, Saved, outcomes
+from support.checkpoint.file_faults import Operation
 
 NOTHING = Holding(tensors={}, slabs={}, keys={})
 FILES = ["manifest.json", "parts-0000.safetensors", "parts-0001.safetensors", "pieces.json", "state.json"]
@@ -68,13 +66,13 @@ def test_where_no_tensor_is_in_parts_it_is_as_one_process_saves_it(tmp_path):
 def refused_in_each(store: Store, code: int, last: int | None, whose: str = "") -> Iterator[StorageFailed]:
     """What a save of both ranks says for each operation, on files with this in their path, that the disk refuses."""
 
-    def watch(note: dying.Noted) -> AbstractContextManager[None]:
-        return dying.watched(lambda operation: note(operation) if whose in operation.path else None)
+    def watch(note: file_faults.Noted) -> AbstractContextManager[None]:
+        return file_faults.watched(lambda operation: note(operation) if whose in operation.path else None)
 
     number, told = 0, None
     while number == 0 or told is not None:
         number, told = number + 1, None
-        with dying.failing(range(number, last or number + 1), code, watch) as refused:
+        with file_faults.failing(range(number, last or number + 1), code, watch) as refused:
             try:
                 part_stores.save(store, 3)
             except StorageFailed as error:
@@ -125,7 +123,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
         number += 1
         folder = in_memory / str(number)
         shutil.copytree(in_memory / "store", folder)
-        died = dying.killed_inside(number, lambda folder=folder: part_stores.save(Store(folder), 3))
+        died = file_faults.killed_inside(number, lambda folder=folder: part_stores.save(Store(folder), 3))
         found.append(part_stores.step_found(Store(folder)))
         Store(folder).clean()
         assert len(stores.names(Store(folder))) == (3 if found[-1] == 3 else 2)
@@ -137,7 +135,7 @@ def test_killed_inside_any_operation_of_a_save_in_parts_an_older_or_the_new_one_
 
 def test_a_rank_that_read_back_something_else_fails_the_save(store, monkeypatch):
     changed = Digest(7, "0" * 64)
-    monkeypatch.setattr(part_files, "digest_of", lambda path, most: changed)
+    monkeypatch.setattr(rank_files, "digest_of", lambda path, most: changed)
     with pytest.raises(StorageFailed, match="read back, it is not what was written"):
         part_stores.save(store, 3)
     assert part_stores.step_found(store) == 2
@@ -174,7 +172,7 @@ def test_a_fault_of_ours_on_one_rank_ends_neither_in_silence(store, monkeypatch)
     def breaks(folder, rank, held, threads):
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("hasten.checkpoint.together.write_part", breaks)
+    monkeypatch.setattr("hasten.checkpoint.sharded.collective_save.write_part", breaks)
     with pytest.raises(StorageFailed, match="rank 1: ZeroDivisionError: of ours"):
         part_stores.save(store, 3)
     assert stores.names(store) == ["step-1", "step-2"]
@@ -209,12 +207,12 @@ def test_a_changed_byte_in_any_file_is_found_and_an_older_checkpoint_is_used(sto
 
 def test_a_forged_table_is_refused(store):
     path = store.folder / "step-2"
-    table = json.loads((path / pieces.NAME).read_bytes())
+    table = json.loads((path / piece_table.NAME).read_bytes())
     table["run/model/rows"]["pieces"][1][2] = [0]
     content = json.dumps(table).encode()
-    (path / pieces.NAME).write_bytes(content)
+    (path / piece_table.NAME).write_bytes(content)
     manifest = json.loads((path / manifests.NAME).read_bytes())
-    manifest["files"][pieces.NAME] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"][piece_table.NAME] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (path / manifests.NAME).write_bytes(forger.with_seal(manifest))
     store.found()[0].verify()
     with pytest.raises(StorageFailed, match="two of its pieces overlap"):
@@ -231,7 +229,7 @@ def log_of(folder: Path) -> list[Operation | Began | Saved]:
     def noted(operation: Operation) -> None:
         log.append(Operation(operation.name, operation.path, operation.target, bytes(operation.data)))
 
-    with dying.watched(noted):
+    with file_faults.watched(noted):
         for step in (1, 2):
             log.append(Began(step))
             part_stores.save(store, step)

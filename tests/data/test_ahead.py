@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hasten.data.ahead import copied, copied_ahead
-from hasten.data.fillings import Shown
-from hasten.data.loader import Microbatch
+from hasten.data.images.image_batches import Shown
+from hasten.data.loading.ahead import copied, copied_ahead
+from hasten.data.loading.batch_loader import Microbatch
 
 
 def microbatches(count, error=None, asked=None, side=8):

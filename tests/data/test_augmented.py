@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hasten.data.augmented import Augmented, seam_of
-from kept_samples import Grey, Listed, jittered, same
+from hasten.data.sources.augmented import Augmented, seam_of
+from support.data.cached_samples import Grey, Listed, jittered, same
 
 
 class Doubled:

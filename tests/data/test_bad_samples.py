@@ -12,13 +12,23 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 
 import hasten
 from data.pictures import jpeg, write
-from hasten.data.bad_samples import ATTEMPTS, Ledger, Replaced, stand_ins
-from hasten.data.failures import reason_of
-from hasten.data.images import ImageFolder
-from hasten.data.loader import EvaluationLoader
-from hasten.data.sources import source_of
+from hasten.data.images.image_folder import ImageFolder
+from hasten.data.loading.bad_samples import ATTEMPTS, Ledger, Replaced, stand_ins
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.data_errors import reason_of
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, JobError, OutOfMemory, StorageFailed, UserCodeFailed
-from loading import HERE, ONE_WORKER, TWO_WORKERS, Drawing, DrawingStream, content, drawn, epoch_of, loader_of
+from support.data.loaders import (
+    HERE,
+    ONE_WORKER,
+    TWO_WORKERS,
+    Drawing,
+    DrawingStream,
+    content,
+    drawn,
+    epoch_of,
+    loader_of,
+)
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from broken_workers import Harmful, Large, feed_of, nothing_left_behind, read, worker_pids
-from hasten.data import feed
-from hasten.data.loader import EvaluationLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.sources import source_of
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed, Hang, JobError, PlanError
-from loading import TWO_WORKERS, Drawing, DrawingStream, content, epoch_of, loader_of
+from support.data.broken_workers import Harmful, Large, feed_of, nothing_left_behind, read, worker_pids
+from support.data.loaders import TWO_WORKERS, Drawing, DrawingStream, content, epoch_of, loader_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -161,10 +161,10 @@ SMALL = """
     import os, sys
     sys.path[:0] = ["src", "tests"]
     import torch
-    from broken_workers import Large, as_list, feed_of, read, segments
-    from hasten.data import feed
-    from hasten.data.options import LoaderOptions
-    from hasten.data.patience import Patience
+    from support.data.broken_workers import Large, as_list, feed_of, read, segments
+    from hasten.data.loading import batch_feed as feed
+    from hasten.data.loading.loader_options import LoaderOptions
+    from hasten.data.workers.hang_limit import Patience
 
     def error_of(collate):
         options = LoaderOptions(workers=2, prefetch_factor=4)

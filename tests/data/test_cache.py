@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from dying import file_size_limit
-from hasten.checkpoint.private import user_caches
-from hasten.data.cache import open_cache
-from hasten.data.cache_file import DATA, INDEX, MANIFEST
-from hasten.data.proven_steady import SPREAD
-from hasten.data.randomness import random_state
+from hasten.checkpoint.folders.private_folders import user_caches
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST
+from hasten.data.cache.repeated_reading import SPREAD
+from hasten.data.order.randomness import random_state
 from hasten.errors import DataFailed, StorageFailed, UserCodeFailed
-from kept_samples import Counted, Grey, Listed, same, samples_of
+from support.checkpoint.file_faults import file_size_limit
+from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 import hasten
 from data.pictures import jpeg, write
-from hasten.data.augmented import Augmented
-from hasten.data.cache import open_cache
-from hasten.data.cache_file import DATA, Cached
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.cache.cache_file import DATA, Cached
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.augmented import Augmented
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, OutOfMemory, StorageFailed, UserCodeFailed
 from hasten.facts.plan import make_plan
-from kept_samples import same
-from loading import content, drawn
 from support import laptop, small_job
+from support.data.cached_samples import same
+from support.data.loaders import content, drawn
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

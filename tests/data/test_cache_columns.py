@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data import cache_columns
-from hasten.data.cache_columns import first_damaged
-from hasten.data.cache_file import Cached, Writer
-from hasten.data.cache_samples import packed
+from hasten.data.cache import cache_columns
+from hasten.data.cache.cache_columns import first_damaged
+from hasten.data.cache.cache_file import Cached, Writer
+from hasten.data.cache.sample_format import packed
 from hasten.errors import StorageFailed
 
 SAMPLES = {
@@ -54,7 +54,7 @@ def test_samples_that_are_as_they_were_written_are_whole(tmp_path, monkeypatch, 
 
 
 def test_numbers_of_samples_beyond_what_a_checksum_can_begin_at_start_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr("hasten.data.cache_file._salt_of", lambda key: 2**32 - 3)
+    monkeypatch.setattr("hasten.data.cache.cache_file._salt_of", lambda key: 2**32 - 3)
     assert damaged(written(tmp_path / "c", "numbers", 9)) is None
 
 

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-import dying
-from cache_folders import BAD, change, ragged, row, written
 from hasten.checkpoint import files
-from hasten.data import cache_file
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
-from hasten.data.cache_samples import ALIGNMENT
+from hasten.data.cache import cache_file
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached, Damaged, Different
+from hasten.data.cache.sample_format import ALIGNMENT
 from hasten.errors import DataFailed, StorageFailed
-from kept_samples import FORMS, same
+from support.checkpoint import file_faults
+from support.data.cache_files import BAD, change, ragged, row, written
+from support.data.cached_samples import FORMS, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -142,7 +142,7 @@ def test_a_lack_of_memory_or_files_does_not_make_a_cache_a_damaged_one(tmp_path,
     def scarce(*arguments, **named):
         raise OSError(reason, os.strerror(reason))
 
-    monkeypatch.setattr("hasten.data.cache_file.mmap.mmap", scarce)
+    monkeypatch.setattr("hasten.data.cache.cache_file.mmap.mmap", scarce)
     with pytest.raises(StorageFailed, match="cannot be mapped"):
         Cached(folder)
 
@@ -315,5 +315,5 @@ def test_a_sample_is_checked_once(tmp_path, monkeypatch):
 
 def test_what_a_forked_process_checked_is_checked(tmp_path):
     cached = Cached(written(tmp_path / "c", [torch.ones(100), torch.zeros(100)]))
-    assert dying.ended(dying.started(lambda: cached[1].equal(torch.zeros(100))))
+    assert file_faults.ended(file_faults.started(lambda: cached[1].equal(torch.zeros(100))))
     assert cached._checked.tolist() == [False, True]

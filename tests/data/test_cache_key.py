@@ -29,10 +29,10 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from hasten.data import cache_key
-from hasten.data.cache_key import key_of, told_by
+from hasten.data.cache import cache_key
+from hasten.data.cache.cache_key import key_of, told_by
 from hasten.errors import DataFailed
-from kept_samples import Holding, key
+from support.data.cached_samples import Holding, key
 
 pytestmark = pytest.mark.trap(41)
 
@@ -267,7 +267,7 @@ def test_another_process_finds_the_same_key(tmp_path):
     (tmp_path / "users.py").write_text(
         textwrap.dedent("""
         import functools, numpy as np, torch
-        from hasten.data.cache_key import key_of
+        from hasten.data.cache.cache_key import key_of
         WORDS = {"one", "two", "three", "four", "five"}
         class Photos:
             def __init__(self):

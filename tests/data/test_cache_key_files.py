@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hasten.data import cache_key_folders
+from hasten.data.cache import cache_key_folders
 from hasten.errors import DataFailed
-from kept_samples import key
+from support.data.cached_samples import key
 
 pytestmark = pytest.mark.trap(41)
 

@@ -15,17 +15,17 @@ from torch.utils.data import Subset
 
 import hasten
 from data.pictures import jpeg, write
-from hasten.data.augmented import Augmented, steady_rows
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.packing import AHEAD, MOST_READERS, TOGETHER
-from hasten.data.proven_steady import SPREAD
-from hasten.data.sources import source_of
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.cache.packing import AHEAD, MOST_READERS, TOGETHER
+from hasten.data.cache.repeated_reading import SPREAD
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.augmented import Augmented, steady_rows
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from kept_samples import jittered
-from loading import content
 from support import laptop
+from support.data.cached_samples import jittered
+from support.data.loaders import content
 
 COUNT = 3000
 MOST_READ_AHEAD = MOST_READERS * (AHEAD + 2) * TOGETHER

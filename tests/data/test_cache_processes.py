@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-import dying
-from cache_ranks import second_builds
-from hasten.checkpoint.file_lock import locked
-from hasten.data.cache import open_cache
-from hasten.data.cache_file import DATA, INDEX, MANIFEST, Cached
-from hasten.data.proven_steady import SPREAD
+from hasten.checkpoint.locks.file_lock import locked
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.cache.cache_file import DATA, INDEX, MANIFEST, Cached
+from hasten.data.cache.repeated_reading import SPREAD
 from hasten.entry import _watcher_of_caches
-from kept_samples import Counted, Grey, Listed, same, samples_of
-from ranks import on_ranks
+from support.checkpoint import file_faults
+from support.data.cache_ranks import second_builds
+from support.data.cached_samples import Counted, Grey, Listed, same, samples_of
+from support.ranks.process_group import on_ranks
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -34,18 +34,18 @@ def test_processes_that_start_together_build_it_once(tmp_path):
     def read() -> bool:
         return same(samples_of(open_cache(data, tmp_path / "c")), samples_of(Grey(40)))
 
-    assert dying.together([read] * 4) == [True] * 4
+    assert file_faults.together([read] * 4) == [True] * 4
     assert data.readings() == data.count + 2 * SPREAD
 
 
 def test_who_waits_for_another_says_so(tmp_path):
     key = open_cache(Grey(), tmp_path).key
     shutil.rmtree(tmp_path / key)
-    with dying.listening() as (tell, heard), locked(tmp_path / f".{key}.lock", None) as held:
+    with file_faults.listening() as (tell, heard), locked(tmp_path / f".{key}.lock", None) as held:
         assert held
-        child = dying.started(lambda: len(open_cache(Grey(), tmp_path, say=tell)) == 9)
+        child = file_faults.started(lambda: len(open_cache(Grey(), tmp_path, say=tell)) == 9)
         assert heard() == f"another process builds {tmp_path / key}: waiting for it"
-    assert dying.ended(child)
+    assert file_faults.ended(child)
 
 
 @pytest.mark.parametrize("shown", [True, pytest.param(False, marks=pytest.mark.proof)])
@@ -93,7 +93,7 @@ def test_what_a_dead_builder_left_is_removed_and_what_a_live_one_writes_is_not(t
 
 
 def test_the_bytes_reach_the_disk_before_the_name(tmp_path):
-    with dying.recorded() as operations:
+    with file_faults.recorded() as operations:
         folder = open_cache(Grey(), tmp_path).folder
     names = [name for name, _ in operations]
     rename = names.index("rename")
@@ -118,7 +118,7 @@ def test_killed_inside_any_file_operation_the_next_start_has_a_whole_cache(tmp_p
     died = 0
     while True:
         folder = prepared(tmp_path / str(died))
-        if not dying.killed_inside(died + 1, functools.partial(open_cache, data, folder)):
+        if not file_faults.killed_inside(died + 1, functools.partial(open_cache, data, folder)):
             break
         died += 1
         left = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
@@ -131,7 +131,7 @@ def test_killed_inside_any_file_operation_the_next_start_has_a_whole_cache(tmp_p
 
 
 def test_the_lock_of_a_killed_builder_is_free(tmp_path):
-    assert dying.killed_inside(5, lambda: open_cache(Grey(), tmp_path))
+    assert file_faults.killed_inside(5, lambda: open_cache(Grey(), tmp_path))
     (lock,) = tmp_path.glob(".*.lock")
     with locked(lock, None) as held:
         assert held

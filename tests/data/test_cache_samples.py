@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import nn
 
-from hasten.data.cache_samples import ALIGNMENT, CannotKeep, difference, packed
-from hasten.data.cache_unpacker import Unpacker
-from kept_samples import FORMS, MODES, picture, same
+from hasten.data.cache.cache_unpacker import Unpacker
+from hasten.data.cache.sample_format import ALIGNMENT, CannotKeep, difference, packed
+from support.data.cached_samples import FORMS, MODES, picture, same
 
 Pair = namedtuple("Pair", "left right")
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache_folders import BAD, change, row, written
-from hasten.data.cache_file import DATA, INDEX, Cached
+from hasten.data.cache.cache_file import DATA, INDEX, Cached
 from hasten.errors import StorageFailed
-from kept_samples import FORMS, same
+from support.data.cache_files import BAD, change, row, written
+from support.data.cached_samples import FORMS, same
 
 
 def test_uniform_samples_are_columns_in_the_file(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from hasten.data.counted import counted
+from hasten.data.sources.counted import counted
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from support import small_job

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.crops import (
+from hasten.data.images.crops import (
     ATTEMPTS,
     Box,
     CenterCrop,

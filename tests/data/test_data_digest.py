@@ -21,8 +21,8 @@ from torch.utils.data import (
     random_split,
 )
 
-from hasten.data.data_digest import data_digest
-from hasten.data.sources import source_of
+from hasten.data.sources.data_digest import data_digest
+from hasten.data.sources.job_data import source_of
 
 Build = Callable[[int], Any]  # with a seed
 

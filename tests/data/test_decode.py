@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngImageFile
 
 from data.pictures import exif, file_of, image, jpeg, segment, with_segments, with_size
-from hasten.data.decode import MOST_SCANS, Encoded
+from hasten.data.images.image_decoder import MOST_SCANS, Encoded
 from hasten.errors import DataFailed
 
 SIZES = [(37, 53), (8, 8), (1, 1), (1, 40), (64, 17)]
@@ -316,7 +316,7 @@ IN_LITTLE_MEMORY = """
 import resource
 import sys
 from pathlib import Path
-from hasten.data.decode import Encoded
+from hasten.data.images.image_decoder import Encoded
 
 picture = Encoded(Path(sys.argv[1]).read_bytes(), "folder/it.jpg")
 limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (4 << 20)

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from hasten.data.loader import EvaluationLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from loading import HERE, ONE_WORKER, Drawing, DrawingStream, columns, content, epoch_of, flat, indices
+from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, content, epoch_of, flat, indices
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

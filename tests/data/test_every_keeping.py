@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hasten
-from broken_workers import nothing_left_behind
 from data.pictures import photos
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
-from loading import content, drawn
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 from support import laptop
+from support.data.broken_workers import nothing_left_behind
+from support.data.loaders import content, drawn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broken_workers import nothing_left_behind
-from hasten.data.options import LoaderOptions, Placement
-from loading import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from support.data.broken_workers import nothing_left_behind
+from support.data.loaders import Drawing, DrawingStream, DrawingTogether, content, loader_of, noisy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),

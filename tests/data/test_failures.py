@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset
 
-from hasten.data.loader import EvaluationLoader
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, OutOfMemory, UserCodeFailed
-from loading import (
+from support.data.loaders import (
     HERE,
     ONE_WORKER,
     TWO_WORKERS,

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, get_worker_info
 
-from hasten.data.feed import Feed
-from hasten.data.loader import EvaluationLoader
-from hasten.data.options import LoaderOptions, Placement
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_loader import EvaluationLoader
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import Hang, PlanError, UserCodeFailed
 from hasten.training.run import Run
-from loading import STAYING, Drawing, DrawingStream, columns, content, epoch_of, flat, indices, loader_of
 from support import small_job
+from support.data.loaders import STAYING, Drawing, DrawingStream, columns, content, epoch_of, flat, indices, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from data.pictures import pixels
-from hasten.data.crops import Box
-from hasten.data.fillings import (
+from hasten.data.images.batch_memory import Recycler
+from hasten.data.images.crops import Box
+from hasten.data.images.image_batches import (
     MOST_SIZES,
     Colours,
     Cropped,
@@ -16,8 +17,7 @@ from hasten.data.fillings import (
     FillPixels,
     Shown,
 )
-from hasten.data.recycling import Recycler
-from hasten.data.resample import resize_together
+from hasten.data.images.resample import resize_together
 
 MEAN, DEVIATION = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 COLOURS = Colours.of(MEAN, DEVIATION)

@@ -16,18 +16,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
-from hasten.checkpoint import temporary
-from hasten.data import feed, workers
-from hasten.data.feed import Feed
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.checkpoint.folders import process_folder
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers import worker_processes as workers
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory, UserCodeFailed
 from hasten.facts.machine import usable_cores
-from loading import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
-from looking import Remembering, Self, copies, looked_at, readers
+from support.data.broken_workers import Harmful, Lambdas, as_list, feed_of, nothing_left_behind
+from support.data.first_batches import Remembering, Self, copies, looked_at, readers
+from support.data.loaders import HERE, ONE_WORKER, Drawing, DrawingStream, columns, flat, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -157,7 +158,7 @@ def test_what_lives_in_no_copy_of_its_process_is_read_here_where_none_is_made(ot
 
 NO_MORE_PROCESSES = """
 import os, resource
-from looking import Remembering, looked_at
+from support.data.first_batches import Remembering, looked_at
 looked_at(Remembering())  # loads all that it takes
 if os.getuid() == 0:
     os.setuid(65534)  # the superuser has no such limit
@@ -184,7 +185,7 @@ def test_where_workers_could_send_nothing_for_the_length_of_a_path_it_is_read_he
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.setattr(temporary, "_mine", None)
+    monkeypatch.setattr(process_folder, "_mine", None)
     assert readers(Remembering()) == {os.getpid()}
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from hasten.data import feed
-from looking import Self, copies, looked_at
+from hasten.data.loading import batch_feed as feed
+from support.data.first_batches import Self, copies, looked_at
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from dying import ended, started
-from hasten.data.gate import Gate
-from hasten.data.threads import Threads, threads_resting
+from hasten.data.workers.gate import Gate
+from hasten.data.workers.loader_threads import Threads, threads_resting
+from support.checkpoint.file_faults import ended, started
 
 PATIENT = 60.0  # seconds: longer than any test
 

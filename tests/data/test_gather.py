@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from hasten.data.gather import HOST_ALIGNMENT, TOGETHER_BYTES, Gather, Rows
-from kept_samples import same
+from hasten.data.sources.column_gather import HOST_ALIGNMENT, TOGETHER_BYTES, Gather, Rows
+from support.data.cached_samples import same
 
 DTYPES = [
     torch.float32,

@@ -25,11 +25,11 @@ import torch
 
 import hasten
 from data.pictures import ENDINGS, HARMS, hostile, jpeg, whole_files
-from hasten.data.bad_samples import Repaired
-from hasten.data.decode import Encoded
-from hasten.data.failures import Failed
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.images.image_decoder import Encoded
+from hasten.data.loading.bad_samples import Repaired
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.data_errors import Failed
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
 
 REPOSITORY = Path(__file__).resolve().parents[2]

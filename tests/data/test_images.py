@@ -14,18 +14,18 @@ from torch.utils.data import DataLoader, Subset, default_collate, random_split
 
 import hasten
 from data.pictures import file_of, image, jpeg, photos, write
-from hasten.data.augmented import seam_of
-from hasten.data.cache import open_cache
-from hasten.data.crops import Box, sufficient
-from hasten.data.fillings import Cropped, Shown
-from hasten.data.images import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
-from hasten.data.loader import EVALUATION_EPOCH, EvaluationLoader
-from hasten.data.options import Placement
-from hasten.data.randomness import reseed, sample_seed
-from hasten.data.sources import source_of
-from hasten.data.threads import Threads
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.images.crops import Box, sufficient
+from hasten.data.images.image_batches import Cropped, Shown
+from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
+from hasten.data.loading.batch_loader import EVALUATION_EPOCH, EvaluationLoader
+from hasten.data.loading.loader_options import Placement
+from hasten.data.order.randomness import reseed, sample_seed
+from hasten.data.sources.augmented import seam_of
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.loader_threads import Threads
 from hasten.errors import DataFailed
-from loading import HERE, ONE_WORKER, STAYING, TWO_WORKERS, loader_of
+from support.data.loaders import HERE, ONE_WORKER, STAYING, TWO_WORKERS, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -6,12 +6,12 @@ import pytest
 
 import hasten
 from data.pictures import jpeg, photos, write
-from hasten.data.crops import View
-from hasten.data.images import ImageFolder
-from hasten.data.keeping import why_not_in_memory
-from hasten.data.sources import source_of
+from hasten.data.cache.cached_source import why_not_in_memory
+from hasten.data.images.crops import View
+from hasten.data.images.image_folder import ImageFolder
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed, Misconfigured
-from loading import HERE, TWO_WORKERS, epoch_of
+from support.data.loaders import HERE, TWO_WORKERS, epoch_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.indices import MOST_TOLD, rows_of, told, whole_numbers
+from hasten.data.sources.sample_indices import MOST_TOLD, rows_of, told, whole_numbers
 from hasten.errors import DataFailed
 
 FORMS = {

@@ -12,14 +12,14 @@ from torch.utils.data import ConcatDataset, Subset
 
 import hasten
 from data.pictures import jpeg, photos, write
-from hasten.data.keeping import Watcher, kept, why_not_cached
-from hasten.data.options import LoaderOptions
-from hasten.data.pack import PicturesInFolders, pack
-from hasten.data.sources import Source, source_of, why_not_in_threads
+from hasten.data.cache.cached_source import Watcher, kept, why_not_cached
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.data.sources.job_data import Source, source_of, why_not_in_threads
 from hasten.errors import DataFailed
-from kept_samples import same
-from loading import loader_of
 from support import laptop
+from support.data.cached_samples import same
+from support.data.loaders import loader_of
 
 VIEW = hasten.RandomResizedCrop(16)
 STILL = hasten.CenterCrop(16)

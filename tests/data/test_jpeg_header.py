@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from data.pictures import ORDERS, exif, jpeg, segment, with_segments
-from hasten.data.jpeg_header import AS_STORED, Stated, stated, swaps_sides, turned
+from hasten.data.images.jpeg_header import AS_STORED, Stated, stated, swaps_sides, turned
 
 PLAIN = jpeg(24, 16)
 OTHERS = st.lists(

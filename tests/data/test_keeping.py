@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset, default_collate
 
-from hasten.data.augmented import Augmented
-from hasten.data.cache_file import Cached
-from hasten.data.keeping import Watcher, kept, why_not_cached, why_not_in_memory
-from hasten.data.loader import EvaluationLoader, TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source, source_of
+from hasten.data.cache.cache_file import Cached
+from hasten.data.cache.cached_source import Watcher, kept, why_not_cached, why_not_in_memory
+from hasten.data.loading.batch_loader import EvaluationLoader, TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.augmented import Augmented
+from hasten.data.sources.job_data import Source, source_of
 from hasten.errors import DataFailed, OutOfMemory
-from kept_samples import FORMS, Grey, jittered, same
 from support import laptop
+from support.data.cached_samples import FORMS, Grey, jittered, same
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

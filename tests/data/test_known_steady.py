@@ -9,11 +9,11 @@ from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, Tenso
 
 import hasten
 from data.pictures import photos
-from hasten.data import reading
-from hasten.data.known_steady import steady_reason, takes_draws
-from hasten.data.randomness import reseed
-from hasten.data.sources import source_of, why_not_in_threads
-from loading import ONE_WORKER, Drawing, DrawingStream, DrawingTogether, content, drawn, epoch_of, noisy
+from hasten.data.loading import batch_readers as reading
+from hasten.data.order.randomness import reseed
+from hasten.data.sources.job_data import source_of, why_not_in_threads
+from hasten.data.sources.known_steady import steady_reason, takes_draws
+from support.data.loaders import ONE_WORKER, Drawing, DrawingStream, DrawingTogether, content, drawn, epoch_of, noisy
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.limits import (
+from hasten.data.loading.limits import (
     MOST_AHEAD,
     WORKER_BYTES,
     Room,

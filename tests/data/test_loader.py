@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from hasten.data.options import LoaderOptions
+from hasten.data.loading.loader_options import LoaderOptions
 from hasten.errors import DataFailed, JobError, PlanError
-from loading import (
+from support.data.loaders import (
     ONE_WORKER,
     TWO_WORKERS,
     Drawing,

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data import order
-from hasten.data.order import CHUNK, Order, SampledOrder, walked
+from hasten.data.order import sample_order as order
+from hasten.data.order.sample_order import CHUNK, Order, SampledOrder, walked
 from hasten.errors import DataFailed, UserCodeFailed
 
 seeds = st.integers(0, 2**63 - 1)

@@ -5,7 +5,7 @@ import errno
 import pytest
 import torch
 
-from hasten.data.out_of_memory import is_out_of_memory
+from hasten.data.loading.out_of_memory import is_out_of_memory
 
 
 @pytest.mark.parametrize("size", [1 << 47, 1 << 62, (1 << 63) - 1])

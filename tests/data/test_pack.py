@@ -15,12 +15,12 @@ import torch
 
 from hasten import Shards
 from hasten.checkpoint import files
-from hasten.data import pack as packing_module
-from hasten.data.pack import PicturesInFolders, Samples, estimated, pack
-from hasten.data.shard_check import verify
-from hasten.data.shard_index import MANIFEST, ROWS, UNFINISHED
+from hasten.data.shards import shard_writer as packing_module
+from hasten.data.shards.shard_check import verify
+from hasten.data.shards.shard_index import MANIFEST, ROWS, UNFINISHED
+from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured, StorageFailed, UserCodeFailed
-from packing import NUMBERED, Numbered, contents, pack_samples, packed_folder, picture
+from support.data.small_shards import NUMBERED, Numbered, contents, pack_samples, packed_folder, picture
 
 # ---- what is written
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hasten import Shards
-from hasten.checkpoint.file_lock import locked
-from hasten.data import pack as packing_module
-from hasten.data.pack import PicturesInFolders, Samples, estimated, pack
+from hasten.checkpoint.locks.file_lock import locked
+from hasten.data.shards import shard_writer as packing_module
+from hasten.data.shards.shard_writer import PicturesInFolders, Samples, estimated, pack
 from hasten.errors import DataFailed, Misconfigured
-from packing import Numbered, contents, pack_samples, packed_folder, picture
+from support.data.small_shards import Numbered, contents, pack_samples, packed_folder, picture
 
 
 def test_nothing_is_packed_over_what_is_there(tmp_path: Path):

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from hasten.data import packing
-from hasten.data.cache import open_cache
-from hasten.data.packing import packed_in_order, readers
-from hasten.data.proven_steady import SteadyReader, Unreadable
-from hasten.data.randomness import undisturbed
+from hasten.data.cache.cache_building import open_cache, packing
+from hasten.data.cache.packing import packed_in_order, readers
+from hasten.data.cache.repeated_reading import SteadyReader, Unreadable
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed
-from kept_samples import Listed, same, samples_of
+from support.data.cached_samples import Listed, same, samples_of
 
 CORES = 3
 SAMPLES = [(index, torch.full((2, index % 5), index)) for index in range(50)]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data.pictures import file_of, image, jpeg, write
-from hasten.data import picture_files
-from hasten.data.crops import Box, CenterCrop, RandomResizedCrop
-from hasten.data.known_steady import steady_reason
-from hasten.data.picture_files import KeptPictures, Names, PictureFiles, asked_for, read_file, scan
+from hasten.data.images import image_files as picture_files
+from hasten.data.images.crops import Box, CenterCrop, RandomResizedCrop
+from hasten.data.images.image_files import KeptPictures, Names, PictureFiles, asked_for, read_file, scan
+from hasten.data.sources.known_steady import steady_reason
 from hasten.errors import DataFailed
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.just("b\udcff/\udc80.jpg") | st.just(""))

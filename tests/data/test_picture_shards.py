@@ -11,13 +11,13 @@ import torch
 
 import hasten
 from data.pictures import jpeg, photos, write
-from hasten.data.cache import open_cache
-from hasten.data.pack import PicturesInFolders, pack
-from hasten.data.reading import Request, reader_of
-from hasten.data.sources import source_of
+from hasten.data.cache.cache_building import open_cache
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.shards.shard_writer import PicturesInFolders, pack
+from hasten.data.sources.job_data import source_of
 from hasten.errors import DataFailed
-from loading import TWO_WORKERS, content, epoch_of
-from packing import packed_folder
+from support.data.loaders import TWO_WORKERS, content, epoch_of
+from support.data.small_shards import packed_folder
 
 VIEW = hasten.RandomResizedCrop(20)
 

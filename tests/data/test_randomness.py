@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.randomness import derived, mixed, random_state, reseed, sample_seed, set_random_state, undisturbed
+from hasten.data.order.randomness import (
+    derived,
+    mixed,
+    random_state,
+    reseed,
+    sample_seed,
+    set_random_state,
+    undisturbed,
+)
 
 words = st.integers(0, 2**64 - 1)
 

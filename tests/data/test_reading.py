@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.reading import Request, StreamReader, Window, reader_of
-from hasten.data.sources import source_of
-from loading import (
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.batch_readers import Request, StreamReader, Window, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from support.data.loaders import (
     HERE,
     ONE_WORKER,
     STAYING,

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from hasten.data import recycling
-from hasten.data.recycling import ALIGNMENT, Recycler
+from hasten.data.images import batch_memory as recycling
+from hasten.data.images.batch_memory import ALIGNMENT, Recycler
 
 HOLDS = {
     "tensor": lambda tensor: tensor,

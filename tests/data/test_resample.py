@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from data.pictures import pixels
-from hasten.data.resample import crops_on_canvas, resize_together
-from hasten.kernels.resized_crop import Layout, resized_crops
+from hasten.data.images.resample import crops_on_canvas, resize_together
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 
 SIZES = [(224, 224), (300, 500), (16, 16), (7, 90), (1, 1), (225, 223)]
 

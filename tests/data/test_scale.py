@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hasten.data import order
-from hasten.data.loader import EvaluationLoader, TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.order import CHUNK, Order, walked
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import EvaluationLoader, TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.order import sample_order as order
+from hasten.data.order.sample_order import CHUNK, Order, walked
+from hasten.data.sources.job_data import source_of
 
 MANY, BATCH = 50_000_000, 256
 STEPS = MANY // BATCH

@@ -10,7 +10,12 @@ from functools import partial
 import pytest
 import torch
 
-from broken_workers import (
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers import batch_pickling as sending
+from hasten.data.workers.batch_pickling import Parcel, parcel, unsendable_part
+from hasten.data.workers.hang_limit import Patience
+from hasten.errors import DataFailed, OutOfMemory, UserCodeFailed
+from support.data.broken_workers import (
     Lambdas,
     OddSamples,
     as_list,
@@ -18,11 +23,6 @@ from broken_workers import (
     nothing_left_behind,
     read,
 )
-from hasten.data import sending
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.sending import Parcel, parcel, unsendable_part
-from hasten.errors import DataFailed, OutOfMemory, UserCodeFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hasten import Shards
-from hasten.data import shard_index
-from hasten.data.shard_index import MANIFEST, ROW, ROWS
-from hasten.data.shard_values import encoded
-from hasten.data.tar import END, packed
+from hasten.data.shards import shard_index
+from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
+from hasten.data.shards.shard_members import encoded
+from hasten.data.shards.tar_reader import END, packed
 from hasten.errors import DataFailed
-from packing import NUMBERED, packed_folder
+from support.data.small_shards import NUMBERED, packed_folder
 
 
 @pytest.fixture

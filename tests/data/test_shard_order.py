@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data import shard_order
-from hasten.data.shard_order import ShardOrder
+from hasten.data.shards import shard_order
+from hasten.data.shards.shard_order import ShardOrder
 
 COUNTS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 SEEDS = st.integers(0, 2**63 - 1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hasten.data.shard_values import LARGEST_TEXT, decoded, encoded
+from hasten.data.shards.shard_members import LARGEST_TEXT, decoded, encoded
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"])),

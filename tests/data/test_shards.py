@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from hasten import Shards
-from hasten.data import shards
-from hasten.data.augmented import Augmented, seam_of
-from hasten.data.keeping import Watcher, kept
-from hasten.data.known_steady import steady_reason
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.shard_index import MANIFEST, ROW, ROWS
-from hasten.data.sources import source_of
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.shards import shard_dataset as shards
+from hasten.data.shards.shard_index import MANIFEST, ROW, ROWS
+from hasten.data.sources.augmented import Augmented, seam_of
+from hasten.data.sources.job_data import source_of
+from hasten.data.sources.known_steady import steady_reason
 from hasten.errors import DataFailed
-from loading import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
-from packing import NUMBERED, Numbered, pack_samples, packed_folder
 from support import laptop
+from support.data.loaders import HERE, ONE_WORKER, TWO_WORKERS, content, epoch_of, indices, steps
+from support.data.small_shards import NUMBERED, Numbered, pack_samples, packed_folder
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -21,11 +21,11 @@ from torch.utils.data import (
 
 import hasten
 from data.pictures import photos
-from hasten.data.gather import Gather
-from hasten.data.options import LoaderOptions, Placement
-from hasten.data.sources import reads_batches, source_of
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.sources.column_gather import Gather
+from hasten.data.sources.job_data import reads_batches, source_of
 from hasten.errors import DataFailed, JobError, UserCodeFailed
-from kept_samples import same
+from support.data.cached_samples import same
 
 ROWS = torch.arange(12.0).reshape(6, 2)
 LABELS = torch.arange(6)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.split import pieces, share
+from hasten.data.order.batch_pieces import pieces, share
 
 sizes = st.integers(1, 200)
 worlds = st.integers(1, 9)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hasten.data import tar
-from hasten.data.tar import BLOCK, END, Member, members, members_between, packed, samples
+from hasten.data.shards import tar_reader as tar
+from hasten.data.shards.tar_reader import BLOCK, END, Member, members, members_between, packed, samples
 from hasten.errors import DataFailed
 
 NAMES = st.lists(

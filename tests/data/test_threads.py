@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broken_workers import feed_of, nothing_left_behind, read, requests
-from hasten.data import threads
-from hasten.data.gate import GATE
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from hasten.data.threads import Threads, threads_resting
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers import loader_threads as threads
+from hasten.data.workers.gate import GATE
+from hasten.data.workers.hang_limit import Patience
+from hasten.data.workers.loader_threads import Threads, threads_resting
 from hasten.errors import Hang
+from support.data.broken_workers import feed_of, nothing_left_behind, read, requests
 
 PATIENT = 60.0  # seconds: longer than any test
 
@@ -374,7 +374,7 @@ def test_threads_that_hang_are_waited_for_together_not_one_after_the_other(monke
 LEFT_OPEN = """
 import os, sys
 import torch
-from hasten.data.threads import Threads
+from hasten.data.workers.loader_threads import Threads
 
 def read(request):
     for _ in range(3):

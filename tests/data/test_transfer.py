@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from hasten.data.transfer import place
+from hasten.data.loading.device_transfer import place
 
 CPU, META = torch.device("cpu"), torch.device("meta")  # meta is a device without data, there on every machine
 Pair = namedtuple("Pair", ["image", "label"])

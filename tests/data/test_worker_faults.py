@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from hasten.data.worker_faults import Answer, Frame, Worker, ended, hung, reading_frames
+from hasten.data.workers.worker_faults import Answer, Frame, Worker, ended, hung, reading_frames
 from hasten.errors import DataFailed, OutOfMemory
 
 WORKER = Worker(what="Job.train", number=0, workers=2, ahead=2, pid=71, memory_bytes=300 << 20, answered=5, forked=True)
@@ -23,8 +23,8 @@ Thread 0x00007f0c (most recent call first):
 Current thread 0x00007f0d (most recent call first):
   File "/home/me/my data/photos.py", line 12 in decode
   File "/home/me/my data/photos.py", line 30 in __getitem__
-  File "/opt/hasten/data/reading.py", line 118 in fill
-  File "/opt/hasten/data/reading.py", line 101 in __getitems__
+  File "/opt/hasten/data/loading/batch_readers.py", line 118 in fill
+  File "/opt/hasten/data/loading/batch_readers.py", line 101 in __getitems__
   File "/opt/torch/utils/data/_utils/fetch.py", line 50 in fetch
 """
 IDLE = """\

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, get_worker_info
 
-from broken_workers import feed_of, nothing_left_behind, read, requests
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
-from loading import TWO_WORKERS, Drawing, epoch_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers.hang_limit import Patience
+from support.data.broken_workers import feed_of, nothing_left_behind, read, requests
+from support.data.loaders import TWO_WORKERS, Drawing, epoch_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -94,7 +94,7 @@ def test_each_worker_of_each_rank_and_job_seed_has_a_seed_of_its_own():
 
 
 def test_a_worker_ends_where_its_training_process_died_while_worker_init_fn_ran(monkeypatch):
-    monkeypatch.setattr("hasten.data.worker_loop.PARENT_SECONDS", 0.05)
+    monkeypatch.setattr("hasten.data.workers.worker_main.PARENT_SECONDS", 0.05)
     begun, goes_on = multiprocessing.SimpleQueue(), multiprocessing.Event()
 
     def init(number):
@@ -128,8 +128,8 @@ class Library: ...
 library = Library()
 weakref.finalize(library, int)  # Python runs these hooks in the reverse order of their first use
 
-from broken_workers import Harmful, feed_of, requests
-from hasten.data.options import LoaderOptions
+from support.data.broken_workers import Harmful, feed_of, requests
+from hasten.data.loading.loader_options import LoaderOptions
 
 feed = feed_of(Harmful("kill", bad=-1), LoaderOptions(workers=2))
 answers = feed.answers(requests(24))

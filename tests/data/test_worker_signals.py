@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Patience
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers.hang_limit import Patience
 from hasten.errors import DataFailed
-from loading import Drawing, loader_of
+from support.data.broken_workers import Harmful, feed_of, nothing_left_behind, read, requests, worker_pids
+from support.data.loaders import Drawing, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

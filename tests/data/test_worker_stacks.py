@@ -19,7 +19,7 @@ import hasten
 for module in pkgutil.walk_packages(hasten.__path__, "hasten."):
     if not module.name.endswith(("__main__", "_triton")):  # Triton need not be there
         __import__(module.name)
-from hasten.data.worker_stacks import signal_to_ask_by
+from hasten.data.workers.process_stacks import signal_to_ask_by
 found = signal_to_ask_by()
 print(None if found is None else int(found))
 """

@@ -15,12 +15,21 @@ import time
 import psutil
 import pytest
 
-from broken_workers import Harmful, circle, feed_of, nothing_left_behind, open_files, read, requests, worker_pids
-from hasten.data import workers
-from hasten.data.options import LoaderOptions
-from hasten.data.patience import Pace, Patience
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.workers import worker_processes as workers
+from hasten.data.workers.hang_limit import Pace, Patience
 from hasten.errors import DataFailed, Hang, OutOfMemory
-from loading import Drawing, content, epoch_of, loader_of
+from support.data.broken_workers import (
+    Harmful,
+    circle,
+    feed_of,
+    nothing_left_behind,
+    open_files,
+    read,
+    requests,
+    worker_pids,
+)
+from support.data.loaders import Drawing, content, epoch_of, loader_of
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -233,7 +242,7 @@ class Clock:
 def test_a_long_step_is_no_hang(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(workers, "time", clock)
-    monkeypatch.setattr("hasten.data.patience.time", clock)
+    monkeypatch.setattr("hasten.data.workers.hang_limit.time", clock)
     answers = feed_of(Drawing(24), TWO, patience=Patience(seconds=60)).answers(requests(24))
     for _ in answers:
         clock.ahead += 1000
@@ -262,7 +271,7 @@ def test_usual_batches_make_more_patience_than_the_least():
 
 def test_the_usual_time_is_the_median_from_one_answer_to_the_next(monkeypatch):
     times = iter([0.0, 1.0, 3.0, 103.0])
-    monkeypatch.setattr("hasten.data.patience.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("hasten.data.workers.hang_limit.time.monotonic", lambda: next(times))
     pace = Pace(Patience(seconds=0.0, batches=1))
     limits = []
     for _ in range(4):

@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 import hasten
-from hasten.data.images import IMAGENET_DEVIATION, IMAGENET_MEAN
+from hasten.data.images.image_folder import IMAGENET_DEVIATION, IMAGENET_MEAN
 from hasten.techniques import ALL
 from hasten.training.setup.load_job import load_job
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hasten.doctor.fix import mend
-from hasten.doctor.lint import look_at
+from hasten.doctor.lint.fixes import mend
+from hasten.doctor.lint.linter import look_at
 from hasten.doctor.rules import ALL
 from hasten.facts.finding import Safety
 

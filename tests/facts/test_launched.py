@@ -3,8 +3,7 @@
 import pytest
 
 from hasten.errors import Misconfigured
-from hasten.facts.launched import Launched, launched, leads
-from hasten.facts.ranks import Ranks
+from hasten.facts.ranks import Launched, Ranks, launched, leads
 
 SECOND_OF_FOUR = {"WORLD_SIZE": "4", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 

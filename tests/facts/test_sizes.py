@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hasten.errors import Misconfigured
-from hasten.facts.sizes import byte_size, read_bytes, read_rate
+from hasten.facts.formatting import byte_size, read_bytes, read_rate
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hasten.facts.launched import launched
-from hasten.facts.ranks import Ranks
-from hasten.facts.slurm import as_torchrun, first_host, tasks_on
+from hasten.facts.ranks import Ranks, as_torchrun, first_host, launched, tasks_on
 
 STEP = {
     "SLURM_STEP_ID": "0",

@@ -5,10 +5,7 @@ A test is tagged with the row's name: @pytest.mark.fault("worker hangs"). test_c
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-
-from shape import Source, called
 
 ROWS: Mapping[str, str] = {
     "SIGKILL mid-step": "a resume gives the identical losses; at most one checkpoint interval is lost",
@@ -38,25 +35,3 @@ ROWS: Mapping[str, str] = {
     "interrupted source fix": "the file is old or new, and its form is kept",
     "trial crashes, hangs, leaks": "it fails alone, with its class; the best finished plan is returned",
 }
-
-
-def tags(source: Source) -> set[str]:
-    """The rows that tests of this file are tagged with, by decorator, as a parameter's mark or for the whole module."""
-    marked: list[ast.expr] = []
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.lower().startswith("test"):
-            marked += node.decorator_list
-        elif isinstance(node, ast.Assign) and any(_is_mark(target) for target in node.targets):
-            marked.append(node.value)
-    calls = [node for tree in marked for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return {
-        item.value
-        for call in calls
-        if called(source, call) == "pytest.mark.fault"
-        for item in call.args
-        if isinstance(item, ast.Constant) and isinstance(item.value, str)
-    }
-
-
-def _is_mark(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "pytestmark"

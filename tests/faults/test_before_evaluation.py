@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from broken_workers import nothing_left_behind
-from hasten.data import feed, limits
+from hasten.data.loading import batch_feed as feed
+from hasten.data.loading import limits as limits
 from hasten.entry import prepare
 from hasten.errors import JobError, PlanError
 from support import small_job
+from support.data.broken_workers import nothing_left_behind
 
 # Workers are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

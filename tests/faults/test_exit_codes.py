@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from broken_workers import nothing_left_behind
 from faults.commands import jobs_in, ran
-from hasten.data import feed
-from hasten.data.patience import Patience
+from hasten.data.loading import batch_feed as feed
+from hasten.data.workers.hang_limit import Patience
+from support.data.broken_workers import nothing_left_behind
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -26,7 +26,7 @@ JOBS = """
 import math
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from broken_workers import circle
+from support.data.broken_workers import circle
 from support import small_job
 
 class Rows(Dataset):

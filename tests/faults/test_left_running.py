@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import left_running_jobs
+from support.faults import left_running_jobs
 
 Trained = Callable[[str, str], dict[str, Any]]
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from hasten.errors import INTERRUPTED, TERMINATED
-from launching import still_there
+from support.ranks.launching import still_there
 
 TESTS = Path(__file__).resolve().parents[1]
 FIRST_SECONDS = 1.5

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from faults.commands import CONTROL_CODE, jobs_in, ran
-from hasten.data.randomness import sample_seed
+from hasten.data.order.randomness import sample_seed
 
 pytestmark = [
     pytest.mark.fault("user exception"),

@@ -10,11 +10,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
-from hasten.kernels import attention as written
-from hasten.kernels.attention import attention, of_heads
+from hasten.kernels.attention import scaled_dot_product_attention as written
+from hasten.kernels.attention.scaled_dot_product_attention import attention
 
 needs_the_instruction = pytest.mark.skipif(
-    written.why_plain() is not None, reason=f"attention is torch's own here: {written.why_plain()}"
+    written.CPP.why_plain() is not None, reason=f"attention is torch's own here: {written.CPP.why_plain()}"
 )
 either = pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
 
@@ -116,7 +116,7 @@ def test_it_is_the_same_by_any_number_of_threads():
 
 
 @either
-def test_what_a_query_does_not_see_changes_nothing_for_it(causal):
+def test_a_later_key_changes_nothing_for_a_query(causal):
     torch.manual_seed(0)
     query, key, value = projected(1, 1, 70, 16)
     behind_key, behind_value = (torch.cat([each[..., :40, :], each[..., 40:, :] * 9], dim=-2) for each in (key, value))
@@ -127,7 +127,7 @@ def test_what_a_query_does_not_see_changes_nothing_for_it(causal):
     assert torch.equal(found[..., :40, :], changed[..., :40, :]) == causal
 
 
-def test_what_other_shapes_and_formats_give_is_torchs_own():
+def test_torch_computes_other_shapes_and_dtypes():
     torch.manual_seed(0)
     theirs = functional.scaled_dot_product_attention
     one_for_all = heads(2, 4, 9, 16), heads(2, 1, 9, 16), heads(2, 1, 9, 16)  # torch broadcasts them
@@ -138,7 +138,7 @@ def test_what_other_shapes_and_formats_give_is_torchs_own():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_what_lies_in_no_order_is_torchs():
+def test_torch_computes_nested_tensors():
     torch.manual_seed(0)
     rows = [
         torch.nested.nested_tensor([torch.randn(4, 5, 16), torch.randn(4, 7, 16)], layout=layout).bfloat16()
@@ -151,7 +151,7 @@ def test_what_lies_in_no_order_is_torchs():
             assert torch.equal(one, other)
 
 
-def test_whoever_chooses_an_implementation_of_torchs_is_given_it():
+def test_sdpa_kernel_chooses_torchs_implementation():
     torch.manual_seed(0)
     given = projected(1, 2, 20, 16)
     with sdpa_kernel(SDPBackend.MATH):
@@ -163,11 +163,11 @@ def test_the_plain_form_gives_the_same_and_its_gradients_are_those_of_difference
     torch.manual_seed(0)
     given = [torch.randn(2, 2, rows, 6, dtype=torch.float64, requires_grad=True) for rows in (5, 7, 7)]
     wanted = composed(*given, causal, scale)
-    assert_close(of_heads(*given, causal, scale)[0], wanted)
-    assert torch.autograd.gradcheck(lambda *some: of_heads(*some, causal, scale)[0], given)
+    assert_close(torch.ops.hasten.attention(*given, causal, scale)[0], wanted)
+    assert torch.autograd.gradcheck(lambda *some: torch.ops.hasten.attention(*some, causal, scale)[0], given)
 
 
-def test_autocast_casts_what_it_is_given_as_torchs_own():
+def test_autocast_casts_its_inputs_as_torch_does():
     torch.manual_seed(0)
     given = [heads(2, 3, 20, 32, torch.float32) for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16):
@@ -191,7 +191,7 @@ def test_scores_far_apart_do_not_overflow(causal, times):
 
 
 @either
-def test_a_number_that_is_none_reaches_whoever_sees_it(causal):
+def test_nan_reaches_every_query_that_sees_it(causal):
     torch.manual_seed(0)
     query, key, value = (each.clone() for each in projected(1, 1, 60, 16))
     key[0, 0, 50] = torch.nan

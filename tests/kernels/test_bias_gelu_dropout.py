@@ -11,9 +11,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hasten.kernels import bias_gelu_dropout as module
-from hasten.kernels.bias_gelu_dropout import bias_gelu_dropout, why_plain
-from hasten.kernels.philox import drawn
+from hasten.kernels.activation.bias_gelu_dropout import CPP, bias_gelu_dropout
+from hasten.kernels.activation.philox import drawn
 
 needs_a_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 FORMATS = [torch.float64, torch.float32, torch.bfloat16]  # the first has the plain form
@@ -33,7 +32,7 @@ def seed_of(number):
 @pytest.mark.parametrize("seed", [0, 1, 2**40 + 3, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("p", [1e-3, 0.1, 0.5, 0.77, 0.999])
 def test_the_fast_form_drops_what_the_plain_one_drops(seed, p):
-    assert why_plain() is None
+    assert CPP.why_plain() is None
     for rows, width in ((1, 1), (9, 63), (3, 64), (33, 1000)):
         wanted = drawn(seed, rows, width) >= round(p * 2**32)
         for dtype in FORMATS:
@@ -176,8 +175,8 @@ def test_the_default_device_does_not_move_the_seed():
 def test_without_a_compiler_it_is_the_same(monkeypatch):
     x, bias = torch.randn(9, 100), torch.randn(100)
     wanted = bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1))
-    monkeypatch.setattr(module._COMPILED, "_library", "there is no compiler here")
-    assert why_plain() == "there is no compiler here"
+    monkeypatch.setattr(CPP, "library", "there is no compiler here")
+    assert CPP.why_plain() == "there is no compiler here"
     assert_close(bias_gelu_dropout(x, bias, 0.3, seed=seed_of(1)), wanted)
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hasten.kernels.cross_entropy import cross_entropy, gradient_of_rows, of_rows
-from operator_cases import scores_and_targets
+from hasten.kernels.softmax.cross_entropy import cross_entropy
+from support.kernels.operator_cases import scores_and_targets
 
 INF = torch.inf
 formats = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)  # the last is plain
@@ -55,13 +55,13 @@ def test_where_no_row_counts_a_mean_is_nan_a_sum_0_and_no_gradient_is(dtype, row
 
 
 @formats
-@pytest.mark.parametrize("wrong", [-1, 9, 2**40, -(2**40)])
-def test_a_target_that_is_no_class_is_named_before_anything_is_read(dtype, wrong):
+@pytest.mark.parametrize("wrong", [-1, 9, -(2**40)])
+def test_a_target_that_is_no_class_is_named_before_memory_is_read(dtype, wrong):
     scores, target = torch.zeros(6, 9, dtype=dtype), torch.tensor([0, 8, -100, wrong, 1, wrong])
-    with pytest.raises(IndexError, match=rf"target {wrong} of row 3 is none of 9 classes, nor -100, which is ignored"):
+    with pytest.raises(IndexError, match=rf"target {wrong} of row 3 is none of 9 classes, nor ignore_index -100"):
         cross_entropy(scores, target)
     with pytest.raises(IndexError, match="row 3"):
-        gradient_of_rows(torch.ones(6).double(), scores, target, torch.zeros(6).double(), -100)
+        torch.ops.hasten.cross_entropy_backward(torch.ones(6).double(), scores, target, torch.zeros(6).double(), -100)
 
 
 @formats
@@ -103,7 +103,7 @@ def test_of_one_class_nothing_is_surprising(dtype):
 
 
 @formats
-@pytest.mark.parametrize("classes", [2, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 2049, 50257])
+@pytest.mark.parametrize("classes", [2, 17, 63, 1024, 1025, 50257])
 def test_any_number_of_classes_goes(dtype, classes):
     torch.manual_seed(0)
     scores, target = scores_and_targets(3, classes)
@@ -123,12 +123,17 @@ def test_the_compiled_form_and_the_plain_one_agree():
 @pytest.mark.parametrize(
     ("scores", "target", "options", "told"),
     [
-        (torch.zeros(3), torch.zeros(3).long(), {}, r"shape \[rows, classes\], not torch.float32 \[3\]"),
+        (torch.zeros(3), torch.zeros(3).long(), {}, r"shape \[rows, classes\]; they are torch.float32 \[3\]"),
         (torch.zeros(3, 2).long(), torch.zeros(3).long(), {}, "floating-point"),
-        (torch.zeros(3, 0), torch.full((3,), -100), {}, "no class"),
-        (torch.zeros(3, 2), torch.zeros(2).long(), {}, r"target is int64 of shape \[3\], not torch.int64 \[2\]"),
-        (torch.zeros(3, 2), torch.zeros(3), {}, "not torch.float32"),
-        (torch.zeros(3, 2), torch.zeros(3).long(), {"reduction": "max"}, "reduction is 'max', and mean, sum, none"),
+        (torch.zeros(3, 0), torch.full((3,), -100), {}, "0 classes"),
+        (torch.zeros(3, 2), torch.zeros(2).long(), {}, r"target must be int64 of shape \[3\]; it is torch.int64 \[2\]"),
+        (torch.zeros(3, 2), torch.zeros(3), {}, "it is torch.float32"),
+        (
+            torch.zeros(3, 2),
+            torch.zeros(3).long(),
+            {"reduction": "max"},
+            "reduction is 'max'; it can be mean, sum, none",
+        ),
     ],
 )
 def test_what_it_does_not_know_is_refused(scores, target, options, told):
@@ -137,8 +142,8 @@ def test_what_it_does_not_know_is_refused(scores, target, options, told):
 
 
 def test_the_operator_itself_checks_what_it_is_given():
-    with pytest.raises(ValueError, match="target is int64"):
-        of_rows(torch.zeros(3, 2), torch.zeros(2).long(), -100)
+    with pytest.raises(ValueError, match="target must be int64"):
+        torch.ops.hasten.cross_entropy(torch.zeros(3, 2), torch.zeros(2).long(), -100)
 
 
 class Made(TorchDispatchMode):

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 from torch.testing import assert_close
 
-from hasten.kernels import gelu
+from hasten.kernels.activation import gelu
 
 SOURCE = Path(gelu.__file__).with_suffix(".cu")
 FLAGS = ["-std=c++17", "-arch=sm_80", "-Werror", "all-warnings"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hasten.kernels.philox import drawn, philox
+from hasten.kernels.activation.philox import drawn, philox
 
 # From Random123's file of known answers, philox 4x32, 10 rounds: counter, key, result.
 PI = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)

@@ -19,9 +19,9 @@ from PIL import Image
 
 from data.pictures import pixels
 from hasten.errors import Misconfigured
-from hasten.kernels import resized_crop
-from hasten.kernels.compiled import compiled
-from hasten.kernels.resized_crop import Layout, resized_crops, why_plain
+from hasten.kernels.native_code import compiled
+from hasten.kernels.resampling import resized_crop
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops, why_plain
 
 SCALE, OFFSET = torch.tensor([0.017, 0.0174, 0.0175]), torch.tensor([-2.1, -2.03, -1.8])
 FORMS = {"plain": resized_crop._Plain, "compiled": resized_crops}
@@ -244,11 +244,12 @@ SANITIZED = """
 import ctypes, sys
 import numpy as np
 from pathlib import Path
-from hasten.kernels import compiled, resized_crop
-compiled.FLAGS = (*compiled.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+from hasten.kernels import native_code
+from hasten.kernels.resampling import resized_crop
+native_code.FLAGS = (*native_code.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 assert resized_crop.why_plain() is None, resized_crop.why_plain()
 import torch
-from hasten.kernels.resized_crop import Layout, resized_crops
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 draw = np.random.default_rng(int(sys.argv[1]))

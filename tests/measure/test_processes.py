@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hasten.facts.choice import Speedup
-from hasten.measure.processes import over_processes
+from hasten.measure.paired_timing import over_processes
 
 SURE = Speedup(ratio=1.5, low=1.49, high=1.51, pairs=12)
 RATIOS = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=5)

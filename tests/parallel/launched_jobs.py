@@ -19,11 +19,11 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-import dying
 import hasten
-from hasten.checkpoint import together
-from hasten.cli import going_on
+from hasten.checkpoint.sharded import collective_save
+from hasten.cli import resume_line
 from support import small_job
+from support.checkpoint import file_faults
 
 SECOND = os.environ.get("RANK") == "1"
 
@@ -75,13 +75,13 @@ def raises() -> hasten.Job:
 
 def raises_and_the_other_is_asked_to_end() -> hasten.Job:
     """By SIGTERM while it says why, as whoever launched both does."""
-    say = going_on.what_is_left
+    say = resume_line.what_is_left
 
     def asked_to_end(*told: Any) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         return say(*told)
 
-    going_on.what_is_left = asked_to_end
+    resume_line.what_is_left = asked_to_end
     return raises()
 
 
@@ -182,23 +182,25 @@ def dies_once() -> hasten.Job:
 def _when_the_second_saves(act: Callable[[int], AbstractContextManager[None]]) -> hasten.Job:
     """Twenty steps of a model in layers. act: holds while the second process writes what it has of a checkpoint; is
     given that one's number, from 1 on."""
-    write, numbers = together.write_part, count(1)
+    write, numbers = collective_save.write_part, count(1)
 
     def writes(*given: Any) -> Any:
         with act(next(numbers)) if SECOND else nullcontext():
             return write(*given)
 
-    together.write_part = writes  # in this process, which ends with the run
+    collective_save.write_part = writes  # in this process, which ends with the run
     return cut_short_in_layers()
 
 
 def full_for_the_second() -> hasten.Job:
     """While it saves its second and its third."""
-    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number in (2, 3) else nullcontext())
+    return _when_the_second_saves(
+        lambda number: file_faults.file_size_limit(100) if number in (2, 3) else nullcontext()
+    )
 
 
 def full_for_the_second_from_then_on() -> hasten.Job:
-    return _when_the_second_saves(lambda number: dying.file_size_limit(100) if number > 1 else nullcontext())
+    return _when_the_second_saves(lambda number: file_faults.file_size_limit(100) if number > 1 else nullcontext())
 
 
 def dies_while_it_saves() -> hasten.Job:

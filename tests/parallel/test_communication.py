@@ -10,8 +10,8 @@ from hasten.entry import prepare
 from hasten.errors import PlanError
 from hasten.facts.plan import make_plan
 from hasten.techniques.combinations import conflicts
-from ranks import on_ranks
-from shard_jobs import cut_and_gone_on, language_job, told_unreached, trained
+from support.parallel.shard_jobs import cut_and_gone_on, language_job, told_unreached, trained
+from support.ranks.process_group import on_ranks
 
 SMALL_BUCKETS = ("plain", {"bucket_mb": 0.0005})
 STATIC = ("plain", {"static_graph": True})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from exchange_jobs import TEXTS, said, waited_in_vain
 from hasten.parallel.launch.process_group import _is_too_long_a_wait
-from ranks import on_ranks
+from support.parallel.exchange_jobs import TEXTS, said, waited_in_vain
+from support.ranks.process_group import on_ranks
 
 
 def test_texts_of_any_length_arrive_while_the_ranks_train(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ranks import on_ranks
-from tensor_jobs import trained_for_long
+from support.parallel.tensor_jobs import trained_for_long
+from support.ranks.process_group import on_ranks
 
 SHARES = (2, {"vocabulary": ["words", "head"], "sequence": True})
 PARTS, TOGETHER = {"shard": "zero3"}, {"tensor": 2}

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ranks import on_ranks
-from tensor_jobs import averaged_and_gone_on, averaged_and_saved_at_six, cut, gone_on, saved_at_six, uncut
+from support.parallel.tensor_jobs import (
+    averaged_and_gone_on,
+    averaged_and_saved_at_six,
+    cut,
+    gone_on,
+    saved_at_six,
+    uncut,
+)
+from support.ranks.process_group import on_ranks
 
 ALONE, REPLICAS, PARTS, TOGETHER = (1, {}), (2, {}), (2, {"shard": "zero3"}), (2, {"tensor": 2})
 STAGES, FOUR_STAGES = (2, {"pipeline": 2}), (4, {"pipeline": 2})

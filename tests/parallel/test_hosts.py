@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import hasten
-import host_jobs
-from hosts import FIRST, SECOND, Groups, Hosts, Namespaces, hosts_of, torchrun, trained, why_no_namespaces
-from launching import losses, still_there
+from support.ranks import host_jobs
+from support.ranks.hosts import FIRST, SECOND, Groups, Hosts, Namespaces, hosts_of, torchrun, trained, why_no_namespaces
+from support.ranks.launching import losses, still_there
 
 pytestmark = pytest.mark.proof
 

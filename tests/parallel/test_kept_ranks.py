@@ -9,7 +9,7 @@ import pytest
 
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
-from launching import command, environment, losses, ran, still_there, until_begun
+from support.ranks.launching import command, environment, losses, ran, still_there, until_begun
 
 
 def begun_and_cut(folder, job, processes):

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
-from launching import JOBS, command, environment, losses, ran, still_there, until_begun
+from support.ranks.launching import JOBS, command, environment, losses, ran, still_there, until_begun
 
 
 def test_two_processes_train_what_one_does_and_one_of_them_talks(tmp_path):

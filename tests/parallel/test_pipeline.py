@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hasten.data.split import equal_pieces, share
+from hasten.data.order.batch_pieces import equal_pieces, share
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.pipeline.stage_balance import least_largest
-from pipeline_jobs import (
+from support.parallel.pipeline_jobs import (
     cut_and_gone_on,
     job_of,
     masks,
@@ -26,7 +26,7 @@ from pipeline_jobs import (
     trained_in_dozens,
     trained_with_average,
 )
-from ranks import on_ranks
+from support.ranks.process_group import on_ranks
 
 
 def stages(number=2, **options):

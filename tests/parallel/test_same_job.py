@@ -7,9 +7,9 @@ import re
 import pytest
 import torch
 
-from differing_jobs import KINDS, refusals, trained_with_what_may_differ
-from launching import ran, still_there
-from ranks import on_ranks
+from support.ranks.differing_jobs import KINDS, refusals, trained_with_what_may_differ
+from support.ranks.launching import ran, still_there
+from support.ranks.process_group import on_ranks
 
 WAY = "the processes of this run have built different jobs: "
 

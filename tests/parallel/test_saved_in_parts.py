@@ -11,9 +11,9 @@ import pytest
 from hasten.checkpoint.store import Store
 from hasten.facts.plan import make_plan
 from hasten.facts.plan_file import plan_to_toml
-from launching import environment, losses, ran, still_there
-from part_jobs import WHOLE, WIDTH, allocated, read_to_go_on, saved_without_a_log
-from ranks import on_ranks
+from support.parallel.part_jobs import WHOLE, WIDTH, allocated, read_to_go_on, saved_without_a_log
+from support.ranks.launching import environment, losses, ran, still_there
+from support.ranks.process_group import on_ranks
 
 IN_PARTS = ("--nproc", "2", "--plan", "in_parts.toml", "--run-dir", "run")
 

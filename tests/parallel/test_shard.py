@@ -11,8 +11,7 @@ from torch import nn
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.shard.sharded import blocks_of
-from ranks import on_ranks
-from shard_jobs import (
+from support.parallel.shard_jobs import (
     Block,
     Language,
     Nested,
@@ -28,6 +27,7 @@ from shard_jobs import (
     trained_in_short,
     trained_with_average,
 )
+from support.ranks.process_group import on_ranks
 
 
 def in_a_folder(path, name):

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from parallel.test_tensor import check_alike, check_weights
-from ranks import on_ranks
-from tensor_jobs import cut_and_gone_on, refused, strange_word, trained, trained_with_average, two_at_once
+from support.parallel.tensor_jobs import (
+    cut_and_gone_on,
+    refused,
+    strange_word,
+    trained,
+    trained_with_average,
+    two_at_once,
+)
+from support.ranks.process_group import on_ranks
 
 GPT_WORDS, WORDS_AND_HEAD = {"vocabulary": ["words", "head"]}, {"vocabulary": ["words", "head"], "sequence": True}
 SEQUENCE = {"sequence": True}

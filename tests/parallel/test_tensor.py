@@ -10,8 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from hasten.entry import prepare
 from hasten.facts.plan import make_plan
 from hasten.parallel.tensor.layer_patterns import Columns, Heads, Rows, divisible
-from ranks import on_ranks
-from tensor_jobs import (
+from support.parallel.tensor_jobs import (
     copied_teacher,
     cut_and_gone_on,
     held_alike,
@@ -25,7 +24,8 @@ from tensor_jobs import (
     trained_with_average,
     word_job,
 )
-from tensor_models import GPT, Encoder, Tripled
+from support.parallel.tensor_models import GPT, Encoder, Tripled
+from support.ranks.process_group import on_ranks
 
 TOGETHER = {"tensor": 2}
 

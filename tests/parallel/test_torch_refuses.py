@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from ranks import on_ranks
-from refused_jobs import told
+from support.parallel.refused_jobs import told
+from support.ranks.process_group import on_ranks
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
 STATIC = {"communication": ("plain", {"static_graph": True})}

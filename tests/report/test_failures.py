@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hasten.errors import HastenError, JobError, PlanError
-from hasten.report.failures import failure_block
+from hasten.report.terminal.output import failure_block
 
 
 def test_a_block_says_where_what_and_what_to_do():

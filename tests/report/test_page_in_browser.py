@@ -19,15 +19,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hasten.report.page.evidence import gathered
-from hasten.report.page.ran import page_of_run
+from hasten.report.page.plan_evidence import gathered
+from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.run_log import read_run
-from hasten.report.page.tuned import page_of_plan
-from report_samples import sample_plan, sample_records, write_run
+from hasten.report.page.run_page import page_of_run
+from support.report.hostile import PAYLOADS, of_one_job, with_texts
+from support.report.samples import sample_plan, sample_records, write_run
 
-from .hostile import PAYLOADS, of_one_job, with_texts
-
-PROGRAM = Path(__file__).with_name("in_browser.py")
+PROGRAM = Path(__file__).parent.parent / "support" / "report" / "in_browser.py"
 WIDTHS = (400, 1400)
 PAINTED = ("plan", "run")
 TEXTS = {

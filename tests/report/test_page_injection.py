@@ -10,16 +10,15 @@ import pytest
 
 from hasten.facts.plan import Plan
 from hasten.facts.trials import RECORDS
-from hasten.report.page.evidence import Evidence, gathered
+from hasten.report.display import printable
 from hasten.report.page.markup import Markup, element
-from hasten.report.page.ran import page_of_run
+from hasten.report.page.plan_evidence import Evidence, gathered
+from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.run_log import RunLog, read_run
-from hasten.report.page.tuned import page_of_plan
-from hasten.report.text import printable
-from report_samples import sample_plan, sample_records, sample_run, write_run
-
-from .hostile import PAYLOADS, of_one_job, with_texts
-from .parsed import Page, faults
+from hasten.report.page.run_page import page_of_run
+from support.report.hostile import PAYLOADS, of_one_job, with_texts
+from support.report.parsed import Page, faults
+from support.report.samples import sample_plan, sample_records, sample_run, write_run
 
 SAMPLE = range(0, len(PAYLOADS), 21)
 

@@ -15,15 +15,14 @@ import pytest
 from hasten.errors import PlanError
 from hasten.facts.plan import Between, Plan
 from hasten.facts.trials import Confirmed, Curves, Memory, Rates, Record, Surveyed, records_of
-from hasten.report.page.evidence import gathered
-from hasten.report.page.ran import page_of_run
+from hasten.report.page.plan_evidence import gathered
+from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.run_log import RunLog, event_of
+from hasten.report.page.run_page import page_of_run
 from hasten.report.page.thinning import POINTS, band, ticks
-from hasten.report.page.tuned import page_of_plan
-from report_samples import sample_plan, sample_records, sample_run
-
-from .hostile import COUNTS, NUMBERS, of_one_job, with_numbers
-from .parsed import Page, faults
+from support.report.hostile import COUNTS, NUMBERS, of_one_job, with_numbers
+from support.report.parsed import Page, faults
+from support.report.samples import sample_plan, sample_records, sample_run
 
 
 def plan_page(records: list[Record], plan: Plan | None = None) -> str:

@@ -14,11 +14,12 @@ from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
 from hasten.facts.plan import Plan, PlannedChoice, Proof, make_plan
 from hasten.facts.trials import Budget, Confirmed, Curves, Ended, Noise, Proven, Record, Step, Surveyed, Tried
-from hasten.report.page.evidence import gathered, read_evidence
+from hasten.report.page.plan_evidence import gathered, read_evidence
+from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
 from hasten.report.page.tried import rows_of
-from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
-from hasten.report.tuning import sentence
-from report_samples import (
+from hasten.report.terminal.search_progress import sentence
+from support.report.parsed import Page, faults
+from support.report.samples import (
     BF16,
     FUSED,
     KEPT,
@@ -30,8 +31,6 @@ from report_samples import (
     sample_records,
     write_plan,
 )
-
-from .parsed import Page, faults
 
 
 def evidence(records: list[Record] | None = None, plan: Plan | None = None):
@@ -323,7 +322,7 @@ def test_a_file_of_trials_that_holds_something_else_is_refused_with_its_line(tmp
 
 def test_a_file_of_trials_that_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write_plan(tmp_path)
-    monkeypatch.setattr("hasten.report.page.evidence.trials_beside", lambda plan: Path("/proc/self/mem"))
+    monkeypatch.setattr("hasten.report.page.plan_evidence.trials_beside", lambda plan: Path("/proc/self/mem"))
     with pytest.raises(StorageFailed, match="cannot be read"):
         read_evidence(path)
 

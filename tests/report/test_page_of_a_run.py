@@ -12,11 +12,10 @@ import pytest
 
 from hasten.errors import Misconfigured
 from hasten.facts.events import Finished, Noticed, Trained
-from hasten.report.page.ran import next_command, page_of_run, sentence_of
 from hasten.report.page.run_log import read_run
-from report_samples import sample_run, write_run
-
-from .parsed import Page, faults
+from hasten.report.page.run_page import next_command, page_of_run, sentence_of
+from support.report.parsed import Page, faults
+from support.report.samples import sample_run, write_run
 
 
 def shown(folder: Path, events: list[Any] | None = None) -> Page:

@@ -12,9 +12,10 @@ import pytest
 from hasten.facts.choice import Speedup
 from hasten.facts.plan import Plan, PlannedChoice, make_plan
 from hasten.facts.trials import Budget, Confirmed, Ended, Memory, Plain, Proven, Reached, Record, Step, Surveyed, Tried
-from hasten.report.page.evidence import Evidence, gathered, read_evidence
-from hasten.report.page.tuned import next_command, page_of_plan, sentence_of
-from report_samples import (
+from hasten.report.page.plan_evidence import Evidence, gathered, read_evidence
+from hasten.report.page.plan_page import next_command, page_of_plan, sentence_of
+from support.report.parsed import Page, faults
+from support.report.samples import (
     FINGERPRINT,
     KEPT,
     MACHINE,
@@ -28,8 +29,6 @@ from report_samples import (
     sample_records,
     write_plan,
 )
-
-from .parsed import Page, faults
 
 ELSEWHERE = "64 cores of another made-up processor, 512.0 GiB, no accelerator, torch 2.13.0"
 NONE = Plan(job=FINGERPRINT, machine=PROVEN_ON)  # as a search writes it that has found nothing

@@ -8,13 +8,12 @@ from dataclasses import replace
 from hasten.facts.choice import Choice, Preserves, Speedup
 from hasten.facts.plan import Between, Plan, PlannedChoice
 from hasten.facts.trials import Confirmed, Doing, Reached, Record, Tried, line_of, records_of
-from hasten.report.page.evidence import Evidence, gathered
-from hasten.report.page.tuned import page_of_plan, sentence_of
+from hasten.report.page.plan_evidence import Evidence, gathered
+from hasten.report.page.plan_page import page_of_plan, sentence_of
 from hasten.report.page.words import finish_sentence
-from hasten.report.tuning import Tuning, sentence
-from report_samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
-
-from .parsed import Page, faults
+from hasten.report.terminal.search_progress import Tuning, sentence
+from support.report.parsed import Page, faults
+from support.report.samples import CLIPPED, KEPT, PLAIN_TAKES, RATE, faster, sample_plan, sample_reached, sample_records
 
 END = Choice(technique="stop_at", value="loss", preserves=Preserves.TRAINING, options={"at_most": 0.112})
 SOONER = Speedup(ratio=1.56, low=1.48, high=1.64, pairs=5)

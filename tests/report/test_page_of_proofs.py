@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from hasten.facts.plan import Plan, PlannedChoice, Proof
 from hasten.facts.trials import Proven, Record, Tried
-from hasten.report.page.evidence import gathered
+from hasten.report.page.plan_evidence import gathered
+from hasten.report.page.plan_page import page_of_plan
 from hasten.report.page.tried import rows_of
-from hasten.report.page.tuned import page_of_plan
-from report_samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
-
-from .parsed import Page, faults
+from support.report.parsed import Page, faults
+from support.report.samples import BF16, FUSED, LAYOUT, WORKERS, faster, sample_plan, sample_records
 
 SEEN = (
     "the first 40 steps: early training loss is inconclusive with 3 pairs: +0.40% (90 % interval -1.10% to +1.90%, "

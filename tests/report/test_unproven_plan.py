@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from hasten.facts.choice import Speedup
-from hasten.facts.confirmed import Verdict, verdict_of
-from hasten.facts.trials import Confirmed, Doing, Tried
+from hasten.facts.trials import Confirmed, Doing, Tried, Verdict, verdict_of
 from hasten.report.page.words import finish_sentence
-from hasten.report.tuning import Tuning
-from report_samples import BF16, FUSED, PLAIN_TAKES, sample_records
+from hasten.report.terminal.search_progress import Tuning
+from support.report.samples import BF16, FUSED, PLAIN_TAKES, sample_records
 
 CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
 EQUAL = Speedup(ratio=1.0, low=0.98, high=1.02, pairs=12)

@@ -16,10 +16,10 @@ import typer.main
 import hasten
 from hasten.checkpoint.store import Store
 from hasten.cli import app
-from hasten.cli.tuning import Trials
-from hasten.data.cache import open_cache
+from hasten.cli.tune_command import Trials
+from hasten.data.cache.cache_building import open_cache
 from hasten.errors import HastenError
-from hasten.training.given_weights import GivenWeights
+from hasten.training.weights.initial_weights import GivenWeights
 from support import small_job
 
 from .payloads import CACHE, PLAN, RUN, SHARDS, UNFIT, UNKNOWN, WEIGHTS, Payload

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from hasten.facts.trials import line_of
-from report_samples import sample_records
+from support.report.samples import sample_records
 
 from .payloads import DEEP, HOSTILE, HUGE, PLAN, RUN, UNKNOWN, Payload, written
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from complete_runs import sealed_again
-from forger import with_seal
 from hasten.checkpoint import manifest as manifests
-from hasten.data.cache_file import _digest_of
+from hasten.data.cache.cache_file import _digest_of
+from support.checkpoint.forger import with_seal
+from support.training.complete_runs import sealed_again
 
 from .payloads import CACHE, DEEP, HOSTILE, HUGE, RUN, SAFETENSORS, Payload, as_bytes, gadgets, written
 

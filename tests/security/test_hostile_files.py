@@ -14,10 +14,10 @@ import safetensors.torch
 import torch
 
 import hasten
-from complete_runs import complete_run
 from hasten.facts.plan_file import plan_to_toml
-from packing import packed_folder
-from report_samples import write_plan
+from support.data.small_shards import packed_folder
+from support.report.samples import write_plan
+from support.training.complete_runs import complete_run
 
 from . import doors, payloads, plan_payloads, run_payloads
 from .doors import DOORS, Door, Ended

@@ -14,9 +14,9 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
-from hasten.techniques._block_costs import measure_segments
-from hasten.techniques._segments import BlockCost, blocks_of, repeated_blocks, segments
 from hasten.techniques.activation_checkpointing import TECHNIQUE, recompute_in_backward, told
+from hasten.techniques.common.block_costs import measure_segments
+from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of, repeated_blocks, segments
 from hasten.techniques.contract import No, Yes
 from support import laptop, setup_of
 

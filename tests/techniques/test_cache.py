@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import IterableDataset, Subset
 
 import hasten
-from hasten.data.cache_file import Cached
+from hasten.data.cache.cache_file import Cached
 from hasten.errors import DataFailed, PlanError, UserCodeFailed
 from hasten.facts.choice import Choice
 from hasten.facts.events import Noticed, Preparing, Started
@@ -19,8 +19,8 @@ from hasten.techniques.cache import TECHNIQUE
 from hasten.techniques.contract import No, Yes
 from hasten.training.reporting.logs import Collected
 from hasten.training.run import Run
-from kept_samples import Grey, jittered
 from support import laptop, setup_of, small_job
+from support.data.cached_samples import Grey, jittered
 
 
 def setup_for(train: object):

@@ -28,9 +28,9 @@ import torch
 from torch import nn
 
 from data.pictures import photos
-from hasten.data.augmented import Augmented
-from hasten.data.crops import RandomResizedCrop
-from hasten.data.images import ImageFolder
+from hasten.data.images.crops import RandomResizedCrop
+from hasten.data.images.image_folder import ImageFolder
+from hasten.data.sources.augmented import Augmented
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine

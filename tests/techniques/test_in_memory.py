@@ -15,8 +15,8 @@ from hasten.facts.plan import make_plan
 from hasten.techniques.contract import No
 from hasten.techniques.in_memory import TECHNIQUE
 from hasten.training.run import Run
-from kept_samples import Grey, jittered
 from support import laptop, setup_of, small_job
+from support.data.cached_samples import Grey, jittered
 
 
 class Steady(Grey):

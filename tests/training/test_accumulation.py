@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.training.step import Step
 from hasten.training.step_parts.losses import mean_and_count
 from hasten.training.step_parts.supervised import supervised
-from steps import (
+from support.training.steps import (
     IGNORED,
     Recording,
     classifier,

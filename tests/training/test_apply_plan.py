@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hasten.data.loader import TrainLoader
+from hasten.data.loading.batch_loader import TrainLoader
 from hasten.entry import prepare, train
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Value
@@ -206,7 +206,7 @@ class Counting(Dataset):
 
 @pytest.mark.parametrize("loader_workers", [0, (2, {"kind": "threads"})])
 def test_a_plan_without_worker_processes_starts_none_where_they_would_run_the_script_again(monkeypatch, loader_workers):
-    monkeypatch.setattr("hasten.data.feed.multiprocessing.get_start_method", lambda: "spawn")
+    monkeypatch.setattr("hasten.data.loading.batch_feed.multiprocessing.get_start_method", lambda: "spawn")
     data = Counting()
     plan = make_plan(loader_workers=loader_workers, activation_checkpointing="measured")
     with prepare(small_job(model=norms, train=data), plan):
@@ -215,7 +215,7 @@ def test_a_plan_without_worker_processes_starts_none_where_they_would_run_the_sc
 
 @pytest.mark.parametrize(("choices", "reads"), [({}, 0), ({"loader_workers": 0}, 8)])
 def test_the_workers_of_a_dataloader_read_what_choices_look_at_unless_the_plan_has_others(monkeypatch, choices, reads):
-    monkeypatch.setattr("hasten.data.feed.multiprocessing.get_start_method", lambda: "spawn")
+    monkeypatch.setattr("hasten.data.loading.batch_feed.multiprocessing.get_start_method", lambda: "spawn")
     data = Counting()
     loaded = DataLoader(data, batch_size=8, num_workers=2)
     with prepare(small_job(model=norms, train=loaded), make_plan(activation_checkpointing="measured", **choices)):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import hasten
-from forger import with_seal
 from hasten.errors import Damaged, StorageFailed
-from hasten.training import given_weights
-from hasten.training.asked import Asked, asked_in
-from hasten.training.run_names import ASKED, BEGAN_WITH
-from kept_runs import every, job, notices, resumed, trained
+from hasten.training.run_folder.folder_names import ASKED, BEGAN_WITH
+from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.weights import initial_weights
+from support.checkpoint.forger import with_seal
+from support.training.saved_runs import every, job, notices, resumed, trained
 
 ODD = Asked(
     name="jobs/a.py:job",
@@ -119,4 +119,4 @@ def test_what_the_command_line_replaced_stays_remembered_where_the_job_has_it_to
 
 
 def test_the_names_in_a_run_folder_are_those_that_are_written():
-    assert BEGAN_WITH == given_weights.NAME
+    assert BEGAN_WITH == initial_weights.NAME

@@ -14,11 +14,11 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 import hasten
-from going_on import state_in_a_file
 from hasten.checkpoint.store import Store
 from hasten.facts.saving import Saving
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
 from support import small_job
+from support.training.resumed_state import state_in_a_file
 
 EMA, EQUAL = hasten.ExponentialAverage(0.8), hasten.EqualAverage(0.3)
 KINDS = pytest.mark.parametrize("kind", [EMA, EQUAL], ids=["exponential", "equal"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.look_jobs import job
 from torch.optim.lr_scheduler import LambdaLR
 
 import hasten
 from hasten.training.probes.brief_run import RATE, brief_run, whole_step
+from support.doctor.faulty_model_job import job
 
 
 def test_a_job_that_only_its_schedule_keeps_from_diverging_can_be_looked_at():

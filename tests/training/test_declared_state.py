@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from going_on import check_goes_on, losses
 from hasten.errors import JobError, Misconfigured, OutOfMemory
 from hasten.facts.events import Trained
 from hasten.training.reporting.logs import Collected
 from support import small_job
+from support.training.resumed_state import check_goes_on, losses
 
 
 class Distillation(nn.Module):

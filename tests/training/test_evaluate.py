@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
 
-from hasten.data.randomness import undisturbed
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import DataFailed, JobError, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import ALONE, Ranks
 from hasten.parallel.grid import Grid
 from hasten.parallel.strategy import Single

@@ -16,10 +16,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import hasten
-from going_on import check_goes_on, losses, state_in_a_file
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured
 from support import small_job
+from support.training.resumed_state import check_goes_on, losses, state_in_a_file
 
 COUNT, BATCH = 22, 4  # six steps an epoch, of which the last is short; five with drop_last
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
-import dying
-from complete_runs import checkpoints_of, complete_run, flip
 from hasten.checkpoint.store import Checkpoint
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.exported import export_weights
+from hasten.training.weights.export import export_weights
+from support.checkpoint import file_faults
+from support.training.complete_runs import checkpoints_of, complete_run, flip
 
 TENSORS = "tensors.safetensors"
 PRECIOUS = b"it took days"
@@ -52,7 +52,7 @@ def test_a_file_that_appears_while_the_weights_are_written_stays(made: Path, out
 
 def test_what_a_killed_export_left_goes_with_the_next_one(made: Path, output: Path):
     number, leftovers = 0, 0
-    while dying.killed_inside(number := number + 1, lambda: export_weights(made, output)):
+    while file_faults.killed_inside(number := number + 1, lambda: export_weights(made, output)):
         leftovers += any(output.name in name and name != output.name for name in os.listdir(output.parent))
         if output.exists():
             assert output.read_bytes() == (made / "model.safetensors").read_bytes()

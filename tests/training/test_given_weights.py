@@ -14,8 +14,8 @@ from torch import nn
 
 import hasten
 from hasten.errors import Misconfigured, StorageFailed
-from hasten.training.given_weights import NAME, put
 from hasten.training.reporting.logs import Collected
+from hasten.training.weights.initial_weights import NAME, put
 from support import small_job
 
 STILL = {"optimizer": lambda params: torch.optim.SGD(params, lr=0.0), "max_steps": 2}

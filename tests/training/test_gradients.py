@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hasten.errors import JobError, Misconfigured, NonFinite
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
-from steps import gradients_of, mean_loss_function, reference_gradients, relative_error, rows
+from support.training.steps import gradients_of, mean_loss_function, reference_gradients, relative_error, rows
 
 
 @pytest.mark.trap(11)

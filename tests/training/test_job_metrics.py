@@ -3,8 +3,8 @@
 import pytest
 
 from hasten.training.evaluation.job_metrics import merges
-from metric_jobs import judged, metrics, stopped_by
-from ranks import on_ranks
+from support.ranks.process_group import on_ranks
+from support.training.metric_jobs import judged, metrics, stopped_by
 
 SAMPLES = 11
 

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-import killed_jobs
-import stores
 from hasten.checkpoint.files import GrowingFile
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Resumed
 from hasten.facts.job import EarlyStopping
-from kept_runs import STEPS, check_same, every, job, notices, resumed, saved_in, saves, trained
 from support import small_job
+from support.checkpoint import stores
+from support.training import killed_jobs
+from support.training.saved_runs import STEPS, check_same, every, job, notices, resumed, saved_in, saves, trained
 
 
 @pytest.fixture

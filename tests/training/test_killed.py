@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import dying
-import killed_jobs
-from killed_jobs import JOBS
+from support.checkpoint import file_faults
+from support.training import killed_jobs
+from support.training.killed_jobs import JOBS
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = [
@@ -46,11 +46,11 @@ def check_same(found: Path, wanted: Path) -> None:
 def killed_in_operations(name: str, folder: Path, first: int, second: int) -> bool:
     """Kill a run inside its file operation of one number, and the resumed one inside that of another; then let it end.
     False when one of the two did not come to that many."""
-    came = dying.killed_inside(first, lambda: killed_jobs.train(name, folder))
+    came = file_faults.killed_inside(first, lambda: killed_jobs.train(name, folder))
     if came:
-        came = dying.killed_inside(second, lambda: killed_jobs.train(name, folder))
+        came = file_faults.killed_inside(second, lambda: killed_jobs.train(name, folder))
     if came:
-        assert dying.ended(killed_jobs.begun(lambda: killed_jobs.train(name, folder)))
+        assert file_faults.ended(killed_jobs.begun(lambda: killed_jobs.train(name, folder)))
     return came
 
 
@@ -90,7 +90,7 @@ def killed_at_random(name: str, folder: Path, kills: int, chance: random.Random,
         begun += 1
         child = killed_jobs.begun(lambda: killed_jobs.train(name, folder))
         if hit == kills:
-            assert dying.ended(child)
+            assert file_faults.ended(child)
             return begun
         ends = os.pidfd_open(child)
         with selectors.DefaultSelector() as waiting:
@@ -98,7 +98,7 @@ def killed_at_random(name: str, folder: Path, kills: int, chance: random.Random,
             ended = waiting.select(chance.uniform(0, seconds))
         os.close(ends)
         if ended:  # it was faster: the next one begins anew
-            assert dying.ended(child)
+            assert file_faults.ended(child)
             shutil.rmtree(folder)
             continue
         killed_jobs.killed(child)

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from hasten.checkpoint.run_lock import NAME, run_lock
+from hasten.checkpoint.locks.run_lock import NAME, run_lock
 from hasten.checkpoint.store import Store
 from hasten.errors import Misconfigured, StorageFailed
 from hasten.facts.events import Event, Saved, Trained
-from hasten.training.run_folder import RunFolder
-from kept_runs import STEPS, check_same, every, job, resumed, saved_in, trained
+from hasten.training.run_folder.run_directory import RunFolder
+from support.training.saved_runs import STEPS, check_same, every, job, resumed, saved_in, trained
 
 
 class Calling:

@@ -16,18 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import hasten
-from complete_runs import checkpoints_of
 from hasten.facts.events import Noticed
 from hasten.facts.plan import Plan, make_plan
 from hasten.techniques.setup import OptimizerOptions
-from hasten.training.exported import export_weights
 from hasten.training.reporting.logs import Collected
-from hasten.tune.gradients import judge_gradients_of, keep_references
+from hasten.training.weights.export import export_weights
+from hasten.tune.mesh.state_bytes import state_bytes
+from hasten.tune.proof.gradient_check import judge_gradients_of, keep_references
 from hasten.tune.range_test import range_test
-from hasten.tune.state_bytes import state_bytes
-from hasten.tune.trial import Trial
-from schedule_free import ScheduleFreeSGD
+from hasten.tune.trials.trial import Trial
 from support import small_job
+from support.training.complete_runs import checkpoints_of
+from support.training.schedule_free import ScheduleFreeSGD
 
 Weights = dict[str, Tensor]
 

@@ -11,7 +11,8 @@ import safetensors.torch
 import torch
 
 import hasten
-from rank_jobs import (
+from support.ranks.process_group import on_ranks
+from support.ranks.rank_jobs import (
     averaged_and_resumed,
     ranks_on_this_machine,
     replaced_on_ranks,
@@ -23,7 +24,6 @@ from rank_jobs import (
     trained_with_a_part_unused,
     trained_with_balance,
 )
-from ranks import on_ranks
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-import killed_jobs
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.errors import DataFailed, Misconfigured, StorageFailed
-from hasten.training import run_folder
-from kept_runs import check_same, every, job, notices, resumed, saved_in, saves, trained
+from hasten.training.run_folder import run_directory
+from support.training import killed_jobs
+from support.training.saved_runs import check_same, every, job, notices, resumed, saved_in, saves, trained
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
     def usage(path: Any) -> Any:
         return type("Usage", (), {"free": 500})
 
-    monkeypatch.setattr(run_folder.shutil, "disk_usage", usage)
+    monkeypatch.setattr(run_directory.shutil, "disk_usage", usage)
     with pytest.raises(StorageFailed, match="500 B are free") as caught:
         trained(tmp_path / "run")
     assert caught.value.exit_code == 15

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-import dying
-import stores
 from hasten import Saving
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint.saved import TENSORS, Checkpoint
+from hasten.checkpoint.saved_checkpoint import TENSORS, Checkpoint
 from hasten.checkpoint.store import Store
 from hasten.errors import StorageFailed
 from hasten.facts.events import Event, Noticed, Saved
-from hasten.training.room import Room
-from hasten.training.run_folder import RunFolder
-from hasten.training.saver import Saver, State
+from hasten.training.run_folder.run_directory import RunFolder
+from hasten.training.saving.retention import Room
+from hasten.training.saving.saver import Saver, State
+from support.checkpoint import file_faults, stores
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def test_a_damaged_one_takes_the_place_of_no_whole_one(store):
 @pytest.mark.fault("disk full, EIO")
 def test_one_that_cannot_be_read_stays_and_is_told(store, code):
     room, newest = Room(store, Saving(keep_last=2), ()), store.found()[0]
-    with dying.failing(range(4, 5), code, dying.watched_reads), pytest.raises(StorageFailed) as caught:
+    with file_faults.failing(range(4, 5), code, file_faults.watched_reads), pytest.raises(StorageFailed) as caught:
         room.make(newest)  # it lists, opens and reads the newest, and opens the next
     assert os.strerror(code) in caught.value.what
     assert caught.value.where == str(store.folder / "step-5")

@@ -12,9 +12,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import hasten
 from data.pictures import photos
-from hasten.data.loader import TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import source_of
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
 from hasten.entry import prepare
 from hasten.errors import DataFailed, JobError, Misconfigured, PlanError
 from hasten.facts.job import EarlyStopping, ExponentialAverage

@@ -12,9 +12,9 @@ from torch import Tensor
 import hasten
 from hasten.checkpoint.store import Checkpoint, Store
 from hasten.facts.events import Event, Saved
-from hasten.training import snapshot
-from hasten.training.saver import Saver, State
-from hasten.training.snapshot import Snapshots
+from hasten.training.saving import host_snapshot
+from hasten.training.saving.host_snapshot import Snapshots
+from hasten.training.saving.saver import Saver, State
 
 
 class Clock:
@@ -67,7 +67,7 @@ def test_what_is_written_is_the_state_as_it_was_although_the_training_goes_on(tm
 
 
 def test_where_there_is_no_memory_for_a_copy_the_training_waits_for_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshot, "free_memory", lambda: 0)  # of this machine, or of its control group
+    monkeypatch.setattr(host_snapshot, "free_memory", lambda: 0)  # of this machine, or of its control group
     saver = saver_of(tmp_path, [], Clock(), hasten.Saving())
     weight = torch.ones(3)
     saver.save(state_of(1, weight))

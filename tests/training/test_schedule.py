@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler as torch_schedulers
 
 from hasten.errors import JobError
 from hasten.facts.job import Schedule
-from schedules import (
+from support.training.schedules import (
     OPTIMIZERS,
     SCHEDULERS,
     TOTAL,

@@ -13,7 +13,8 @@ from hasten.errors import JobError, NonFinite, PlanError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import ScheduleOptions
 from hasten.training.schedule.rate_schedule import build_schedule
-from schedules import (
+from support import small_job
+from support.training.schedules import (
     OPTIMIZERS,
     SCHEDULERS,
     TOTAL,
@@ -24,7 +25,6 @@ from schedules import (
     torch_loop,
     update,
 )
-from support import small_job
 
 # ── one cycle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

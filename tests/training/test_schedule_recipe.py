@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler as torch_schedulers
 from hasten.errors import JobError, PlanError
 from hasten.facts.job import Schedule
 from hasten.techniques.setup import ScheduleOptions
-from schedules import (
+from support.training.schedules import (
     OPTIMIZERS,
     SCHEDULERS,
     TOTAL,

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import hasten
-from commanded import ran
 from hasten.errors import Misconfigured
 from hasten.facts.plan import Plan, make_plan
 from hasten.training.setup.load_job import load_job
-from hasten.tune.arms import Arms
+from hasten.tune.trials.arms import Arms
 from support import small_job
+from support.cli.commands import ran
 
 JOB = """
 import os, random, time

@@ -20,13 +20,13 @@ import pytest
 from torch import Tensor, nn
 from torch.nn import functional
 
-import dying
 import hasten
-import killed_jobs
 from hasten.checkpoint.store import Store
 from hasten.errors import INTERRUPTED, TERMINATED, Terminated
 from hasten.training.stop_request import ONE_CTRL_C_SECONDS
 from support import small_job
+from support.checkpoint import file_faults
+from support.training import killed_jobs
 
 # Processes are forked while torch's own threads exist; they use none of them. Python says so from 3.12 on.
 pytestmark = [
@@ -117,7 +117,7 @@ def test_a_signal_in_an_evaluation_gives_it_up_and_it_is_made_again(tmp_path, ev
 
 @pytest.mark.fault("SIGTERM, preemption notice")
 def test_a_save_that_would_not_fit_into_the_time_of_grace_is_left_out_and_the_one_before_stands(tmp_path, monkeypatch):
-    from hasten.training.saver import Saver
+    from hasten.training.saving.saver import Saver
 
     poll = Saver.poll
 
@@ -347,7 +347,7 @@ def ended_by_sigterm(folder: Path, seconds: float) -> bool:
     os.close(ends)
     if not faster:
         os.kill(child, signal.SIGTERM)
-    return not dying.ended(child, but=TERMINATED)
+    return not file_faults.ended(child, but=TERMINATED)
 
 
 def check_sigterm(folder: Path, chance: random.Random) -> None:

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from hasten.facts.launched import COUNTS_STARTS, Launched
-from hasten.training.run_names import ASKED
-from hasten.training.started_anew import started_anew
+from hasten.facts.ranks import COUNTS_STARTS, Launched
+from hasten.training.run_folder.folder_names import ASKED
+from hasten.training.run_folder.restarted import started_anew
 
 LAUNCHER, MYSELF = 200.0, 400.0
 BEFORE, BETWEEN, AFTER = 100.0, 300.0, 500.0
@@ -17,13 +17,13 @@ BEFORE, BETWEEN, AFTER = 100.0, 300.0, 500.0
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     began = {os.getppid(): LAUNCHER, os.getpid(): MYSELF}
-    monkeypatch.setattr("hasten.training.started_anew._began", began.__getitem__)
+    monkeypatch.setattr("hasten.training.run_folder.restarted._began", began.__getitem__)
     (tmp_path / ASKED).touch()
     return tmp_path
 
 
 def found(monkeypatch, folder, began: float | None, starts: str | None) -> bool:
-    monkeypatch.setattr("hasten.training.started_anew.launched", lambda: Launched(restarts=int(starts or 0)))
+    monkeypatch.setattr("hasten.training.run_folder.restarted.launched", lambda: Launched(restarts=int(starts or 0)))
     if starts is None:
         monkeypatch.delenv(COUNTS_STARTS, raising=False)
     else:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import JobError, NonFinite
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.techniques.setup import StepOptions
 from hasten.training.step import Step
 from hasten.training.step_parts import skips
-from steps import (
+from support.training.steps import (
     Recording,
     classifier,
     cut,

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.training.step_parts.losses import mean_and_count
 from hasten.training.step_parts.supervised import supervised
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hasten.errors import StorageFailed
-from hasten.training.tensor_file import read_tensors, write_tensors
+from hasten.training.weights.tensor_file import read_tensors, write_tensors
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int64, torch.bool])

@@ -16,8 +16,8 @@ from torch import nn
 
 import hasten
 from hasten.errors import Misconfigured, OutOfMemory, StorageFailed
-from hasten.training import weights_file
-from hasten.training.weights_file import weights_in, without_prefixes
+from hasten.training.weights import weights_file
+from hasten.training.weights.weights_file import weights_in, without_prefixes
 
 
 def weights() -> dict[str, torch.Tensor]:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import hasten
-from going_on import losses
 from hasten.training.state.declared_state import DeclaredState
 from hasten.training.state.window_snapshot import SMALL_BYTES, WindowSnapshot
 from support import small_job
+from support.training.resumed_state import losses
 
 LARGE = SMALL_BYTES // 4 + 1  # of float32
 

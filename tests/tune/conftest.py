@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from hasten.tune import arms, evaluated, trial
+from hasten.tune.proof import evaluated
+from hasten.tune.trials import arms, trial
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from hasten.checkpoint.failures import failing, failure
-from hasten.checkpoint.past_cache import BLOCK_BYTES, go_past_cache, go_through_cache
+from hasten.checkpoint.direct_io import BLOCK_BYTES, go_past_cache, go_through_cache
+from hasten.checkpoint.storage_errors import failing, failure
 from hasten.errors import StorageFailed
 
 _BUFFER_BYTES = 1 << 20  # of a file that grows in pieces

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hasten.checkpoint.manifest import Manifest
-from hasten.checkpoint.saved import Checkpoint, checkpoints_in
+from hasten.checkpoint.saved_checkpoint import Checkpoint, checkpoints_in
 from hasten.errors import Misconfigured, StorageFailed
 
 FOLDER = "checkpoints"

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from hasten.checkpoint import pieces
 from hasten.checkpoint.digests import Digest
-from hasten.checkpoint.sealed import sealed, unsealed
+from hasten.checkpoint.sealed_json import sealed, unsealed
+from hasten.checkpoint.sharded import piece_table
 from hasten.errors import Damaged, StorageFailed
 
 NAME = "manifest.json"
@@ -56,7 +56,7 @@ class Manifest:
 def to_json(manifest: Manifest) -> bytes:
     """Raises Damaged for what from_json would refuse: nothing is saved that could not be read."""
     files = {name: asdict(each) for name, each in manifest.files.items()}
-    schema = SCHEMA_IN_PIECES if pieces.NAME in files else SCHEMA
+    schema = SCHEMA_IN_PIECES if piece_table.NAME in files else SCHEMA
     content = sealed({name: getattr(manifest, name) for name in _KINDS} | {"files": files, "schema": schema})
     from_json(content)
     return content

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hasten.checkpoint.failures import failing
 from hasten.checkpoint.files import NewFile, name_new_file, names_in, remove_file
+from hasten.checkpoint.storage_errors import failing
 from hasten.errors import StorageFailed
 
 

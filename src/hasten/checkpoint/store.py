@@ -26,15 +26,15 @@ from typing import Any
 from torch import Tensor
 
 from hasten.checkpoint import manifest as manifests
-from hasten.checkpoint import pieces
 from hasten.checkpoint.digests import Digest, write_digested
 from hasten.checkpoint.files import make_building_folder, make_folder, names_in, remove_folder, rename_folder, set_aside
-from hasten.checkpoint.in_parts import Holding
 from hasten.checkpoint.manifest import Manifest
-from hasten.checkpoint.part_files import write_part
-from hasten.checkpoint.saved import STATE, Checkpoint, Loaded, checkpoints_in
-from hasten.checkpoint.tensor_files import write_tensor_files
-from hasten.checkpoint.together import Led
+from hasten.checkpoint.safetensors_files import write_tensor_files
+from hasten.checkpoint.saved_checkpoint import STATE, Checkpoint, Loaded, checkpoints_in
+from hasten.checkpoint.sharded import piece_table
+from hasten.checkpoint.sharded.collective_save import Led
+from hasten.checkpoint.sharded.rank_files import write_part
+from hasten.checkpoint.sharded.slabs import Holding
 from hasten.errors import Damaged, StorageFailed
 
 _LEFTOVER = re.compile(r"\.step-\d{1,18}\.tmp-[0-9a-f]{8}")
@@ -82,7 +82,9 @@ class Store:
             found = save.gathered(write_part(building, 0, held, threads))
             files |= found.files
             if found.tensors:
-                files[pieces.NAME] = write_digested(building / pieces.NAME, [pieces.to_json(found.tensors).encode()])
+                files[piece_table.NAME] = write_digested(
+                    building / piece_table.NAME, [piece_table.to_json(found.tensors).encode()]
+                )
             self._seal(building, contents, files)
 
         return self._save(contents.step, fill)

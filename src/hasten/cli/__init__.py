@@ -11,24 +11,28 @@ from typing import Annotated
 
 import typer
 
-from hasten.cli.shared import app, be_alone
+from hasten.cli.application import app, be_alone
 from hasten.stop_signals import end_at_once
 
-from hasten.cli import examining, tuning, proving, training, keeping, techniques, looking, meshes, packing, reporting  # isort: skip
+from hasten.cli import doctor_command, tune_command  # isort: skip
+from hasten.cli.prove import loss_command, resume_command  # isort: skip
+from hasten.cli import train_command, checkpoints_command, techniques_command, profile_command  # isort: skip
+from hasten.cli import plan_mesh_command, pack_command, report_command  # isort: skip
 
 __all__ = [
     "app",
-    "examining",
-    "keeping",
-    "looking",
+    "checkpoints_command",
+    "doctor_command",
+    "loss_command",
     "main",
-    "meshes",
-    "packing",
-    "proving",
-    "reporting",
-    "techniques",
-    "training",
-    "tuning",
+    "pack_command",
+    "plan_mesh_command",
+    "profile_command",
+    "report_command",
+    "resume_command",
+    "techniques_command",
+    "train_command",
+    "tune_command",
 ]
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from hasten.data.pack import Packable
+    from hasten.data.shards.shard_writer import Packable
     from hasten.facts.job import Job
     from hasten.facts.plan import Plan
-    from hasten.tune.microbatch import MicrobatchSearch, MicrobatchTrial
-    from hasten.tune.profile import JobProfile
+    from hasten.tune.job_profile import JobProfile
+    from hasten.tune.microbatch_search import MicrobatchSearch, MicrobatchTrial
 
 LARGEST_MODULES = 5  # that a profile lists
 MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the remedy
@@ -23,9 +23,9 @@ MANY_FRAGMENTS = 0.1  # share of the memory held, from which a profile names the
 
 def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> None:
     from hasten.entry import prepare
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import decimal
+    from hasten.report.display import decimal
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
     from hasten.training.schedule.schedule_trace import trace_schedule
 
     with prepare(job, plan, name=name) as run:
@@ -51,9 +51,9 @@ def show_schedule(name: str, job: Job, plan: Plan | None, png: Path | None) -> N
 
 
 def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
-    from hasten.report.chart import chart
-    from hasten.report.terminal import show
-    from hasten.report.text import decimal
+    from hasten.report.display import decimal
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.text_chart import chart
     from hasten.tune.range_test import range_test
 
     found = range_test(job, plan)
@@ -74,9 +74,9 @@ def show_range_test(job: Job, plan: Plan | None, png: Path | None) -> None:
 
 
 def show_profile(name: str, found: JobProfile) -> None:
-    from hasten.facts.sizes import byte_size
-    from hasten.report.terminal import show
-    from hasten.report.text import count, duration, per_second, percent, scaled, table
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count, duration, per_second, percent, scaled, table
+    from hasten.report.terminal.output import show
 
     times, memory, rate = found.times, found.memory, found.rate
     half, wait = f"half took {duration(times.low)} to {duration(times.high)}", percent(times.data_wait_share)
@@ -107,7 +107,7 @@ def show_profile(name: str, found: JobProfile) -> None:
 
 def fragments(share: float | None) -> str:
     """What a profile says of memory in pieces. share: 0 to 1; None where torch keeps no cache that could fragment."""
-    from hasten.report.text import percent
+    from hasten.report.display import percent
 
     if share is None:
         return "nothing to measure: torch keeps no cache of memory on a processor"
@@ -117,9 +117,9 @@ def fragments(share: float | None) -> str:
 
 def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
     """Search, telling every visit, and show what each size took."""
-    from hasten.report.terminal import show
-    from hasten.report.text import duration, table
-    from hasten.tune.microbatch import fastest_microbatch
+    from hasten.report.display import duration, table
+    from hasten.report.terminal.output import show
+    from hasten.tune.microbatch_search import fastest_microbatch
 
     def tell(trial: MicrobatchTrial) -> None:
         took = f"{duration(trial.median_seconds)} a step" if trial.fits else "does not fit into memory"
@@ -141,11 +141,11 @@ def show_microbatches(job: Job, plan: Plan | None) -> MicrobatchSearch:
 
 def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) -> None:
     """Pack what the source names, telling the size first and how far it has come."""
-    from hasten.data.pack import estimated, pack
-    from hasten.facts.sizes import byte_size
-    from hasten.report.terminal import show
-    from hasten.report.text import count
-    from hasten.report.waiting import Waiting
+    from hasten.data.shards.shard_writer import estimated, pack
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.progress_bar import Waiting
 
     data = _to_pack(source)
     guess = estimated(data, folder)
@@ -173,11 +173,11 @@ def show_packing(source: str, folder: Path, shard_bytes: int, seed: int | None) 
 
 def show_verified(folder: Path) -> None:
     """Read all shards again and compare them with what was packed."""
-    from hasten.data.shard_check import verify
-    from hasten.facts.sizes import byte_size
-    from hasten.report.terminal import show
-    from hasten.report.text import count
-    from hasten.report.waiting import Waiting
+    from hasten.data.shards.shard_check import verify
+    from hasten.facts.formatting import byte_size
+    from hasten.report.display import count
+    from hasten.report.terminal.output import show
+    from hasten.report.terminal.progress_bar import Waiting
 
     waiting = Waiting("verifying")
     try:
@@ -189,7 +189,7 @@ def show_verified(folder: Path) -> None:
 
 
 def _to_pack(source: str) -> Packable:
-    from hasten.data.pack import PicturesInFolders, Samples
+    from hasten.data.shards.shard_writer import PicturesInFolders, Samples
     from hasten.errors import Misconfigured
     from hasten.training.setup.load_job import load_returned
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torchmetrics import Metric
 
-    from hasten.facts.loss import Loss
+    from hasten.facts.job import Loss
 
 Unit = Literal["step", "epoch", "evaluation"]
 _GENERATORS = ("Generator", "RandomState", "Random")  # by name, as this file loads without torch and NumPy
@@ -307,3 +307,23 @@ def _check_arity(name: str, function: Callable[..., Any], wanted: int, example: 
     except TypeError:
         many = "no argument" if wanted == 0 else f"{wanted} argument{'s' if wanted > 1 else ''}"
         raise JobError(name, f"cannot be called with {many}: it takes {signature}", f"{name}={example}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of one microbatch.
+
+    total: scalar tensor, the sum of the items' losses. It carries the graph.
+    count: how many items were summed (samples, valid tokens, …): a number, or a scalar tensor on the total's device,
+        without a graph. Zero is allowed: such a microbatch weighs nothing. Below 0, NaN and infinity are refused.
+    auxiliary: scalar tensor or None; a term that is already a mean over the microbatch's samples (load balancing,
+        regularisation). It keeps its own scaling: microbatches are weighted by their number of samples.
+    prediction, target: what the job's metrics are updated with, 16-bit tensors in float32; None where there are no
+        metrics.
+    """
+
+    total: Tensor
+    count: Tensor | float
+    auxiliary: Tensor | None = None
+    prediction: Any = None
+    target: Any = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
 
 SHARED_MEMORY = Path("/dev/shm")  # where Linux keeps the memory that processes share by name
 

@@ -24,7 +24,7 @@ from tomlkit.items import InlineTable
 
 from hasten.errors import PlanError, StorageFailed
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA, Between, Fingerprint, Plan, PlannedChoice, Proof, ProvenOn, Rejected, Total
 from hasten.facts.plan_tables import BetweenTable, ChoiceTable, Place, PlanTable, TotalTable, checked_tables
 from hasten.facts.toml_lines import line_of, lines_of_tables

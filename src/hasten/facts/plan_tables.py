@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Preserves, Value
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import SCHEMA
 
 Location = tuple[str | int, ...]

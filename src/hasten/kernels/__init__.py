@@ -1,1 +1,1 @@
-"""Operators of hasten's own: each one file, beside the plain form that it must agree with."""
+"""Fused operators: one file for each operator and language, beside the plain form that it must agree with."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 
 
 class LossModule(nn.Module):

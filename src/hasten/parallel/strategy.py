@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.collectives import copy_from_first, gather_over_ranks
 from hasten.parallel.grid import Grid
 from hasten.parallel.sharding import Sharding

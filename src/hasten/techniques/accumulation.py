@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
-from hasten.techniques.batch_split import can_be_split, split_batch, split_preserves, whole_batch
+from hasten.techniques.common.batch_split import can_be_split, split_batch, split_preserves, whole_batch
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

@@ -36,10 +36,10 @@ from torch.utils.checkpoint import checkpoint
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine
-from hasten.techniques._block_costs import measure_segments
-from hasten.techniques._kept_products import Context, keeping_nothing, keeping_products, products_in_a_compiler
-from hasten.techniques._replay import Found, LaterForwards, first_forward
-from hasten.techniques._segments import BlockCost, blocks_of, cheapest_segments, segments
+from hasten.techniques.common.block_costs import measure_segments
+from hasten.techniques.common.recomputed_forward import Found, LaterForwards, first_forward
+from hasten.techniques.common.repeated_blocks import BlockCost, blocks_of, cheapest_segments, segments
+from hasten.techniques.common.saved_products import Context, keeping_nothing, keeping_products, products_in_a_compiler
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

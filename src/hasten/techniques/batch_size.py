@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques.batch_split import whole_batch
+from hasten.techniques.common.batch_split import whole_batch
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

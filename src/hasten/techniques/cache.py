@@ -23,7 +23,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hasten.data.keeping import why_not_cached
+from hasten.data.cache.cached_source import why_not_cached
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine

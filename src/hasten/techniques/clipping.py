@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.machine import Machine
-from hasten.facts.names import did_you_mean
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

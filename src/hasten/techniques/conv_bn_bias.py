@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from hasten.errors import Misconfigured, PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques._flow import Flow, trace
+from hasten.techniques.common.module_graph import Flow, trace
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

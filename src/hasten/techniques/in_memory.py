@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hasten.data.keeping import why_not_in_memory
-from hasten.data.memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, rank_share, too_large
-from hasten.data.sources import Source
+from hasten.data.cache.cached_source import why_not_in_memory
+from hasten.data.sources.columns_in_memory import DEVICE_SHARE, HOST_SHARE, bytes_of, each_of, rank_share, too_large
+from hasten.data.sources.job_data import Source
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
 from hasten.facts.machine import Machine

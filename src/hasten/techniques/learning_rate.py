@@ -24,8 +24,8 @@ from torch.optim import Optimizer
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
+from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.job_optimizers import present_optimizers
 from hasten.techniques.setup import Setup
 
 NEIGHBOURS = (2.0, 0.5)

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from hasten.data.limits import cores_of, most_workers, room_of, worker_counts
-from hasten.data.sources import why_not_in_threads
+from hasten.data.loading.limits import cores_of, most_workers, room_of, worker_counts
+from hasten.data.sources.job_data import why_not_in_threads
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques._reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
+from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques._reading_ahead import why_no_process_reads
+from hasten.techniques.common.reading_ahead import why_no_process_reads
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

@@ -28,8 +28,8 @@ from hasten.errors import PlanError
 from hasten.facts.choice import Choice
 from hasten.facts.machine import Machine
 from hasten.parallel.options import PipelineOptions, Schedule
-from hasten.techniques._segments import repeated_blocks
-from hasten.techniques.batch_split import split_preserves
+from hasten.techniques.common.batch_split import split_preserves
+from hasten.techniques.common.repeated_blocks import repeated_blocks
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

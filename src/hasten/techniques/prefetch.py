@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hasten.data.limits import MOST_AHEAD, most_ahead, room_of
+from hasten.data.loading.limits import MOST_AHEAD, most_ahead, room_of
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
 from hasten.facts.machine import Machine
-from hasten.techniques._reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
+from hasten.techniques.common.reading_ahead import batch_bytes, batches_ahead, why_nothing_is_read
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup
 

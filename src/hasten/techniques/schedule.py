@@ -25,11 +25,11 @@ from torch.optim import lr_scheduler
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import UNITS, Job
 from hasten.facts.machine import Machine
-from hasten.facts.names import did_you_mean
+from hasten.techniques.common.job_optimizers import present_optimizers
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
-from hasten.techniques.job_optimizers import present_optimizers
 from hasten.techniques.setup import ScheduleOptions, Setup
 
 DERIVED = ("total_steps", "T_max", "total_iters")

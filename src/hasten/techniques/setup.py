@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
 from hasten.facts.ranks import ALONE, Ranks
-from hasten.kernels.graphs import Exchanging
+from hasten.kernels.graph_rewrite import FusedOperators
 from hasten.parallel.options import PipelineOptions, ReplicaOptions, ShardOptions, TensorOptions
 
 StateMap = Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
@@ -69,7 +69,7 @@ class StepOptions:
 class CompileOptions:
     mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     dynamic: bool | None = None
-    exchanging: Exchanging | None = None  # what the traced graphs are handed to; None: torch's own generator of code
+    backend: FusedOperators | None = None  # None: torch's own compiler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

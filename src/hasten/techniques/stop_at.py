@@ -23,9 +23,9 @@ from collections.abc import Sequence
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job
 from hasten.facts.machine import Machine
-from hasten.facts.names import did_you_mean
 from hasten.techniques.contract import No, Stage, Symptom, Technique, Yes
 from hasten.techniques.setup import Setup, Target
 

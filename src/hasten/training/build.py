@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hasten.data.keeping import Watcher
-from hasten.data.randomness import seed_everything
-from hasten.data.sources import Source
+from hasten.data.cache.cached_source import Watcher
+from hasten.data.order.randomness import seed_everything
+from hasten.data.sources.job_data import Source
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn
@@ -28,7 +28,7 @@ from hasten.training.batches.training_data import TrainingData
 from hasten.training.evaluate import Evaluator
 from hasten.training.evaluation.stopping import Ending, Stopping
 from hasten.training.failures.torch_errors import TorchErrors
-from hasten.training.same_job import check_same_job, facts_of_training
+from hasten.training.run_folder.same_job import check_same_job, facts_of_training
 from hasten.training.schedule.planned_length import planned_length
 from hasten.training.schedule.rate_schedule import RateSchedule, build_schedule
 from hasten.training.setup.apply_plan import with_places

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.out_of_memory import is_out_of_memory
-from hasten.data.randomness import undisturbed
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import RAISED, DataFailed, OutOfMemory
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.collectives import sum_over_ranks
 from hasten.parallel.strategy import Single, Strategy
 from hasten.training.evaluation.job_metrics import JobMetrics

@@ -11,8 +11,8 @@ from typing import Any
 from hasten.checkpoint.store import Checkpoint, Loaded, Store
 from hasten.errors import Damaged, StorageFailed
 from hasten.training.failures.user_code import user_code_failed
-from hasten.training.keeping import Origin
 from hasten.training.run import Run
+from hasten.training.saving.checkpointing import Origin
 from hasten.training.setup.configuration import changes, check_allowed
 
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from hasten.data.keeping import Watcher
-from hasten.data.loader import TrainLoader
+from hasten.data.cache.cached_source import Watcher
+from hasten.data.loading.batch_loader import TrainLoader
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.facts.plan import Plan

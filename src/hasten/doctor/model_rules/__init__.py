@@ -7,7 +7,7 @@ from hasten.doctor.model_rules import (
     sizes_off_the_grid,
     useless_bias,
 )
-from hasten.doctor.model_rules.contract import ModelRule
+from hasten.doctor.rule import ModelRule
 
 ALL: tuple[ModelRule, ...] = (
     useless_bias.RULE,
@@ -17,4 +17,4 @@ ALL: tuple[ModelRule, ...] = (
     activations_fill_memory.RULE,
 )
 
-__all__ = ["ALL", "ModelRule"]
+__all__ = ["ALL"]

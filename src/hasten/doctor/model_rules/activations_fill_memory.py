@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
-from hasten.facts.model_look import ModelLook
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import ModelProfile
 
 MUCH = 0.5  # of the peak, and of the device
 
 
-def check(look: ModelLook) -> Iterator[FoundInModel]:
+def check(look: ModelProfile) -> Iterator[FoundInModel]:
     if look.activation_bytes > MUCH * look.peak_bytes and look.peak_bytes > MUCH * look.memory_bytes:
         largest = max(look.layers, key=lambda layer: layer.activation_bytes)
         share = 100 * look.activation_bytes / look.peak_bytes

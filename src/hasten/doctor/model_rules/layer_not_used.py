@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
-from hasten.facts.model_look import ModelLook
+from hasten.facts.profiles import ModelProfile
 
 
-def check(look: ModelLook) -> Iterator[FoundInModel]:
+def check(look: ModelProfile) -> Iterator[FoundInModel]:
     for layer in look.layers:
         if not layer.is_called and layer.parameters:
             yield FoundInModel(layer, f"{layer.name} ({layer.kind}, {layer.parameters:,} parameters) was never called")

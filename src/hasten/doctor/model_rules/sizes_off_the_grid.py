@@ -20,16 +20,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
-from hasten.facts.model_look import Layer, ModelLook
+from hasten.facts.profiles import Layer, ModelProfile
 
 MUCH = 0.05  # of the step's counted arithmetic
 _FEWEST = 32  # a smaller size is given by the data, or too small for its edge to be the trouble
 _ROWS_OF_TABLES = frozenset({"num_embeddings"})  # are looked up, not multiplied
 
 
-def check(look: ModelLook) -> Iterator[FoundInModel]:
+def check(look: ModelProfile) -> Iterator[FoundInModel]:
     grid = grid_of(look.device, look.precision)
     for layer in look.layers:
         odd = list(_odd_sizes(layer, grid)) if layer.flops_share >= MUCH else []

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.model_rules.contract import FoundInModel, ModelRule
+from hasten.doctor.rule import FoundInModel, ModelRule
 from hasten.facts.finding import Severity
-from hasten.facts.model_look import ModelLook
+from hasten.facts.profiles import ModelProfile
 
 
-def check(look: ModelLook) -> Iterator[FoundInModel]:
+def check(look: ModelProfile) -> Iterator[FoundInModel]:
     if look.useless_biases:
         first, *others = look.useless_biases
         layer = next((layer for layer in look.layers if layer.name == first), None)

@@ -1,6 +1,6 @@
 """What can be found in a source file: one rule a file, all of them enrolled here."""
 
-from hasten.doctor.contract import Rule
+from hasten.doctor.rule import SourceRule
 from hasten.doctor.rules import (
     accumulation_drops_last,
     accumulation_not_divided,
@@ -42,7 +42,7 @@ from hasten.doctor.rules import (
     workers_not_persistent,
 )
 
-ALL: tuple[Rule, ...] = (
+ALL: tuple[SourceRule, ...] = (
     loader_without_workers.RULE,
     loader_not_pinned.RULE,
     workers_not_persistent.RULE,
@@ -83,4 +83,4 @@ ALL: tuple[Rule, ...] = (
     data_parallel.RULE,
 )
 
-__all__ = ["ALL", "Rule"]
+__all__ = ["ALL"]

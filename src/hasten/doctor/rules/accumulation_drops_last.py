@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.training import Loop, iterated
-from hasten.doctor.reading.updates import Action
-from hasten.doctor.reading.windows import Window
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.accumulation_windows import Window
+from hasten.doctor.reading.steps.optimizer_events import Action
+from hasten.doctor.reading.steps.training_steps import Loop, iterated
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _ENDLESS = ("cycle", "count", "islice", "infinite", "range", "repeat", "forever", "endless")
@@ -96,7 +96,7 @@ def _behind_in_block(code: Code, statement: ast.AST) -> Iterator[list[ast.stmt]]
         yield block[block.index(statement) + 1 :]
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H410",
     name="accumulation_drops_last",
     severity=Severity.WRONG,

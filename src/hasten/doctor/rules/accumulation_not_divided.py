@@ -19,12 +19,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Edit, Replace
-from hasten.doctor.reading.updates import Action
-from hasten.doctor.reading.weights import Weights, loss_of
-from hasten.doctor.reading.windows import Window
+from hasten.doctor.edits import Edit, Replace
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.accumulation_windows import Window
+from hasten.doctor.reading.steps.loss_weights import Weights, loss_of
+from hasten.doctor.reading.steps.optimizer_events import Action
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -62,7 +62,7 @@ def _edits(code: Code, window: Window, loss: ast.expr) -> tuple[Edit, ...]:
     return (Replace(loss, f"({text})" if isinstance(parent, ast.Attribute) else text),)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H409",
     name="accumulation_not_divided",
     severity=Severity.WRONG,

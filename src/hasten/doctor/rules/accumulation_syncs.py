@@ -19,9 +19,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.windows import Window
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.accumulation_windows import Window
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _WRAPPER = "torch.nn.parallel.DistributedDataParallel"
@@ -66,7 +66,7 @@ def _may_be(code: Code, model: ast.expr, wrapped: list[ast.Call]) -> bool:
     return not sources or any(each in wrapped for each in sources)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H411",
     name="accumulation_syncs",
     severity=Severity.SLOW,

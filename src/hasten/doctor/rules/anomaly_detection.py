@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -32,7 +32,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(call, "every gradient is searched for NaN, and every operation records a stack trace")
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H304",
     name="anomaly_detection",
     severity=Severity.SLOW,

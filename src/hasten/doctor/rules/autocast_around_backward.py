@@ -18,10 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.mixed_precision import entered_by, is_on
-from hasten.doctor.reading.scopes import Function
+from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.autocast_use import entered_by, is_on
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -64,7 +64,7 @@ def _through_calls(code: Code) -> dict[ast.AST, ast.Call]:
     return found
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H406",
     name="autocast_around_backward",
     severity=Severity.WRONG,

@@ -18,12 +18,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Replace
-from hasten.doctor.reading.origins import contents
-from hasten.doctor.reading.switches import assigned, is_constant, is_outright
-from hasten.doctor.reading.training import Step
+from hasten.doctor.edits import Replace
+from hasten.doctor.reading.names.value_origins import contents
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_outright
+from hasten.doctor.reading.steps.training_steps import Step
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _BENCHMARK = "torch.backends.cudnn.benchmark"
@@ -99,7 +99,7 @@ def _is_drawn(code: Code, resize: ast.Call, step: Step) -> bool:
     return False
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H301",
     name="benchmark",
     severity=Severity.SLOW,

@@ -19,12 +19,12 @@ import ast
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.layers import Layers, is_init_of_super
-from hasten.doctor.reading.names import method
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.names.name_resolution import method
+from hasten.doctor.reading.objects.layer_calls import Layers, is_init_of_super
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _PLACE_OF_BIAS = {"torch.nn.Linear": 2} | {
@@ -125,7 +125,7 @@ def _only_use(code: Code, node: ast.expr) -> ast.expr | None:
     return code.names.value(node)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H417",
     name="bias_before_norm",
     severity=Severity.SLOW,

@@ -19,11 +19,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.loaders import MOVING, Loader
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -75,7 +75,7 @@ def _feeds(code: Code, move: ast.Call) -> bool:
     return function is not None and any(isinstance(each, ast.Yield) for each in ast.walk(function))
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H204",
     name="blocking_transfer",
     severity=Severity.SLOW,

@@ -17,9 +17,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Remove
+from hasten.doctor.edits import Remove
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _EMPTY = frozenset({"torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xpu.empty_cache"})
@@ -33,7 +33,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(call, "the allocator's cache is emptied in every step", edits=edits)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H302",
     name="cache_emptied",
     severity=Severity.SLOW,

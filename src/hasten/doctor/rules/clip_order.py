@@ -18,10 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.optimizers import Role
-from hasten.doctor.reading.updates import Action, Event
+from hasten.doctor.reading.objects.optimizer_roles import Role
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.optimizer_events import Action, Event
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _OF_GRADIENTS = (Action.BACKWARD, Action.UPDATE, Action.CLEAR, Action.REWRITE, Action.UNSCALE, Action.TOUCH)
@@ -92,7 +92,7 @@ def _is_off(code: Code, scaler: ast.expr) -> bool:
     return making is not None and code.values.constant_argument(making, "enabled") is False
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H405",
     name="clip_order",
     severity=Severity.WRONG,

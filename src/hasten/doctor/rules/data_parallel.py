@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -31,7 +31,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(call, "one process drives all devices, and copies the model to each in every step")
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H501",
     name="data_parallel",
     severity=Severity.SLOW,

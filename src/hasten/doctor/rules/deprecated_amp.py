@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument, Edit, Replace
-from hasten.doctor.reading.mixed_precision import known_as, outdated
-from hasten.doctor.reading.scopes import Function, Kind
+from hasten.doctor.edits import AddArgument, Edit, Replace
+from hasten.doctor.reading.names.scopes import Function, Kind
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.autocast_use import known_as, outdated
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _FIRST = {"autocast": "device_type", "GradScaler": "device", "custom_fwd": "device_type", "custom_bwd": "device_type"}
@@ -98,7 +98,7 @@ def _has_torch(code: Code, use: ast.expr) -> bool:
     )
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H408",
     name="deprecated_amp",
     severity=Severity.STYLE,

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.layers_of_modes import layer_of_modes
-from hasten.doctor.reading.modes import Mode
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.layers_of_modes import layer_of_modes
+from hasten.doctor.reading.steps.model_modes import Mode
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -38,7 +38,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(each.call, f"{ast.unparse(each.call.func)} has {layer}, and is evaluated in training mode")
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H414",
     name="evaluated_in_training_mode",
     severity=Severity.WRONG,

@@ -19,8 +19,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -32,7 +32,7 @@ def check(code: Code) -> Iterator[Found]:
         )
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H413",
     name="evaluated_with_gradients",
     severity=Severity.SLOW,

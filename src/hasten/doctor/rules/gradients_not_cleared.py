@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.optimizers import Role, name_of
-from hasten.doctor.reading.scopes import Function
-from hasten.doctor.reading.updates import Action, Event, Turn
+from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.objects.optimizer_roles import Role, name_of
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -118,7 +118,7 @@ def _has_closure(code: Code, update: Event) -> bool:
     return any(each is not update.target and code.names.function_named(each) is None for each in given)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H401",
     name="gradients_not_cleared",
     severity=Severity.WRONG,

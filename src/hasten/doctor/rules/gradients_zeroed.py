@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import RemoveArgument
+from hasten.doctor.edits import RemoveArgument
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -31,7 +31,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(call, "gradients are filled with zeros instead of forgotten", edits=edits)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H303",
     name="gradients_zeroed",
     severity=Severity.SLOW,

@@ -20,12 +20,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.loaders import Loader
-from hasten.doctor.reading.tensors import Tensor
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.objects.data_loaders import Loader
+from hasten.doctor.reading.objects.tensor_kinds import Tensor
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -62,7 +62,7 @@ def _is_certain(code: Code, move: ast.Call) -> bool:
     return isinstance(target, ast.Constant) and isinstance(target.value, str) and target.value.startswith("cuda")
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H102",
     name="loader_not_pinned",
     severity=Severity.SLOW,

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -34,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
                 yield Found(loader.call, f"the training process itself loads every sample of {what}")
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H101",
     name="loader_without_workers",
     severity=Severity.SLOW,

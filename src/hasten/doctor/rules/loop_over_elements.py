@@ -19,11 +19,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.names import method
-from hasten.doctor.reading.scopes import Function
-from hasten.doctor.reading.single import Single
+from hasten.doctor.reading.names.name_resolution import method
+from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.objects.single_tensors import Single
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -117,7 +117,7 @@ def _adds_up(statement: ast.stmt) -> bool:
             return False
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H207",
     name="loop_over_elements",
     severity=Severity.SLOW,

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument, CutBehind
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument, CutBehind
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _RANDOM = frozenset({"torch.rand", "torch.randn", "torch.randint", "torch.randperm"})
@@ -72,7 +72,7 @@ def _device(code: Code, call: ast.Call) -> str:
     return '"cuda"' if target is None else ast.unparse(target)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H203",
     name="made_on_host",
     severity=Severity.SLOW,

@@ -19,11 +19,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.loaders import MOVING, Loader
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.objects.data_loaders import MOVING, Loader
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _NOT_GIVEN = (ABSENT, None)
@@ -60,7 +60,7 @@ def _is_one_batch(size: object) -> bool:
             return False
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H104",
     name="not_shuffled",
     severity=Severity.WRONG,

@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.amounts import Amount
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.schedules import Schedule
-from hasten.doctor.reading.values import ABSENT, Unknown
+from hasten.doctor.reading.names.amounts import Amount
+from hasten.doctor.reading.names.constants import ABSENT, Unknown
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.scheduler_steps import Schedule
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _POSITIONS = {"total_steps": 2, "epochs": 3, "steps_per_epoch": 4}
@@ -80,7 +80,7 @@ def _said(amount: Amount) -> str:
     return " * ".join([*parts, *("len(loader)" if kind == "len" else name for kind, name in amount.factors)])
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H404",
     name="one_cycle_total",
     severity=Severity.WRONG,

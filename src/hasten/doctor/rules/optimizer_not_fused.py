@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _FUSED = tuple(f"torch.optim.{name}" for name in ("SGD", "Adam", "AdamW", "Adagrad"))
@@ -59,7 +59,7 @@ def _has_sparse_gradients(code: Code) -> bool:
     return any(code.values.constant_argument(each, "sparse") not in {ABSENT, False} for each in embeddings)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H307",
     name="optimizer_not_fused",
     severity=Severity.SLOW,

@@ -18,11 +18,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Append
-from hasten.doctor.reading.kept import KeptValues
-from hasten.doctor.reading.single import Single
+from hasten.doctor.edits import Append
+from hasten.doctor.reading.objects.single_tensors import Single
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.accumulated_values import KeptValues
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -39,7 +39,7 @@ def check(code: Code) -> Iterator[Found]:
                 yield Found(kept.value, message, edits=edits)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H206",
     name="outputs_kept",
     severity=Severity.SLOW,

@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _READS = frozenset({"item", "cpu", "numpy", "tolist"})
@@ -75,7 +75,7 @@ def _shown(node: ast.AST) -> str:
 _LONGEST_SHOWN = 60  # characters
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H201",
     name="read_every_step",
     severity=Severity.SLOW,

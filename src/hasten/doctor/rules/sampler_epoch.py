@@ -18,9 +18,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
@@ -74,7 +74,7 @@ def _told(code: Code) -> set[ast.Call] | None:
     return found
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H105",
     name="sampler_epoch",
     severity=Severity.WRONG,

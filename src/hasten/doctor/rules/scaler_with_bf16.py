@@ -18,10 +18,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.mixed_precision import all_autocasts, argument, autocasts_of, is_bfloat16, scalers, steps_of
-from hasten.doctor.reading.values import ABSENT, Unknown
+from hasten.doctor.reading.names.constants import ABSENT, Unknown
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.autocast_use import (
+    all_autocasts,
+    argument,
+    autocasts_of,
+    is_bfloat16,
+    scalers,
+    steps_of,
+)
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -46,7 +53,7 @@ def _is_with(code: Code, scaler: ast.Call, autocast: ast.Call) -> bool:
     return ast.unparse(given) == ast.unparse(other)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H407",
     name="scaler_with_bf16",
     severity=Severity.SLOW,

@@ -18,10 +18,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.optimizers import name_of
-from hasten.doctor.reading.updates import Action, Event, Turn
+from hasten.doctor.reading.objects.optimizer_roles import name_of
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -93,7 +93,7 @@ def _is_setting(turn: Turn, test: ast.expr) -> bool:
             return False
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H402",
     name="schedule_before_step",
     severity=Severity.WRONG,

@@ -19,12 +19,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.schedules import Schedule
-from hasten.doctor.reading.training import Loop
-from hasten.doctor.reading.updates import Action
-from hasten.doctor.reading.values import Unknown
+from hasten.doctor.reading.names.constants import Unknown
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.optimizer_events import Action
+from hasten.doctor.reading.steps.scheduler_steps import Schedule
+from hasten.doctor.reading.steps.training_steps import Loop
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _OF_EPOCHS = ("StepLR", "MultiStepLR", "ExponentialLR")
@@ -113,7 +113,7 @@ def _stop(schedule: Schedule) -> ast.expr | None:
             return None
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H403",
     name="schedule_unit",
     severity=Severity.WRONG,

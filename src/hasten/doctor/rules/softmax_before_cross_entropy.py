@@ -18,9 +18,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.layers import Layers
+from hasten.doctor.reading.objects.layer_calls import Layers
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 _MUST_NOT = {
@@ -134,7 +134,7 @@ _FIXES = {
     "binary_cross_entropy_with_logits": "give the loss the scores, before the sigmoid",
 }
 
-RULE = Rule(
+RULE = SourceRule(
     code="H412",
     name="softmax_before_cross_entropy",
     severity=Severity.WRONG,

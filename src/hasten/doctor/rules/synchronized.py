@@ -17,9 +17,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Remove
+from hasten.doctor.edits import Remove
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _WAITS = frozenset(f"torch.{name}.synchronize" for name in ("cuda", "mps", "xpu", "accelerator"))
@@ -34,7 +34,7 @@ def check(code: Code) -> Iterator[Found]:
             yield Found(call, f"{ast.unparse(call)} waits for all that is queued, in every step", edits=edits)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H306",
     name="synchronized",
     severity=Severity.SLOW,

@@ -17,11 +17,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.arrays import Arrays
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Replace
-from hasten.doctor.reading.single import Single
+from hasten.doctor.edits import Replace
+from hasten.doctor.reading.objects.numpy_arrays import Arrays
+from hasten.doctor.reading.objects.single_tensors import Single
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _OF_NUMPY = {"float": "float32", "float32": "float32", "double": "float64", "float64": "float64", "long": "int64",
@@ -77,7 +77,7 @@ def _needs_copy(code: Code, call: ast.Call, given: ast.expr) -> bool:
     return name not in _OF_NUMPY or made is None or _OF_NUMPY[name] not in ast.unparse(made)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H202",
     name="tensor_copied",
     severity=Severity.SLOW,

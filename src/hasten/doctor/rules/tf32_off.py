@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import Replace
-from hasten.doctor.reading.switches import assigned, is_constant, is_outright, is_put_back
+from hasten.doctor.edits import Replace
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.process_switches import assigned, is_constant, is_outright, is_put_back
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _SETTINGS = {
@@ -53,7 +53,7 @@ def _stays(code: Code, node: ast.AST, others: list[ast.AST]) -> bool:
     return is_outright(code, node) and not is_put_back(code, node, others)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H308",
     name="tf32_off",
     severity=Severity.SLOW,

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.modes import Mode, Modes, may_be
-from hasten.doctor.reading.timeline import Identity
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.model_modes import Mode, Modes, may_be
+from hasten.doctor.reading.steps.timelines import Identity
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Severity
 
 
@@ -54,7 +54,7 @@ def _lost(modes: Modes, optimized: frozenset[Identity]) -> Iterator[ast.Call]:
                 yield switch.call
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H415",
     name="training_mode_lost",
     severity=Severity.WRONG,

@@ -19,10 +19,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 _CHOICES = {"weights_only": None, "pickle_module": 2}  # by name, with the place where it may be given without
@@ -51,7 +51,7 @@ def _is_used_as_module(code: Code, call: ast.Call) -> bool:
     return bool(targets) and any(ast.unparse(each) in targets for each in used)
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H416",
     name="unsafe_load",
     severity=Severity.WRONG,

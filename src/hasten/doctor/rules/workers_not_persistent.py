@@ -21,11 +21,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hasten.doctor.contract import Found, Rule
-from hasten.doctor.reading.code import Code
-from hasten.doctor.reading.edits import AddArgument
-from hasten.doctor.reading.loaders import Loader
-from hasten.doctor.reading.values import ABSENT
+from hasten.doctor.edits import AddArgument
+from hasten.doctor.reading.names.constants import ABSENT
+from hasten.doctor.reading.objects.data_loaders import Loader
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rule import Found, SourceRule
 from hasten.facts.finding import Safety, Severity
 
 
@@ -48,7 +48,7 @@ def _edits(loader: Loader) -> tuple[AddArgument, ...]:
     return ()
 
 
-RULE = Rule(
+RULE = SourceRule(
     code="H103",
     name="workers_not_persistent",
     severity=Severity.SLOW,

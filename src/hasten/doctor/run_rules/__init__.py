@@ -1,5 +1,6 @@
 """What can be found in a running job: one rule a file, all of them enrolled here."""
 
+from hasten.doctor.rule import RunRule
 from hasten.doctor.run_rules import (
     allocator_retries,
     copies,
@@ -17,7 +18,6 @@ from hasten.doctor.run_rules import (
     small_batch,
     stall,
 )
-from hasten.doctor.run_rules.contract import RunRule
 
 ALL: tuple[RunRule, ...] = (
     slow_loading.RULE,
@@ -37,4 +37,4 @@ ALL: tuple[RunRule, ...] = (
     memory_returned.RULE,
 )
 
-__all__ = ["ALL", "RunRule"]
+__all__ = ["ALL"]

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     use = look.device_use
     if use is not None and use.retries:
         message = (

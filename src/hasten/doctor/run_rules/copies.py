@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import by_function, loops
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import RunProfile
 
 _SMALL = 1 << 16  # bytes of a copy, whose price is that of an operation
 _WITH_CACHES = 2.0  # times what copies take themselves
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     in_loops = [line for line in loops(look) if line.copied_bytes < _SMALL * line.copies]
     lines = [line for line in look.lines if line.copies and not line.in_loading and line not in in_loops]
     copied = sum(line.copying_seconds for line in lines)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     for each in look.graph_breaks:
         yield FoundInRun(f"the compiled model falls back to Python here: {each.why}", None, each)
 

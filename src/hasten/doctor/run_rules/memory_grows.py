@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import RunProfile
 
 _BESIDE = 2  # what is kept is read and written as well, and pushes other things out of the processor's caches
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     if look.growth is not None:
         steps = look.free_bytes // look.growth
         message = f"memory grows by {byte_size(look.growth)} in every step, and is full after {steps:,} more"

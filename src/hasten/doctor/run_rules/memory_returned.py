@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
-from hasten.facts.sizes import byte_size
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import RunProfile
 
 _STARTS = 1.25  # times: another start of the same job may pay so much more for its pages than this one
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     if look.kept_memory is None:
         return
     kept, returned = look.kept_memory.kept, look.kept_memory.returned

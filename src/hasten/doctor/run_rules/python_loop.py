@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import by_function, loops, turns_of
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH, by_function, loops, turns_of
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import Line, RunLook
+from hasten.facts.profiles import Line, RunProfile
 
 _READS = 0.25  # of a line's operations, from which on it is the reads that are to blame
 _ABOUT = 0.7  # of the longest line's seconds
 _NOISE = 1.25  # the operations of a backward pass were timed in few steps
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     lines = [line for line in loops(look) if not line.reads or line.reads < _READS * line.operations]
     for function in by_function(lines):
         turns = [turns_of(line) for line in function]

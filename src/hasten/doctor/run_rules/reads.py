@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import MUCH
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 _BESIDE = 1.25  # what is computed behind them begins with cold caches, and threads that have gone to sleep
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     for line in look.lines:
         mostly_reads = line.reads and not line.in_loading and 4 * line.reads >= line.operations
         if mostly_reads and line.seconds > MUCH * look.together.value:

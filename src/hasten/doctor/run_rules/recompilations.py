@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 _USUAL = 1  # a function is compiled a second time with symbolic sizes
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     places = dict.fromkeys((each.path, each.line) for each in look.recompiled)
     for path, line in places:
         here = [each for each in look.recompiled if (each.path, each.line) == (path, line)]

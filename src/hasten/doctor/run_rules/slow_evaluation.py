@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import Refused, RunLook
+from hasten.facts.profiles import NotMeasured, RunProfile
 
 _MUCH = 0.2  # of an epoch
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
-    if isinstance(look.evaluation_seconds, Refused):
+def check(look: RunProfile) -> Iterator[FoundInRun]:
+    if isinstance(look.evaluation_seconds, NotMeasured):
         return
     seconds = look.evaluations_per_epoch * look.evaluation_seconds
     if seconds > _MUCH * look.epoch_seconds:

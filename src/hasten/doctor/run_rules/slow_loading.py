@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     if is_waiting(look) and not is_computing(look):
         cores = look.reading_cores
         busy = look.loading_cpu / look.loading.value / cores

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.waiting import is_computing, is_waiting, waiting
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.waiting_for_data import is_computing, is_waiting, waiting
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     if is_waiting(look) and is_computing(look):
         yield waiting(look, f"reading a batch keeps a core busy for {look.loading_cpu * 1e3:.3g} ms")
 

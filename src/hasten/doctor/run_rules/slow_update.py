@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
+from hasten.doctor.rule import FoundInRun, RunRule
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 _MUCH = 0.1  # of a step
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     seconds = look.parts.get("optimizer", 0.0)
     if seconds > _MUCH * look.together.value:
         yield FoundInRun(f"the update takes {100 * seconds / look.together.value:.0f} % of a step", seconds)

@@ -19,16 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import MUCH, FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import fixed_loading_seconds, fixed_seconds, share_of_loops, stalled_seconds
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import (
+    MUCH,
+    fixed_loading_seconds,
+    fixed_seconds,
+    share_of_loops,
+    stalled_seconds,
+)
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import LITTLE, RunLook
+from hasten.facts.profiles import LITTLE, RunProfile
 
 _STALLED = 0.5  # of a step: what else it takes is within the noise of that
 _MUCH = 0.5  # of the operations: a loop that begins them is to blame
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     stalled = stalled_seconds(look)
     if not look.larger or stalled > _STALLED * look.larger[0].step.value:
         return

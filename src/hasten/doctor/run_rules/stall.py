@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hasten.doctor.run_rules.contract import FoundInRun, RunRule
-from hasten.doctor.run_rules.fixed_costs import is_in_some_steps, stalls
+from hasten.doctor.rule import FoundInRun, RunRule
+from hasten.doctor.run_rules.step_costs import is_in_some_steps, stalls
 from hasten.facts.finding import Severity
-from hasten.facts.run_look import RunLook
+from hasten.facts.profiles import RunProfile
 
 
-def check(look: RunLook) -> Iterator[FoundInRun]:
+def check(look: RunProfile) -> Iterator[FoundInRun]:
     for line in stalls(look):
         share = line.seconds / look.together.value
         what = "in some steps only" if is_in_some_steps(look, line) else "and no operation on tensors begins"

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hasten.facts.launched import wait_seconds
+from hasten.facts.ranks import wait_seconds
 
 
 class Agreement:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hasten.errors import TERMINATED
-from hasten.facts.launched import LAUNCHER
 from hasten.facts.machine import usable_cores
+from hasten.facts.ranks import LAUNCHER
 from hasten.parallel.launch.loopback import ADDRESS, INTERFACE, NAME
 from hasten.parallel.launch.signal_forwarding import signals_passed_on
 

@@ -22,8 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, Store  # where torch.distrib
 from torch.distributed.rendezvous import rendezvous
 
 from hasten.errors import Hang, HastenError
-from hasten.facts.launched import WAIT, launched, wait_seconds
-from hasten.facts.slurm import as_torchrun
+from hasten.facts.ranks import WAIT, as_torchrun, launched, wait_seconds
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.failure_store import Cause, LastWords, last_words, named
 from hasten.parallel.launch.rendezvous_round import round_of

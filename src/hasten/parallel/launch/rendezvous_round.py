@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hasten.errors import Hang
-from hasten.facts.launched import WAIT
-from hasten.facts.ranks import Ranks
+from hasten.facts.ranks import WAIT, Ranks
 from hasten.parallel.launch.failure_store import named
 
 _LOOK_SECONDS = 0.02

@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hasten.facts.launched import wait_seconds
-from hasten.facts.ranks import Ranks
+from hasten.facts.ranks import Ranks, wait_seconds
 
 
 class Exchange:

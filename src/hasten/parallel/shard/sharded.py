@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.collectives import copy_from_first
 from hasten.parallel.grid import DATA, Grid
 from hasten.parallel.loss_module import LossModule

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.tensor.layer_exchange import LayerExchange
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from hasten.facts.trials import Curves, Rates
+from hasten.report.display import decimal
 from hasten.report.page import words
 from hasten.report.page.drawing import Line, chart
 from hasten.report.page.markup import Markup, Part, element, joined
 from hasten.report.page.shell import lead, notes, section, table
 from hasten.report.page.thinning import Band, band
-from hasten.report.text import decimal
 
 MOST_ROWS = 40
 MEMORY_ARMS = {"plain": "as it is", "planned": "with the plan", "whole plan": "with the plan"}

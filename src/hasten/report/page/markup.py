@@ -14,7 +14,7 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hasten.report.text import printable
+from hasten.report.display import printable
 
 LONGEST_TEXT = 2000
 

@@ -13,8 +13,8 @@ from hasten.facts.choice import Preserves
 from hasten.facts.plan import PlannedChoice
 from hasten.facts.trials import Proven
 from hasten.report.page import words
-from hasten.report.page.evidence import Evidence, identity
 from hasten.report.page.markup import Part, element
+from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.shell import two_lines
 
 

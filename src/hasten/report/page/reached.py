@@ -8,8 +8,8 @@ from statistics import median
 from hasten.facts.trials import Reached
 from hasten.report.page import words
 from hasten.report.page.drawing import Axis, interval, ratio_axis
-from hasten.report.page.evidence import Evidence
 from hasten.report.page.markup import Markup, Part, element
+from hasten.report.page.plan_evidence import Evidence
 from hasten.report.page.shell import lead, section, table, two_lines
 
 

@@ -11,8 +11,8 @@ from hasten.facts.plan import Total
 from hasten.facts.trials import Budget, Costs, Step, Surveyed
 from hasten.report.page import words
 from hasten.report.page.drawing import Axis, bar, span, swatch
-from hasten.report.page.evidence import Evidence
 from hasten.report.page.markup import Markup, Part, element, joined
+from hasten.report.page.plan_evidence import Evidence
 from hasten.report.page.shell import lead, section, table, two_lines
 
 ARMS = {"plain": "as it is", "planned": "with the plan"}

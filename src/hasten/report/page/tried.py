@@ -11,8 +11,8 @@ from hasten.facts.choice import Choice, Speedup
 from hasten.facts.trials import Tried
 from hasten.report.page import words
 from hasten.report.page.drawing import Axis, interval, ratio_axis
-from hasten.report.page.evidence import Evidence, identity
 from hasten.report.page.markup import Markup, Part, element
+from hasten.report.page.plan_evidence import Evidence, identity
 from hasten.report.page.shell import lead, section, table, two_lines
 
 MOST_ROWS = 300

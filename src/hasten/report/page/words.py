@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from hasten.facts.choice import Choice, Speedup
-from hasten.facts.confirmed import Verdict, verdict_of
+from hasten.facts.formatting import byte_size, three_digits
 from hasten.facts.plan import Between
-from hasten.facts.sizes import byte_size, three_digits
-from hasten.facts.trials import Confirmed
-from hasten.report.text import BY_WINDOWS, UNKNOWN, duration, per_second, percent, spread
+from hasten.facts.trials import Confirmed, Verdict, verdict_of
+from hasten.report.display import BY_WINDOWS, UNKNOWN, duration, per_second, percent, spread
 
 _MOST = 1e15  # of anything that is counted or timed: beyond it a number is a mistake, and breaks the layout
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
-from hasten.data.loader import EvaluationLoader, TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source
+from hasten.data.loading.batch_loader import EvaluationLoader, TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import Source
 from hasten.facts.ranks import Ranks
 from hasten.training.batches.placement import BatchPlacement
 

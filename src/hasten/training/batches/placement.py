@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from hasten.data.options import LoaderOptions, Placement
-from hasten.data.sources import Source
-from hasten.data.transfer import place
+from hasten.data.loading.device_transfer import place
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.sources.job_data import Source
 from hasten.training.step_parts.phases import Observer, Phase, ignore
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from hasten.data.ahead import copied, copied_ahead
-from hasten.data.loader import Microbatch, TrainLoader
-from hasten.data.options import LoaderOptions
-from hasten.data.sources import Source
+from hasten.data.loading.ahead import copied, copied_ahead
+from hasten.data.loading.batch_loader import Microbatch, TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import Source
 from hasten.facts.job import Job
 from hasten.facts.ranks import Ranks
 from hasten.training.batches.placement import BatchPlacement

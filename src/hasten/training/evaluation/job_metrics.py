@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hasten.data.transfer import map_tensors, place
+from hasten.data.loading.device_transfer import map_tensors, place
 from hasten.errors import JobError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import gather_in_turn
 from hasten.training.step_parts.losses import at_least_float32

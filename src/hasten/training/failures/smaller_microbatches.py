@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from hasten.errors import OutOfMemory
-from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import normalizes_by_batch
 from hasten.training.run import Run
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 # One function for every room; `tune`, which may not import `data`, reaches it through this one.
-from hasten.data.randomness import undisturbed as undisturbed
+from hasten.data.order.randomness import undisturbed as undisturbed
 
 
 @contextmanager

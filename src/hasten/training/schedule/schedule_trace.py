@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hasten.data.randomness import undisturbed
+from hasten.data.order.randomness import undisturbed
 from hasten.facts.job import Job
 from hasten.techniques.setup import OptimizerOptions, ScheduleOptions
 from hasten.training.schedule.rate_schedule import RateSchedule, build_schedule

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hasten.errors import PlanError
 from hasten.facts.choice import Choice, Preserves
-from hasten.facts.names import did_you_mean
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.plan import Plan, PlannedChoice
 from hasten.techniques import ALL, No, Setup, Stage, Technique, Yes
 from hasten.techniques.combinations import conflicts

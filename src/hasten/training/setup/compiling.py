@@ -24,7 +24,7 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 from torch._dynamo.utils import counters
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-from hasten.checkpoint.private import own_folder, user_cache
+from hasten.checkpoint.folders.private_folders import own_folder, user_cache
 from hasten.techniques.setup import CompileOptions
 from hasten.training.setup.unlinked import remove_unlinked
 
@@ -47,12 +47,12 @@ class CompileLog:
 
     def told(self) -> str:
         """In a line, for the user."""
-        exchanging = self.options.exchanging
-        took = "compiling" if exchanging is None else "tracing"
+        backend = self.options.backend
+        took = "compiling" if backend is None else "tracing"
         line = f"{took} took {self.seconds:.1f} s: {self.graphs} graphs, {self.recompiles} of them again"
-        if exchanging is None:
+        if backend is None:
             return line
-        found = ", ".join(f"{times} by {name}" for name, times in sorted(exchanging.found.items()))
+        found = ", ".join(f"{times} by {name}" for name, times in sorted(backend.found.items()))
         return f"{line}. fused_operators: {found or 'nothing that they compute is there'}"
 
     def stop(self) -> None:
@@ -82,10 +82,10 @@ def compile_model(model: nn.Module, options: CompileOptions) -> CompileLog:
     callback_handler.register_end_callback(log._on_end)
     # Dynamo steps over torch's own frames, and so over a root that is an nn.Sequential, unless it is put into another.
     with torch._dynamo.config.patch(wrap_top_frame=type(model).forward.__module__.partition(".")[0] == "torch"):
-        if options.exchanging is None:
+        if options.backend is None:
             model.compile(mode=options.mode, dynamic=options.dynamic)
         else:
-            model.compile(backend=options.exchanging, dynamic=options.dynamic)
+            model.compile(backend=options.backend, dynamic=options.dynamic)
     return log
 
 

@@ -23,11 +23,11 @@ import torch
 
 from hasten.errors import Misconfigured
 from hasten.facts.choice import Preserves
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import SEED_THE_DATA, Job, describe
-from hasten.facts.names import did_you_mean
 from hasten.techniques import ALL, Stage
-from hasten.training.code_digest import code_digest
-from hasten.training.differences import DATA, difference, differs
+from hasten.training.run_folder.code_digest import code_digest
+from hasten.training.run_folder.config_differences import DATA, difference, differs
 from hasten.training.setup.settings import (
     module_settings,
     optimizer_settings,

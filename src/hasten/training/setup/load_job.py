@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from hasten.errors import HastenError, Misconfigured, UserCodeFailed
+from hasten.facts.formatting import did_you_mean
 from hasten.facts.job import Job, describe
-from hasten.facts.names import did_you_mean
 from hasten.training.failures.user_code import user_code_failed
 
 
@@ -42,7 +42,7 @@ def load_job(name: str, seed: int = 0) -> Job:
 def load_returned(name: str, seed: int = 0) -> object:
     """Import the user's module and call the function: whatever it returns. seed and errors: as of load_job."""
     place, function_name = split_name(name)
-    from hasten.data.randomness import seed_everything  # it loads torch: see split_name
+    from hasten.data.order.randomness import seed_everything  # it loads torch: see split_name
     from hasten.training.setup.first_calls import make_first_calls
 
     make_first_calls()  # before the job's own file computes anything

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from hasten.errors import JobError, Misconfigured
 from hasten.facts.job import Job
 from hasten.parallel.sharding import Sharding
+from hasten.techniques.common.job_optimizers import make_optimizers, parameters_given
 from hasten.techniques.fused_optimizer import Implementation, refusals, with_implementation
-from hasten.techniques.job_optimizers import make_optimizers, parameters_given
 from hasten.techniques.learning_rate import set_learning_rate
 from hasten.techniques.setup import OptimizerOptions
 from hasten.training.state.optimizer_modes import with_modes

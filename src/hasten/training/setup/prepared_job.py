@@ -18,24 +18,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from hasten.data.data_digest import data_digest
-from hasten.data.keeping import Watcher, kept
-from hasten.data.loader import TrainLoader
-from hasten.data.model_reads import way_to_model
-from hasten.data.options import LoaderOptions
-from hasten.data.randomness import seed_everything, undisturbed
-from hasten.data.sources import Source, source_of
+from hasten.data.cache.cached_source import Watcher, kept
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.order.randomness import seed_everything, undisturbed
+from hasten.data.sources.data_digest import data_digest
+from hasten.data.sources.job_data import Source, source_of
+from hasten.data.sources.model_in_data import way_to_model
 from hasten.errors import JobError, Misconfigured, OutOfMemory, PlanError
+from hasten.facts.formatting import printable
 from hasten.facts.job import Job, describe
-from hasten.facts.launched import launched
 from hasten.facts.machine import Machine, read_machine
 from hasten.facts.plan import Fingerprint, Plan, ProvenOn, drift
-from hasten.facts.texts import printable
+from hasten.facts.ranks import launched
 from hasten.parallel.collectives import present_ranks
 from hasten.parallel.shard.meta_init import built_by_first
 from hasten.techniques import Setup, Stage
 from hasten.techniques.setup import ProcessOptions
-from hasten.training.same_job import check_same_job, facts_of_built, facts_of_fields
+from hasten.training.run_folder.same_job import check_same_job, facts_of_built, facts_of_fields
 from hasten.training.setup.apply_plan import Planned, apply_choices, in_order, with_claims
 from hasten.training.setup.made_model import check_made, check_made_of_loss
 from hasten.training.state.declared_state import DeclaredState, declared_by

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.randomness import undisturbed
+from hasten.data.order.randomness import undisturbed
 from hasten.errors import JobError, Misconfigured, PlanError
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.parallel.grid import Grid
 from hasten.parallel.options import ReplicaOptions
 from hasten.parallel.strategy import LossFunction, Single, Strategy, Workload
-from hasten.techniques._restore import same_state
-from hasten.techniques.batch_split import normalizes_by_batch
+from hasten.techniques.common.batch_split import normalizes_by_batch
+from hasten.techniques.common.restored_state import same_state
 from hasten.techniques.setup import Setup
 from hasten.training.setup.prepared_job import PreparedJob
 from hasten.training.step_parts.losses import Count, calling, checked, mean_and_count

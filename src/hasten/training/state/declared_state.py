@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.generator_states import is_generator, seed, set_state, state_of
-from hasten.data.randomness import derived
+from hasten.data.order.generator_states import is_generator, seed, set_state, state_of
+from hasten.data.order.randomness import derived
 from hasten.facts.job import Job
 from hasten.training.state.made_buffers import make_buffers
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from hasten.data.randomness import random_state, set_random_state
+from hasten.data.order.randomness import random_state, set_random_state
 from hasten.parallel.collectives import gather_over_ranks
 from hasten.parallel.grid import Grid
 

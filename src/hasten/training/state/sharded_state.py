@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from hasten.checkpoint.in_parts import InParts, Slab
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
+from hasten.checkpoint.sharded.slabs import InParts, Slab
 from hasten.facts.ranks import Ranks
 from hasten.parallel.sharding import Sharding
 

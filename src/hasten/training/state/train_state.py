@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hasten.checkpoint.part_files import Pieced, assembled
+from hasten.checkpoint.sharded.rank_files import Pieced, assembled
 from hasten.errors import Misconfigured
 from hasten.parallel.replicate.replica_check import check_same_weights
 from hasten.parallel.sharding import Sharding

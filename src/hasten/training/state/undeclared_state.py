@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hasten.data.generator_states import is_generator, state_of
+from hasten.data.order.generator_states import is_generator, state_of
 from hasten.errors import JobError
 from hasten.facts.job import Job
 from hasten.training.state.declared_state import DeclaredState, is_stateful

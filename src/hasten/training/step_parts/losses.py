@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hasten.errors import RAISED, JobError
-from hasten.facts.job import describe
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss, describe
 from hasten.training.failures.user_code import IN_THE_LOSS
 
 Count = Tensor | float

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hasten.data.randomness import derived, reseed, undisturbed
+from hasten.data.order.randomness import derived, reseed, undisturbed
 from hasten.training.state.declared_state import DeclaredState
 
 _BEFORE_ALL = -1

@@ -18,8 +18,8 @@ from typing import Any
 
 from torch import Tensor
 
-from hasten.data.transfer import map_tensors
-from hasten.facts.loss import Loss
+from hasten.data.loading.device_transfer import map_tensors
+from hasten.facts.job import Loss
 
 SUMMED = (
     "Job.loss gives a sum over the batch where a mean belongs: gradients grow with the batch. "

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hasten.errors import JobError
-from hasten.facts.job import describe
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss, describe
 from hasten.training.step_parts.following import following, held_tensors
 from hasten.training.step_parts.losses import at_least_float32
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import has_torch_function_unary
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.training.step_parts.loss_record import LossRecord
 from hasten.training.step_parts.losses import (

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hasten.data.randomness import seed_step
+from hasten.data.order.randomness import seed_step
 from hasten.errors import RAISED, HastenError, NonFinite
 from hasten.training.batches.training_data import TrainingData
 from hasten.training.failures.torch_errors import TorchErrors

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hasten.facts.loss import Loss
+from hasten.facts.job import Loss
 from hasten.facts.ranks import Ranks
 from hasten.parallel.collectives import mean_over_ranks, sum_over_ranks
 from hasten.training.step_parts.gradients import multiply, present

@@ -1,0 +1,79 @@
+"""Plans on disk: the text is facts.plan_file's, the writing is this room's.
+
+A plan that a search has written carries a seal, the digest of its own text. So a later search knows which plan it may
+replace: one that a person has written, or changed since, it never does.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hasten.checkpoint.files import check_writable, remove_file, write_atomically
+from hasten.checkpoint.locks.file_lock import locked
+from hasten.checkpoint.storage_errors import failure
+from hasten.errors import Misconfigured, StorageFailed
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import LARGEST_BYTES, SEAL, is_sealed, plan_to_toml, sealed
+
+
+def write_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write the plan as TOML; hasten.read_plan reads it again. A plan that was there is replaced whole.
+
+    Raises PlanError for what no plan file may hold, StorageFailed when it cannot be written.
+    """
+    write_atomically(Path(path), plan_to_toml(plan).encode())
+
+
+def write_found_plan(plan: Plan, path: Path) -> None:
+    """Write what a search has found, with its seal, where check_place allows it. Raises as that does."""
+    check_place(path)
+    write_atomically(path, sealed(plan_to_toml(plan)).encode())
+
+
+@contextmanager
+def held_place(path: Path) -> Iterator[None]:
+    """A plan's place, for one search at a time. Raises as check_place does, and Misconfigured where another search has
+    it."""
+    check_place(path)
+    lock = path.with_name(f".{path.name}.lock")
+    with locked(lock, None) as held:
+        if not held:
+            fix = "wait for it to end, or choose another name with --output"
+            raise Misconfigured("another search is about to write it", where=str(path), fix=fix)
+        try:
+            yield
+        finally:
+            with suppress(StorageFailed):  # an empty file that is left harms nobody
+                remove_file(lock)
+
+
+def check_place(path: Path) -> None:
+    """See to it, before a search begins, that its plan can be written here. Nothing is left behind.
+
+    Raises StorageFailed where no file can be written, Misconfigured where one is that no search has left so.
+    """
+    try:
+        check_writable(path.parent)
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind):
+            what = "is a folder, and a plan is a file" if stat.S_ISDIR(kind) else "is no file that can be replaced"
+            fix = f"name the plan's file, such as {path / 'plan.toml' if stat.S_ISDIR(kind) else 'plan.toml'}"
+            raise StorageFailed(what, where=str(path), fix=fix)
+        with path.open("rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except FileNotFoundError:
+        return
+    except StorageFailed as error:
+        raise StorageFailed(error.what, where=str(path), fix=error.fix) from error
+    except OSError as error:
+        raise failure("cannot be read", path, error) from error
+    text = data.decode(errors="replace")
+    if not is_sealed(text):
+        what = (
+            "was changed since a search wrote it" if SEAL in text else "is there already, and no search has written it"
+        )
+        raise Misconfigured(what, where=str(path), fix="choose another name with --output, or move it away")

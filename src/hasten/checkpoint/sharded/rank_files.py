@@ -1,0 +1,155 @@
+"""The files that one rank writes of tensors in parts, and tensors that are put together from such files.
+
+Every rank has files of its own, `parts-0003.safetensors` and, where they are many bytes, `parts-0003-2.safetensors`. A
+reader opens those of all ranks, and puts one tensor together when it is asked for: so of a state that is larger than
+its memory it holds what it takes.
+
+torch.distributed.checkpoint, which divides states in the same way, is not used: what says where its pieces lie is a
+pickle, and neither its files nor that have a digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from hasten.checkpoint.digests import Digest, at_once, digest_of
+from hasten.checkpoint.safetensors_files import MOST_BYTES, TYPES, shared_out, write_tensors
+from hasten.checkpoint.sharded.piece_table import InPieces, Piece, check_whole
+from hasten.checkpoint.sharded.slabs import Holding
+from hasten.errors import Damaged, StorageFailed
+
+_HOLDS_PARTS = re.compile(r"parts-[0-9]{4,9}(-[0-9]{1,6})?\.safetensors")
+_DTYPES = {word: dtype for dtype, word in TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one rank has written, or several have: files, and tensors as far as these files have their pieces."""
+
+    files: Mapping[str, Digest]
+    tensors: Mapping[str, InPieces]
+
+
+def write_part(folder: Path, rank: int, held: Holding, threads: int) -> Part:
+    """Write what this rank holds into new files of the folder, force them to the disk and read them back. The slabs
+    are on the CPU, and stay as they are meanwhile.
+
+    Raises StorageFailed where that cannot be, or where what is read is not what was written.
+    """
+    shares = dict(_shares(rank, held.slabs))
+    digests = at_once(lambda name: _written(folder / name, shares[name]), shares, threads)
+    files = {key: name for name, share in shares.items() for key in share}
+    tensors = {
+        name: InPieces(
+            tensor.shape,
+            TYPES[tensor.dtype],
+            tuple(
+                Piece(files[key], key, slab.offsets, (*slab.tensor.shape,))
+                for key, slab in zip(held.keys[name], tensor.slabs, strict=True)
+            ),
+        )
+        for name, tensor in held.tensors.items()
+    }
+    return Part(dict(zip(shares, digests, strict=True)), tensors)
+
+
+def _shares(rank: int, slabs: Mapping[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    for number, share in enumerate(shared_out(slabs, MOST_BYTES), start=1):
+        yield f"parts-{rank:04}{f'-{number}' if number > 1 else ''}.safetensors", share
+
+
+def _written(path: Path, tensors: Mapping[str, Tensor]) -> Digest:
+    digest = write_tensors(path, tensors)
+    if digest_of(path, digest.bytes) != digest:
+        fix = "check the disk, and the memory of this machine"
+        raise StorageFailed("read back, it is not what was written", where=str(path), fix=fix)
+    return digest
+
+
+def holds_parts(name: str) -> bool:
+    """Whether a checkpoint's file of this name holds tensors in parts."""
+    return _HOLDS_PARTS.fullmatch(name) is not None
+
+
+class Pieced:
+    """A tensor that lies in pieces on the disk, in files that stay open: a run that goes on may remove them."""
+
+    def __init__(self, tensor: InPieces, files: Mapping[str, Any]) -> None:
+        """Raises Damaged where the files have no such pieces."""
+        if tensor.dtype not in _DTYPES:
+            raise Damaged(f"there is no type {tensor.dtype[:20]}")
+        for piece in tensor.pieces:
+            found = files[piece.file].get_slice(piece.key) if piece.file in files else None
+            if found is None or (found.get_dtype(), (*found.get_shape(),)) != (tensor.dtype, piece.shape):
+                raise Damaged(f"{piece.file[:200]} has no such piece as {piece.key[:200]}")
+        self._tensor, self._files = tensor, files
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self._tensor.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return _DTYPES[self._tensor.dtype]
+
+    def whole(self) -> Tensor:
+        """On the CPU, in memory of its own."""
+        return self.region((0,) * len(self._tensor.shape), self._tensor.shape)
+
+    def region(self, offsets: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
+        """The part that begins there and has this shape, on the CPU, in memory of its own. Only what lies in it is
+        read."""
+        found = torch.empty(shape, dtype=self.dtype)
+        for piece in self._tensor.pieces:
+            starts = tuple(map(max, piece.offsets, offsets))
+            ends = tuple(
+                min(one + its, other + mine)
+                for one, its, other, mine in zip(piece.offsets, piece.shape, offsets, shape, strict=True)
+            )
+            if all(start < end for start, end in zip(starts, ends, strict=True)):
+                there, here = _ranges(starts, ends, piece.offsets), _ranges(starts, ends, offsets)
+                found[here] = self._files[piece.file].get_tensor(piece.key)[there]
+        return found
+
+
+def opened(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """The files of these names, for pieced(); each was found whole. Raises Damaged where one is no safetensors file."""
+    return {name: _opened(folder / name) for name in names}
+
+
+def pieced(files: Mapping[str, Any], tensors: Mapping[str, InPieces]) -> dict[str, Pieced]:
+    """Tensors of the same pieces are one. Raises Damaged where the files are not those of such tensors."""
+    met, found = dict[InPieces, Pieced](), dict[str, Pieced]()
+    for name, tensor in tensors.items():
+        if tensor not in met:
+            check_whole(name, tensor)
+            try:
+                met[tensor] = Pieced(tensor, files)
+            except safetensors.SafetensorError as error:
+                raise Damaged(f"a piece of {name} is missing: {error}") from error
+        found[name] = met[tensor]
+    return found
+
+
+def assembled(value: Any) -> Any:
+    """A tensor in pieces as a whole one; anything else as it is."""
+    return value.whole() if isinstance(value, Pieced) else value
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safetensors.safe_open(path, framework="pt")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise Damaged(f"{path.name} is no safetensors file: {error}") from error
+
+
+def _ranges(starts: tuple[int, ...], ends: tuple[int, ...], origin: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(start - zero, end - zero) for start, end, zero in zip(starts, ends, origin, strict=True))

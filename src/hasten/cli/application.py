@@ -1,0 +1,183 @@
+"""What every command shares: the application, its arguments, how a failure ends, and the next command.
+
+Help must answer at once, so nothing heavy is imported up here: each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from hasten.errors import INTERRUPTED, TERMINATED, HastenError, RankFailed, Terminated, UserCodeFailed
+from hasten.facts.ranks import leads
+from hasten.stop_signals import as_ctrl_c, terminated
+
+if TYPE_CHECKING:
+    from hasten.facts.job import Job
+    from hasten.facts.plan import Plan
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+_alone = False
+
+app = typer.Typer(
+    name="hasten",
+    help="Makes PyTorch training fast, and proves it.",
+    epilog="Start with:  hasten train examples/digits.py:job",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich takes longer to load than the whole help takes to print
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+prove = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(prove, name="prove")
+
+
+@prove.callback()
+def proofs() -> None:
+    """Prove on the job that no harm is done and nothing lost.
+
+    \b
+    Examples:
+      hasten prove loss digits.py:job --plan plan.toml
+      hasten prove resume digits.py:job
+    """
+
+
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="Where the job is: path/file.py:function or package.module:function.")
+]
+PlanPath = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to obey; without one, the job as it is.")
+]
+
+
+def ending_in_one_block(
+    command: Callable[Arguments, Answer], signals: Callable[[], AbstractContextManager[None]] = as_ctrl_c
+) -> Callable[Arguments, Answer]:
+    """The command, with every failure that is not its own fault told in one block, and ended by its exit code. signals:
+    what those do that ask it to end; they interrupt it as Ctrl-C does."""
+
+    @wraps(command)
+    def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            with signals():
+                return command(*arguments, **options)
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except Ended as ended:
+            raise typer.Exit(_exit_code_told(ended.cause, ended.last_line)) from ended.cause
+        except BaseException as error:  # also SystemExit, which the job's code may raise
+            raise typer.Exit(_exit_code_told(error)) from error
+
+    return guarded
+
+
+class Ended(Exception):
+    """What was begun ended too soon. last_line: is told after the cause, and says how to go on."""
+
+    def __init__(self, cause: BaseException, last_line: str) -> None:
+        self.cause, self.last_line = cause, last_line
+        super().__init__(last_line)
+
+
+def _exit_code_told(error: BaseException, last_line: str = "") -> int:
+    """The exit code that an error ends a command with, once it is told. Raises what is hasten's own fault."""
+    if isinstance(error, KeyboardInterrupt):
+        if leads():
+            typer.echo("\ninterrupted", err=True)
+        code = exit_code_of(error)
+    elif isinstance(error, RankFailed) and not leads():
+        return error.exit_code  # which that rank, and the leader, say
+    else:
+        failure = _failure_of(error)
+        if failure is None:
+            typer.echo("This is a fault of hasten itself. Please report it with the lines below.", err=True)
+            raise error
+        _tell(failure, error)
+        code = failure.exit_code
+    if last_line:
+        typer.echo(last_line, err=True)
+    return code
+
+
+def _failure_of(error: BaseException) -> HastenError | None:
+    if isinstance(error, HastenError):
+        return error  # at once: to judge any other loads torch
+    from hasten.training.failures.as_failure import as_failure
+
+    return as_failure(error)
+
+
+def exit_code_of(interrupt: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(interrupt, Terminated) or terminated() else INTERRUPTED
+
+
+def be_alone() -> None:
+    """This process is a command's own: nothing else lives in it, and it ends with the command."""
+    global _alone
+    _alone = True
+
+
+def load(name: str, **changes: object) -> Job:
+    """The job, with the fields replaced that were given on the command line."""
+    from dataclasses import replace
+
+    from hasten.training.setup.load_job import load_job
+
+    if _alone:
+        _set_libraries_apart()
+    given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
+    seed = given.get("seed", 0) % 2**63  # one that is out of this range is refused with the job's other fields
+    return replace(load_job(name, seed), **given)
+
+
+def _set_libraries_apart() -> None:
+    """What is imported by now stays as long as the process does. A collector that looks at none of it has less to do
+    while a job trains, and when the process ends."""
+    import gc
+
+    from hasten import entry  # noqa: F401  # with all that it imports
+
+    gc.freeze()
+
+
+def read(plan: Path | None) -> Plan | None:
+    from hasten.facts.plan_file import read_plan
+    from hasten.techniques import ALL
+
+    return None if plan is None else read_plan(plan, [technique.name for technique in ALL])
+
+
+def command(verb: str, job: str, plan: Path | None) -> str:
+    return shlex.join(["hasten", verb, job, *(["--plan", str(plan)] if plan is not None else [])])
+
+
+def offer(command: str) -> None:
+    from hasten.report.terminal.output import show
+
+    show("", [("next", command)])
+
+
+def _tell(failure: HastenError, error: BaseException) -> None:
+    """On standard error; what Python says about the user's own code comes first, so that the block stays in sight."""
+    from hasten.facts.formatting import printable
+    from hasten.report.terminal.output import failure_block, show
+    from hasten.training.failures.user_code import other_notes, users_traceback
+
+    if isinstance(failure, UserCodeFailed):
+        trace = failure.trace or users_traceback(error.__cause__ or error)
+        typer.echo("".join(f"{printable(line)}\n" for line in trace.splitlines()), err=True, nl=False)
+    rank = [] if leads() else [("rank", os.environ["RANK"])]
+    show("", [*rank, *failure_block(failure), *(("also", note) for note in other_notes(error))], sys.stderr)

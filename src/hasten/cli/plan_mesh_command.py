@@ -1,0 +1,126 @@
+"""`hasten plan-mesh`: how a cluster could hold a job, on paper."""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hasten.cli.application import JobName, PlanPath, app, command, ending_in_one_block, load, offer, read
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hasten.facts.mesh import Meshes
+
+PLAN = "plan.toml"  # that the entries are to be written into where no plan was given
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command("plan-mesh")
+@ending_in_one_block
+def plan_mesh(
+    job: JobName,
+    devices: Annotated[int, typer.Option(metavar="N", min=1, help="Of the whole cluster.")],
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Of one device: 80GB, 80GiB.")],
+    bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="That one device sends in a second: 50GB.")],
+    per_machine: Annotated[int, typer.Option(metavar="N", min=1, help="Devices of one machine.")] = 8,
+    microbatch: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Samples in one pass of a device; without it, what is best.")
+    ] = None,
+    flops: Annotated[str, typer.Option(metavar="RATE", help="That one device reaches in a second.")] = "100T",
+    plan: PlanPath = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every legal mesh, and why the others are none.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="How the answer is written.")] = Format.TEXT,
+) -> None:
+    """Estimate how a cluster could hold a job. What devices hold and send, by each mesh of data × tensor × pipeline.
+
+    Nothing is trained. The model is looked at as shapes, so it may be larger than this machine.
+
+    \b
+    Examples:
+      hasten plan-mesh text.py:job --devices 64 --memory 80GB --bandwidth 50GB
+      hasten plan-mesh text.py:job --devices 8 --memory 24GiB --bandwidth 12GB --all
+    """
+    from hasten.cli.doctor_job import output_among_errors
+    from hasten.facts.formatting import read_bytes, read_rate
+    from hasten.facts.mesh import Cluster
+
+    sizes = read_bytes(memory, "--memory"), read_bytes(bandwidth, "--bandwidth")
+    rate = read_rate(flops, "--flops")
+    cluster = Cluster(
+        devices=devices,
+        memory_bytes=sizes[0],
+        bytes_per_second=sizes[1],
+        per_machine=per_machine,
+        flops_per_second=rate,
+    )
+    planned = read(plan)
+    from hasten.tune.mesh.legal_meshes import check_cluster, most_devices, planned_meshes
+    from hasten.tune.mesh.mesh_needs import OF_A_MESH, needs_of
+
+    check_cluster(cluster)  # before the job is loaded
+    with output_among_errors():
+        needs = needs_of(load(job), planned, name=job)
+    chosen = [] if planned is None else [item.choice for item in planned.choices]
+    beside = [each for each in chosen if each.technique not in OF_A_MESH]
+    found = planned_meshes(needs, cluster, microbatch, beside)
+    if output is Format.JSON:
+        from hasten.report.terminal.mesh_text import as_json
+
+        typer.echo(as_json(found))
+        return
+    _show(job, found, everything)
+    _show_plan(found, plan, [each.technique for each in chosen if each.technique in OF_A_MESH])
+    if found.legal:
+        offer(_next(job, plan, found))
+    else:
+        fewer = ["--devices", str(most_devices(needs, cluster)), "--memory", memory, "--bandwidth", bandwidth]
+        offer(f"{command('plan-mesh', job, plan)} {shlex.join(fewer)}")
+
+
+def _show(job: str, found: Meshes, everything: bool) -> None:
+    from hasten.report.terminal.mesh_text import cost_lines, illegal_rows, job_lines, mesh_rows
+    from hasten.report.terminal.output import show
+
+    def lay(lines: list[str]) -> None:
+        typer.echo("\n" + "\n".join(f"  {line}".rstrip() for line in lines))
+
+    show(f"{job} on {found.cluster.devices:,} devices, estimated", job_lines(found))
+    lay(mesh_rows(found, everything=everything))
+    if found.illegal and (everything or not found.legal):
+        lay(illegal_rows(found))
+    if lines := cost_lines(found):
+        show("", lines)
+
+
+def _show_plan(found: Meshes, plan: Path | None, replaced: list[str]) -> None:
+    from hasten.facts.plan import Plan, PlannedChoice
+    from hasten.facts.plan_file import plan_to_toml
+    from hasten.report.terminal.output import show
+
+    if replaced:
+        show("", [("note", f"what {plan} says of {', '.join(replaced)} plays no part: a mesh says it")])
+    if found.choices:
+        show("", [("plan", f"these entries, to be written into {plan or PLAN}:")])
+        whole = plan_to_toml(Plan(choices=tuple(PlannedChoice(choice=each) for each in found.choices)))
+        _, entry, entries = whole.partition("\n[[choice]]\n")
+        typer.echo((entry + entries).rstrip())
+
+
+def _next(job: str, plan: Path | None, found: Meshes) -> str:
+    cluster = found.cluster
+    if found.best is None:
+        return "hasten explain activation_checkpointing"
+    given = ["--plan", str(plan or PLAN)] if plan is not None or found.choices else []
+    here = min(cluster.devices, cluster.per_machine)
+    if cluster.devices == here:
+        return shlex.join(["hasten", "train", job, *given, *(["--nproc", str(here)] if here > 1 else [])])
+    launcher = ["torchrun", "--nnodes", str(cluster.devices // here), "--nproc-per-node", str(here)]
+    return shlex.join([*launcher, "-m", "hasten", "train", job, *given])

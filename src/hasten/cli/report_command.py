@@ -1,0 +1,55 @@
+"""`hasten report`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hasten.cli.application import app, ending_in_one_block, offer
+
+
+@app.command()
+@ending_in_one_block
+def report(
+    source: Annotated[Path, typer.Argument(metavar="PLAN|RUN", help="A plan's file, or the folder of a run.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; without it, report.html beside it.")
+    ] = None,
+) -> None:
+    """Write a page that shows what was found, or how a run went. One file of HTML, which loads nothing.
+
+    \b
+    Examples:
+      hasten report plan.toml
+      hasten report runs/job-1 -o job-1.html
+    """
+    from hasten.checkpoint.files import write_atomically
+    from hasten.errors import Misconfigured
+    from hasten.report.terminal.output import show
+
+    page = output or (source if source.is_dir() else source.parent) / "report.html"
+    if page.suffix.lower() not in (".html", ".htm"):
+        fix = shlex.join(["hasten", "report", str(source), "-o", str(page.with_suffix(".html"))])
+        raise Misconfigured(f"a report is a page of HTML, and {page.name} is not named so", where="-o", fix=fix)
+    if source.is_dir():
+        from hasten.report.page import run_page
+        from hasten.report.page.run_log import read_run
+
+        log = read_run(source)
+        sentence, html, command = run_page.sentence_of(log), run_page.page_of_run(log), run_page.next_command(log)
+    else:
+        from hasten.report.page import plan_page
+        from hasten.report.page.plan_evidence import read_evidence
+
+        found = read_evidence(source)
+        sentence, html, command = (
+            plan_page.sentence_of(found),
+            plan_page.page_of_plan(found),
+            plan_page.next_command(found),
+        )
+    write_atomically(page, html.encode())
+    show(sentence, [("report", str(page))])
+    offer(command)

@@ -1,0 +1,121 @@
+"""A batch of pictures while it is filled, one sample after the other, in the form that suits where it goes.
+
+| goes to | form | left for the device |
+|---|---|---|
+| the processor | float32, normalised: made while the picture's bytes are still in the cache | nothing |
+| the processor, to a channels-last model | the same in that layout, which is how a decoder gives pixels | nothing |
+| an accelerator | uint8, a quarter of the size | normalising |
+| an accelerator, with `device_transform` | uint8, what the crops show, not resized | resizing, mirroring, normalising |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hasten.data.images.batch_memory import Recycler
+from hasten.data.images.crops import Box
+from hasten.data.images.resample import crops_on_canvas
+from hasten.kernels.resampling.resized_crop import Layout, resized_crops
+
+MOST_SIZES = 4  # times the view's size: the longest side of a part that is put onto a canvas as it is
+
+
+class Shown(NamedTuple):
+    """pixels: uint8 (N, 3, size, size), channels last in memory. labels: int64 (N,)."""
+
+    pixels: Tensor
+    labels: Tensor
+
+
+class Cropped(NamedTuple):
+    """What resize_together takes: canvas uint8 (N, H, W, 3), sides int64 (N, 2), mirrored bool (N,); and labels."""
+
+    canvas: Tensor
+    sides: Tensor
+    mirrored: Tensor
+    labels: Tensor
+
+
+class Colours(NamedTuple):
+    """What the three channels are multiplied by, and what is added: float32 (3, 1, 1), for values from 0 to 255."""
+
+    scale: Tensor
+    offset: Tensor
+
+    @classmethod
+    def of(cls, mean: Sequence[float], deviation: Sequence[float]) -> Self:
+        scale = torch.tensor([1 / (255 * each) for each in deviation])
+        offset = torch.tensor([-middle / each for middle, each in zip(mean, deviation, strict=True)])
+        return cls(scale[:, None, None], offset[:, None, None])
+
+    def normalised(self, pixels: Tensor) -> Tensor:
+        """float32 (…, 3, H, W), changed in place."""
+        if pixels.is_cpu:  # addcmul is slower where three numbers are spread over all pixels
+            return pixels.mul_(self.scale).add_(self.offset)
+        # As numbers, not as tensors: to copy those there, the host would wait for all that is queued.
+        for channel, (scale, offset) in enumerate(zip(self.scale.flatten(), self.offset.flatten(), strict=True)):
+            pixels[..., channel, :, :].mul_(scale.item()).add_(offset.item())
+        return pixels
+
+
+class Filling(Protocol):
+    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None: ...
+
+    def batch(self) -> Any: ...
+
+
+MakeFilling = Callable[[int, int, Colours, Recycler], Filling]  # samples, size of the view, colours, memory
+
+
+class FillShown:
+    """What the crops show, resized: as floats, normalised, or as bytes."""
+
+    def __init__(self, layout: Layout, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+        self._layout, self._batch = layout, memory.empty(layout.shape(samples, size), layout.dtype)
+        self._show = resized_crops(self._batch, layout, *colours)
+        self._labels = torch.empty(samples, dtype=torch.int64)
+        self._numbers = self._labels.numpy()  # the same memory: setting one number in a tensor takes far longer
+
+    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
+        self._show(place, picture, box)
+        self._numbers[place] = label
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        pixels = self._batch if self._layout is Layout.PLANES else self._batch.permute(0, 3, 1, 2)
+        return Shown(pixels, self._labels) if self._layout is Layout.BYTES else (pixels, self._labels)
+
+
+FillPixels, FillChannelsLast, FillBytes = (
+    partial(FillShown, layout) for layout in (Layout.PLANES, Layout.CHANNELS_LAST, Layout.BYTES)
+)
+
+
+class FillCanvas:
+    """One picture sets the size of the whole canvas, so what is very large is resized before it comes there."""
+
+    def __init__(self, samples: int, size: int, colours: Colours, memory: Recycler) -> None:
+        self._size, self._colours = size, colours
+        self._parts: list[np.ndarray] = [np.empty((0, 0, 3), dtype=np.uint8)] * samples
+        self._mirrored = torch.empty(samples, dtype=torch.bool)
+        self._labels = torch.empty(samples, dtype=torch.int64)
+
+    def put(self, place: int, picture: np.ndarray, box: Box, label: int) -> None:
+        large = max(box.height, box.width) > MOST_SIZES * self._size
+        shown = picture[box.top : box.top + box.height, box.left : box.left + box.width]
+        self._parts[place] = self._resized(picture, box) if large else shown
+        self._mirrored[place], self._labels[place] = box.mirrored and not large, label
+
+    def _resized(self, picture: np.ndarray, box: Box) -> np.ndarray:
+        made = torch.empty((1, self._size, self._size, 3), dtype=torch.uint8)
+        resized_crops(made, Layout.BYTES, *self._colours)(0, picture, box)
+        return made[0].numpy()
+
+    def batch(self) -> Cropped:
+        canvas, sides = crops_on_canvas(self._parts)
+        return Cropped(canvas, sides, self._mirrored, self._labels)

@@ -1,0 +1,172 @@
+"""The bytes of a picture file, made pixels: uint8, (height, width, 3), RGB, the right way up.
+
+JPEG files go through libjpeg-turbo (simplejpeg), which answers with Pillow's own pixels, bit for bit, in less time,
+lets other threads run meanwhile, and can decode at a half, a quarter or an eighth of the size for less. What it has no
+colours for (CMYK), and every other format, goes through Pillow. Only greys of 16 bits are brought to 8 here.
+
+A picture file comes from outside. Its size is read from the header and refused before memory is asked for; so are
+files with more scans than any encoder writes, which take minutes to decode. A file that is cut off is refused too:
+libjpeg would fill the rest with grey. What is only unusual is read, as every viewer does.
+
+Sources: libjpeg-turbo's tj3Decompress8; ImageOps.exif_transpose in Pillow, whose turning is followed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from typing import cast
+
+import numpy as np
+import simplejpeg
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
+
+from hasten.data.images.jpeg_header import AS_STORED, stated, swaps_sides, turned
+from hasten.errors import DataFailed
+
+DENOMINATORS = (1, 2, 4, 8)  # a JPEG decodes at one over these for less than at full size
+MOST_PIXELS = 1 << 26  # 200 MB decoded
+MOST_SCANS = 100  # encoders write about ten
+# Bytes that belong to no pixel, as cameras and editors leave them. Before a restart marker they are lost pixels.
+_HARMLESS = re.compile("extraneous bytes before marker 0x(?!d[0-7])|Invalid SOS parameters")
+# The words of libjpeg and of its wrapper. Pillow and WebP have the same ones for this as for damage ("broken data
+# stream", "could not create decoder object"), and a TIFF file can itself ask for more than there is ("decoder error
+# -9"): all of these are damage.
+_NO_MEMORY = re.compile(r"Insufficient memory|tj\w+\(\): Memory allocation failure")
+DECODING = 2  # one more whenever the same bytes come to be other pixels: caches of pictures are named after it
+OTHER_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM")
+
+
+class Encoded:
+    """A picture whose header was read and whose pixels were not.
+
+    height, width: in pixels, as it is to be shown.
+    denominators: at which parts of its size it can be decoded.
+
+    Raises DataFailed, naming the file, when it is no picture, is damaged, or has more than `most_pixels`.
+    """
+
+    def __init__(self, data: bytes, name: str, most_pixels: int = MOST_PIXELS) -> None:
+        self._data, self._name, self._turbo, self._way = data, name, False, AS_STORED
+        self.height, self.width, self._most_pixels = 0, 0, most_pixels
+        self.denominators: tuple[int, ...] = (1,)
+        if not data:
+            raise refused(name, "is empty: zero bytes")
+        with _Told(name):
+            if data[:3] == b"\xff\xd8\xff":
+                self._read_jpeg_header()
+            else:
+                self._read_header(OTHER_FORMATS)
+
+    def at(self, denominator: int) -> np.ndarray:
+        """The pixels at one over a denominator of the size, rounded up."""
+        with _Told(self._name):
+            if not self._turbo:
+                return self._decoded_by_pillow()
+            try:
+                stored = simplejpeg.decode_jpeg(
+                    self._data,
+                    min_height=-(-self._stored[0] // denominator),
+                    min_width=-(-self._stored[1] // denominator),
+                    min_factor=denominator,
+                )
+            except ValueError as warning:
+                if not _HARMLESS.search(str(warning)):
+                    raise
+                stored = self._stored_by_pillow(denominator)
+        return stored if self._way == AS_STORED else np.ascontiguousarray(turned(stored, self._way))
+
+    def _read_jpeg_header(self) -> None:
+        self._way, one_scan = stated(self._data)
+        if not one_scan and self._data.count(b"\xff\xda") > MOST_SCANS:
+            raise refused(self._name, f"has more than {MOST_SCANS} scans")
+        try:
+            header = simplejpeg.decode_jpeg_header(self._data, strict=False)
+        except KeyError:  # its name for "nothing found"
+            raise ValueError("its header is not whole") from None
+        height, width, colours, _ = cast("tuple[int, int, str, str]", header)
+        if colours not in ("YCbCr", "Gray", "RGB"):
+            self._read_header(("JPEG",))
+            return
+        self._check_size(height, width)
+        self._turbo, self._stored, self.denominators = True, (height, width), DENOMINATORS
+        self.height, self.width = (width, height) if swaps_sides(self._way) else (height, width)
+
+    def _read_header(self, formats: tuple[str, ...]) -> None:
+        self._image = image = self._opened(formats)
+        width, height = image.size
+        self._check_size(height, width)
+        if image.mode == "F" or (image.mode == "I" and image.format != "PPM"):
+            what = "holds greys with a sign, of 32 bits or with fractions, and no file says which of them is white"
+            raise DataFailed(what, where=printable(self._name), fix="save it with 8 or 16 bits a pixel")
+        # Pillow itself turns a TIFF file, whose Exif tags are its own, and has said the size that it then has. A PNG
+        # file is decoded to find its tag, which may stand at its end.
+        way = AS_STORED if image.format == "TIFF" else image.getexif().get(0x0112, AS_STORED)
+        self.height, self.width = (width, height) if swaps_sides(way) else (height, width)
+
+    def _check_size(self, height: int, width: int) -> None:
+        if height * width > self._most_pixels:
+            raise refused(self._name, f"has {height} × {width} pixels; {self._most_pixels} in all are allowed")
+
+    def _decoded_by_pillow(self) -> np.ndarray:
+        image = self._image
+        ImageOps.exif_transpose(image, in_place=True)
+        found = _rgb(image)
+        if found.shape[:2] != (self.height, self.width):
+            raise refused(self._name, f"says {self.height} × {self.width} pixels and has {found.shape[:2]}")
+        return found
+
+    def _stored_by_pillow(self, denominator: int) -> np.ndarray:
+        whole = self._opened(("JPEG",)).convert("RGB")
+        return np.asarray(whole if denominator == 1 else whole.reduce(denominator))
+
+    def _opened(self, formats: tuple[str, ...]) -> Image.Image:
+        return Image.open(io.BytesIO(self._data), formats=formats)
+
+
+def refused(name: str, why: str) -> DataFailed:
+    return DataFailed(why, where=printable(name), fix='take the file out, or write on_bad_sample="replace" in the job')
+
+
+def printable(name: str) -> str:
+    """A file's name, which may be no text, as one."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    """A whole picture's pixels as Pillow converts them; greys of 16 bits by their higher byte, as Pillow itself takes
+    colours of 16 bits. Its conversion would show all of them but the darkest 256 white."""
+    if image.mode.startswith("I"):  # what opens as "I" here is a PGM, whose greys Pillow brings to 16 bits
+        bits = image.tag_v2[258][0] if isinstance(image, TiffImageFile) else 16
+        return np.repeat((np.asarray(image) >> (bits - 8)).astype(np.uint8)[..., None], 3, axis=2)
+    # Pixels do not depend on it, and of some forms of it Pillow warns.
+    image.info.pop("transparency", None)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+class _Told:
+    """Whatever a decoder raises for damaged data is one error that names the file.
+
+    No generator, as contextlib would have it: from Python 3.12 on, what is raised inside one refers to itself by way of
+    its frames, and keeps a picture's memory until the collector comes by.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # A lack of memory is no fault of the file's: its size was looked at before.
+        if not isinstance(error, Exception) or isinstance(error, DataFailed | MemoryError):
+            return
+        # Decoders have no common base: OSError, ValueError, SyntaxError, struct.error, …
+        said = " ".join(str(error).split()) or type(error).__name__
+        if _NO_MEMORY.match(said):
+            raise MemoryError(f"no memory to decode {printable(self._name)}: {said}") from error
+        unknown = isinstance(error, UnidentifiedImageError)
+        why = f"none of {', '.join(OTHER_FORMATS)}" if unknown else said
+        raise refused(self._name, f"is no picture that can be decoded: {why}") from None if unknown else error

@@ -1,0 +1,218 @@
+"""Pictures in class folders, decoded as fast as the machine can and shown a part at a time.
+
+    train = hasten.ImageFolder("photos/train", hasten.RandomResizedCrop(224))
+    valid = hasten.ImageFolder("photos/valid", hasten.CenterCrop(224))
+
+The folder may also be one that `hasten pack` made of such a folder, or any other of WebDataset shards.
+
+Batches are (pictures, labels): float32 (N, 3, size, size), normalised by mean and standard deviation, and int64 (N,).
+The pixels are those that torchvision's ImageFolder gives with the same crop, Pillow's BILINEAR, ToTensor and Normalize,
+within one level of 255; turned the right way up, which torchvision does not do, and greys of 16 bits not cut off. Where
+a JPEG is decoded at a part of its size, a crop's edge moves by less than one pixel of what is decoded.
+
+Where the time goes, and what is done about it:
+
+* Decoding lets other threads run, so loader threads do it (`loader_workers` with kind "threads"); nothing is copied
+  between processes. No random number comes from a global generator: a crop follows from (seed, epoch, index) alone.
+* A JPEG that is much larger than what is shown of it is decoded at a half, a quarter or an eighth of its size: the
+  smallest that still has a pixel for each one shown.
+* To an accelerator go bytes, a quarter of the floats, which are made there. A processor's floats are made by the loader
+  while the bytes are still in its cache.
+* The `cache` technique keeps what files decode to, which is the same every time, and never what is cropped from it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hasten.data.images.batch_memory import Recycler
+from hasten.data.images.crops import View, check_view, draws_of, sufficient
+from hasten.data.images.image_batches import (
+    Colours,
+    Cropped,
+    FillBytes,
+    FillCanvas,
+    FillChannelsLast,
+    Filling,
+    FillPixels,
+    MakeFilling,
+    Shown,
+)
+from hasten.data.images.image_decoder import MOST_PIXELS
+from hasten.data.images.image_files import KeptPictures, PictureFiles, Pictures
+from hasten.data.images.image_shards import PictureShards, holds_shards
+from hasten.data.images.joined_images import JoinedPictures
+from hasten.data.images.resample import resize_together
+from hasten.data.loading.loader_options import Placement
+from hasten.data.order.sample_order import SampleOrder
+from hasten.data.sources.sample_indices import rows_of
+from hasten.errors import Misconfigured
+from hasten.kernels.resampling.resized_crop import why_plain
+
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class ImageFolder(Dataset[tuple[Tensor, int]]):
+    """root: a folder with one folder of pictures for each class, as `scan` reads it; or a folder of tar shards. A "~"
+        at its start is the user's home.
+
+    view: what of a picture is shown: RandomResizedCrop, CenterCrop, or a record of your own with the same members.
+    mean, deviation: of the three colours, on a scale from 0 to 1; the defaults are ImageNet's.
+    most_pixels: larger pictures are refused before memory is asked for.
+
+    Raises Misconfigured for what is no view and no three numbers; DataFailed when there is no class, a class without
+    pictures, or both class folders and tar files that may be shards. Reading a sample raises DataFailed for a file that
+    is damaged, empty, too large or no picture. `classes` are the names of the labels; empty where shards lack them.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        view: View,
+        *,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        deviation: Sequence[float] = IMAGENET_DEVIATION,
+        most_pixels: int = MOST_PIXELS,
+    ) -> None:
+        check_view(view)
+        self.root, self.view = Path(os.path.expanduser(root)), view
+        kind = PictureShards if holds_shards(self.root) else PictureFiles
+        self._pictures: Pictures = kind(self.root, view, most_pixels)
+        self._steady: Any = self._pictures
+        self.classes = list(self._steady.classes)
+        self._colours = _colours(mean, deviation)
+        self._chosen: np.ndarray | None = None  # int64: which of the pictures are samples; None for all
+        self._filling: MakeFilling = FillPixels
+        self.notices: tuple[str, ...] = ()  # what does not run as it could here, and why; known once it is placed
+        self._memory = Recycler()
+
+    def __len__(self) -> int:
+        return len(self._steady if self._chosen is None else self._chosen)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """One sample for any other loader: float32 (3, size, size) and its label. Where the view takes random numbers,
+        they follow from one of torch's generator."""
+        number = torch.randint(2**63 - 1, (1,)) if self.view.draws else torch.zeros(1, dtype=torch.int64)
+        filling = FillPixels(1, self.view.size, self._colours, Recycler())
+        self.fill(filling, 0, index, self.draws(number.numpy().astype(np.uint64))[0])
+        pictures, labels = filling.batch()
+        return pictures[0], int(labels[0])
+
+    def subset(self, indices: Sequence[int]) -> Self:
+        """The samples at these indices, in this order. A torch Subset of the data set, as random_split makes it, is
+        read as this. Raises DataFailed for one that is not there."""
+        clone, rows = copy.copy(self), rows_of(indices, len(self), whose="a part of a folder of pictures")
+        clone._chosen = rows if self._chosen is None else self._chosen[rows]
+        return clone
+
+    def joined(self, others: Sequence[ImageFolder]) -> Self | None:
+        """Its samples, and after them those of other folders, each with the label that it has in its own; None where
+        not all of them are shown alike. A torch ConcatDataset of the data sets is read as this."""
+        parts = [self, *others]
+        if not all(map(self._is_shown_as, parts)):
+            return None
+        clone = copy.copy(self)
+        clone._steady = clone._pictures = JoinedPictures([part._steady for part in parts], self.view)
+        if any(part._chosen is not None for part in parts):
+            starts = np.cumsum([0, *(len(part._steady) for part in parts)])
+            rows = (np.arange(len(part)) if part._chosen is None else part._chosen for part in parts)
+            clone._chosen = np.concatenate([start + own for start, own in zip(starts, rows, strict=False)])
+        return clone
+
+    def _is_shown_as(self, other: ImageFolder) -> bool:
+        """Whether its batches and the other's are made in the same way, and of files or shards."""
+        same_colours = all(map(torch.equal, self._colours, other._colours))
+        return (
+            type(self) is type(other) and self.view == other.view and same_colours and other._pictures is other._steady
+        )
+
+    # ── the steady part ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def steady(self) -> Any:
+        """What the files decode to, a map-style data set: the same every time."""
+        return self._steady
+
+    @property
+    def steady_rows(self) -> np.ndarray | None:
+        """Which samples of the steady part these are: int64; None for all of them in order."""
+        return self._chosen
+
+    def with_steady(self, replacement: Any) -> Self:
+        """The same data set, decoded pictures taken from `replacement`, which has them by view(index)."""
+        clone = copy.copy(self)
+        clone._pictures = KeptPictures(replacement)
+        return clone
+
+    @property
+    def sample_order(self) -> Callable[[int, bool], SampleOrder] | None:
+        """The order of shards, in which what is read together lies together; None where every order is as good."""
+        return getattr(self._steady, "sample_order", None) if self._chosen is None else None
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def placed(self, where: Placement) -> Self:
+        """The same data set, its batches prepared for where they go."""
+        clone = copy.copy(self)
+        clone._memory = Recycler()  # a loader's own: another one's workers may be forked while a thread takes from it
+        if where.accelerator:
+            clone._filling = FillCanvas if where.transforms else FillBytes
+        else:
+            clone._filling = FillChannelsLast if where.channels_last else FillPixels
+        if clone._filling is not FillCanvas and (reason := why_plain()):
+            clone.notices = (
+                f"pictures are resized by torch and not by hasten's own kernel, which is faster: {reason}",
+            )
+        return clone
+
+    def draws(self, numbers: np.ndarray) -> list[list[float]]:
+        """The random numbers of samples, from the one number that each of them has (uint64, shape (n,))."""
+        return draws_of(numbers, self.view.draws)
+
+    def filling(self, samples: int) -> Filling:
+        """A batch of so many samples, still empty."""
+        return self._filling(samples, self.view.size, self._colours, self._memory)
+
+    def fill(self, filling: Filling, place: int, index: int, draws: Sequence[float]) -> None:
+        """Read one sample and put it at its place in a batch."""
+        row = index if self._chosen is None else int(self._chosen[index])
+        picture, label = self._pictures.labelled(row)
+        box = self.view.box(picture.height, picture.width, draws)
+        denominator = sufficient(box.height, box.width, self.view.size, picture.denominators)
+        filling.put(place, picture.at(denominator), box.at(denominator), label)
+
+    def finished(self, batch: Any) -> Any:
+        """A batch on its device, as the model takes it: (pictures, labels)."""
+        if isinstance(batch, Shown):
+            return self._colours.normalised(batch.pixels.float()), batch.labels
+        if isinstance(batch, Cropped):
+            shown = resize_together(batch.canvas, batch.sides, batch.mirrored, self.view.size)
+            return self._colours.normalised(shown), batch.labels
+        return batch
+
+
+def _colours(mean: Sequence[float], deviation: Sequence[float]) -> Colours:
+    middles, spreads = _three_numbers(mean), _three_numbers(deviation)
+    if middles is None or spreads is None or min(spreads) <= 0:
+        raise Misconfigured(
+            f"mean is {mean} and deviation {deviation}", fix="give three numbers each, the deviations above 0"
+        )
+    return Colours.of(middles, spreads)
+
+
+def _three_numbers(given: Iterable[Any]) -> list[float] | None:
+    try:
+        numbers = [float(each) for each in given]
+    except (TypeError, ValueError):
+        return None
+    return numbers if len(numbers) == 3 and all(map(math.isfinite, numbers)) else None

@@ -1,0 +1,96 @@
+"""Samples that cannot be read, and what stands in for them when the job asks for that.
+
+By default a run stops at the first one and names it. With `on_bad_sample="replace"` another sample takes its place, the
+same one in every run, for every number of workers and ranks, so that every batch keeps its size. All of them are told,
+and when they come to more than one in a thousand of the data set, the run stops after all: so many are no accident.
+
+Each rank keeps a ledger of those that it met, and puts the others' into it where ranks meet anyway (training/loop.py).
+Until then its own count alone can stop it. The ledger is part of a run's state, each rank's of its own, so a resume
+neither starts to count anew nor tells anything twice.
+
+Evaluations replace nothing: a metric counts every sample once.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.data.order.randomness import derived
+from hasten.errors import DataFailed, StorageFailed
+
+MOST_SHARE = 0.001
+SCARCE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+ATTEMPTS = 16
+_STAND_IN = int.from_bytes(b"standin", "big")
+
+
+class Replaced(NamedTuple):
+    sample: int
+    by: int
+    why: str
+
+
+class Repaired(NamedTuple):
+    """A batch in which samples stand in for others."""
+
+    batch: Any
+    replaced: tuple[Replaced, ...]
+
+
+def may_be_replaced(error: BaseException) -> bool:
+    """Whether what a data set raised is told of the sample: not a lack of memory, of files or of a disk, which another
+    moment or another machine would not have; and not sys.exit(), by which it asks for the end."""
+    if isinstance(error, OSError) and error.errno in SCARCE:
+        return False
+    return not (isinstance(error, StorageFailed | SystemExit) or is_out_of_memory(error))
+
+
+def stand_ins(seed: int, index: int, count: int) -> Iterator[int]:
+    """Which samples to try in place of one of `count`, in this order: the same in every epoch."""
+    for attempt in range(ATTEMPTS):
+        yield derived(seed, _STAND_IN, index, attempt) % count
+
+
+class Ledger:
+    """Every sample of a run that was replaced, once each and in the order in which they were found."""
+
+    def __init__(self, field: str, count: int) -> None:
+        self._field, self._count = field, count
+        self._found: dict[int, Replaced] = {}
+        self._told = 0  # of those found, from the first on
+
+    def take(self, replaced: Iterable[Replaced]) -> None:
+        """Raises DataFailed when there are more than one in a thousand by now; all of them are in the ledger then."""
+        for each in replaced:
+            self._found.setdefault(each.sample, each)
+        if len(self._found) > MOST_SHARE * self._count:
+            *_, last = self._found.values()
+            raise DataFailed(
+                f"{len(self._found)} of {self._count} samples could not be read, which is more than "
+                f"{MOST_SHARE:.1%} of them; the last was sample {last.sample}: {last.why}",
+                where=f"Job.{self._field}",
+                fix="look at the files, or take these samples out of the data set",
+            )
+
+    def waiting(self) -> list[Replaced]:
+        """Those that nobody was told of yet."""
+        return [*islice(self._found.values(), self._told, None)]
+
+    def untold(self) -> Iterator[str]:
+        """A sentence for each one that nobody was told of yet. It is told once the next is asked for: where telling
+        fails, it waits for another who can."""
+        for sample, by, why in self.waiting():
+            yield f"sample {sample} of {self._field} cannot be read and is replaced by sample {by}: {why}"
+            self._told += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold: each sample found, what replaced it and why, and how many of them are told."""
+        return {"found": [each._asdict() for each in self._found.values()], "told": self._told}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._found = {each["sample"]: Replaced(**each) for each in state["found"]}
+        self._told = state["told"]

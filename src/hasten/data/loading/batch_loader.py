@@ -1,0 +1,366 @@
+"""Batches of a training or an evaluation, on the host: which samples, in which order, cut how.
+
+Global batch k of an epoch holds the order's positions k·B to (k + 1)·B. It does not depend on the number of ranks, the
+microbatch size, or anything in LoaderOptions: those say who reads it, in how many parts and how far ahead. So an epoch
+goes on at any step without a replay, and tuning the loader cannot change training.
+
+The parts: order.py says which sample stands where, split.py cuts a global batch, reading.py turns a request into a
+batch in whichever process, feed.py runs the workers.
+
+What a stream (an iterable data set) cannot have:
+
+* More than one worker. Each would read all of it, or its own part of it in another order. One worker changes nothing.
+* More than one rank, for the same reason.
+* An entrance in the middle. Going on at a step reads what comes before and throws it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count, repeat
+from typing import Any, NamedTuple
+
+from hasten.data.loading.bad_samples import Ledger, Repaired
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import End, Request, StreamReader, Window, reader_of
+from hasten.data.loading.loader_options import ON_HOST, LoaderOptions, Placement
+from hasten.data.order.batch_pieces import Piece, equal_pieces, pieces, share
+from hasten.data.order.randomness import derived
+from hasten.data.order.sample_order import Order, SampledOrder, SampleOrder
+from hasten.data.sources.job_data import Source
+from hasten.data.sources.sample_indices import told
+from hasten.errors import DataFailed, HastenError, JobError, PlanError
+
+_Answers = Callable[[Iterable[Any]], Iterator[Any]]
+
+EVALUATION_EPOCH = -1  # one that training never has, so evaluations are all alike and share no random number with it
+
+
+class Microbatch(NamedTuple):
+    """What one forward and backward pass is given, on the host.
+
+    samples: how many of its samples count. 0 for a rank without a share of the global batch: it gets one sample of the
+        batch, so that it takes part in every collective, and its loss weighs nothing.
+    last: it is the final one of its optimizer step (of the evaluation's data, in an evaluation).
+    """
+
+    batch: Any
+    samples: int
+    last: bool
+
+
+class TrainLoader:
+    """The microbatches of every epoch of a training.
+
+    batch_size: samples in one optimizer step over all ranks; None takes the DataLoader's that the source came from.
+    microbatch_size: at most so many samples in one forward and backward pass; None takes a rank's whole share at once.
+    equal_parts: at least so many microbatches of one size in a step, whatever microbatch_size says; not for streams.
+    shuffle, drop_last: the job's; what a DataLoader had settled stands before `shuffle`, and beside `drop_last`.
+    replace_bad: let other samples stand in for those that cannot be read, as bad_samples.py says.
+    placement: where batches go, for data sets that can prepare for it.
+
+    Raises JobError when the data cannot fill one batch, or is a stream for many ranks; PlanError for worker settings
+    that do not go together.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int | None,
+        microbatch_size: int | None = None,
+        equal_parts: int | None = None,
+        options: LoaderOptions,
+        seed: int,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        replace_bad: bool = False,
+        placement: Placement = ON_HOST,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        source = source.prepared(placement)
+        self.batch_size = _batch_size_of(source, batch_size)
+        self._source, self.microbatch_size, self._equal_parts = source, microbatch_size, equal_parts
+        self._rank, self._world_size = rank, world_size
+        self._drop_last = drop_last or source.drop_last
+        self.steps_per_epoch = self._count_steps()
+        if source.iterable:
+            _check_stream(source, options, world_size, replace_bad)
+            reader = StreamReader(source, seed, self.batch_size, microbatch_size, self._drop_last)
+        else:
+            self._order = _order_of(source, seed, shuffle)
+            _check_replacing(source, replace_bad)
+            reader = reader_of(source, seed, replace_bad)
+        self.ledger = Ledger(source.field, source.count or 0)  # of a stream it stays empty
+        self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
+        self.notices = (*source.notices, *self._feed.notices)
+        if self.dropped_per_epoch:
+            self.notices += (f"drop_last leaves {self.dropped_per_epoch} of {source.count} samples out of every epoch",)
+
+    @property
+    def dropped_per_epoch(self) -> int | None:
+        """Samples that drop_last leaves out of each epoch, other ones each time when shuffled; None when unknown."""
+        if self._source.count is None:
+            return None if self._drop_last else 0
+        return self._source.count % self.batch_size if self._drop_last else 0
+
+    @property
+    def leaves_single(self) -> bool:
+        """Whether an epoch's last batch, where it is a smaller one, has a microbatch of one sample on some rank; one
+        that weighs nothing counts too. False of a stream."""
+        rest = 0 if self._drop_last else (self._source.count or 0) % self.batch_size
+        if not rest or self._source.iterable:
+            return False
+        return any(piece.samples < 2 for rank in range(self._world_size) for piece in self._pieces(rest, rank))
+
+    def epoch(self, number: int, start_step: int = 0) -> Iterator[Microbatch]:
+        """The microbatches of one epoch, from one of its optimizer steps on.
+
+        Raises UserCodeFailed or DataFailed, with the original exception as the cause, when a sample cannot be read, and
+        DataFailed when a stream holds less than one batch, or another number of batches than its length says.
+        """
+        return self._epoch(number, start_step, self._feed.answers)
+
+    def first_batch(self, takes: int = 1) -> Any:
+        """The first microbatch of all, to look at: read apart (see Feed.answers_apart). Raises what epoch() raises."""
+        microbatches = self._epoch(0, 0, partial(self._feed.answers_apart, takes=takes))
+        return next(microbatches).batch
+
+    def _epoch(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
+        if self._source.iterable:
+            return self._stream(number, start_step, answers)
+        if self.steps_per_epoch is not None and start_step > self.steps_per_epoch:
+            what = f"epoch {number} has {self.steps_per_epoch} steps, and should go on at step {start_step}"
+            raise DataFailed(
+                what, where=f"Job.{self._source.field}", fix="resume with the data and batch size of before"
+            )
+        return self._map(number, start_step, answers)
+
+    def first_request(self) -> Any:
+        return Window(0, 0) if self._source.iterable else next(self._requests(0, 0))
+
+    def samples_told(self, number: int, step: int) -> str:
+        """Which samples a global batch holds, for messages: "epoch 3, samples 5, 17, 2 and 61 more of Job.train"."""
+        first = step * self.batch_size
+        if self._source.iterable:
+            last = first + self.batch_size - 1
+            return f"epoch {number}, samples {first} to {last} of the stream Job.{self._source.field}"
+        stop = min(first + self.batch_size, self._source.count or 0)
+        try:
+            indices = self._order.indices(number, first, stop).tolist()
+        except HastenError as error:  # a sampler of the user's own is asked again where it drew another epoch since
+            return f"epoch {number}, positions {first} to {stop - 1} of its order, which is not known: {error.what}"
+        return f"epoch {number}, {told(indices)} of Job.{self._source.field}"
+
+    def replaced(self) -> list[str]:
+        """A sentence for every sample that this rank has replaced since this was last asked."""
+        return [*self.ledger.untold()]
+
+    def close(self) -> None:
+        """End the worker processes. The loader cannot be used afterwards."""
+        self._feed.close()
+
+    def _map(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
+        batches = answers(self._requests(number, start_step))
+        for _, parts in self._windows(start_step):
+            for piece in parts:
+                batch = next(batches)
+                if type(batch) is Repaired:
+                    self.ledger.take(batch.replaced)
+                    batch = batch.batch
+                yield Microbatch(batch, piece.samples, piece.last)
+
+    def _requests(self, number: int, start_step: int) -> Iterator[Request]:
+        for first, parts in self._windows(start_step):
+            for piece in parts:
+                start, samples = first + piece.start, piece.samples or 1  # of an empty piece one, which weighs nothing
+                yield Request(number, self._order.indices(number, start, start + samples))
+
+    def _windows(self, start_step: int) -> Iterator[tuple[int, tuple[Piece, ...]]]:
+        """First position and this rank's pieces of every global batch of an epoch."""
+        size, samples = self.batch_size, self._source.count or 0
+        whole = self._pieces(size, self._rank)
+        for step in range(start_step, samples // size):
+            yield step * size, whole
+        rest = samples % size
+        if rest and not self._drop_last and start_step <= samples // size:
+            yield samples - rest, self._pieces(rest, self._rank)
+
+    def _pieces(self, size: int, rank: int) -> tuple[Piece, ...]:
+        if self._equal_parts is None:
+            return pieces(size, self.microbatch_size, rank, self._world_size)
+        return equal_pieces(size, self._equal_parts, rank, self._world_size)
+
+    def _stream(self, number: int, start_step: int, answers: _Answers) -> Iterator[Microbatch]:
+        windows = answers(Window(number, step) for step in count(start_step))
+        for step, found in enumerate(windows, start_step):
+            if isinstance(found, End):
+                self._check_end(found, number, step, start_step)
+                return
+            if step == self.steps_per_epoch:
+                seen = step * self.batch_size + sum(samples for samples, _ in found)
+                raise self._misjudged(number, f"{seen} samples or more")
+            for position, (samples, batch) in enumerate(found, start=1):
+                yield Microbatch(batch, samples, position == len(found))
+
+    def _check_end(self, end: End, number: int, step: int, start_step: int) -> None:
+        if step == 0:
+            raise DataFailed(
+                f"epoch {number} has {end.samples} samples, and a batch holds {self.batch_size}: it is 0 batches",
+                where=f"Job.{self._source.field}",
+                fix="look at what the data set yields" + (", or write drop_last=False" if end.samples else ""),
+            )
+        windows = end.samples // self.batch_size if self._drop_last else -(-end.samples // self.batch_size)
+        if windows < start_step:
+            raise DataFailed(
+                f"epoch {number} ended after {end.samples} samples, before step {start_step}, at which it should go on",
+                where=f"Job.{self._source.field}",
+                fix="let the data set yield the same samples as before",
+            )
+        if self.steps_per_epoch is not None and step < self.steps_per_epoch:
+            raise self._misjudged(number, f"{end.samples} samples")
+
+    def _misjudged(self, number: int, yielded: str) -> DataFailed:
+        """The planned length, and every schedule made for it, comes from what the stream says of itself."""
+        return DataFailed(
+            f"__len__ says {self._source.count} samples, and __iter__ yielded {yielded} in epoch {number}",
+            where=f"Job.{self._source.field}",
+            fix="let __len__ return how many samples are yielded; or leave it out, and write Job.max_steps",
+        )
+
+    def _count_steps(self) -> int | None:
+        samples = self._source.count
+        if samples is None:
+            return None
+        steps = samples // self.batch_size if self._drop_last else -(-samples // self.batch_size)
+        if steps == 0:
+            was = f"has {samples} samples, and a batch holds {self.batch_size}: with drop_last that is 0 batches"
+            raise JobError(self._source.field, was, f"write drop_last=False, or a batch_size of {samples} or less")
+        return steps
+
+
+class EvaluationLoader:
+    """All samples once, in their order, none padded and none twice; alike in every evaluation.
+
+    Each rank reads a contiguous share, which may be empty. A DataLoader's own sampler decides what is read, its
+    drop_last does not.
+
+    equally_many: batches on each rank. One that has had its share is given a sample again, of which none counts.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        options: LoaderOptions,
+        seed: int,
+        placement: Placement = ON_HOST,
+        rank: int = 0,
+        world_size: int = 1,
+        equally_many: bool = False,
+    ) -> None:
+        source = source.prepared(placement)
+        self.batch_size = batch_size
+        self.notices = source.notices
+        if source.drop_last:
+            self.notices += (f"{source.field}: drop_last is not taken over, an evaluation counts every sample",)
+        self._source = source = replace(source, drop_last=False)
+        if source.iterable:
+            if options.workers > 1:  # they are set for the training's data
+                self.notices += (f"{source.field}: 1 loader worker instead of {options.workers}: it is an iterable",)
+                options = replace(options, workers=1, worker_kind="processes")
+            _check_stream(source, options, world_size)
+            reader = StreamReader(source, seed, batch_size, None, False)
+        else:
+            self._order = _order_of(replace(source, shuffle=False), seed, False)
+            self._start, self._stop = share(self._order.count, rank, world_size)
+            largest = -(-self._order.count // world_size) if equally_many else self._stop - self._start  # share
+            self._batches = -(-largest // batch_size)
+            reader = reader_of(source, seed)
+        self._feed = Feed(reader, source, options, placement=placement, seed=derived(seed, rank))
+        self.notices += self._feed.notices
+
+    def __iter__(self) -> Iterator[Microbatch]:
+        """One evaluation. Raises what TrainLoader.epoch raises."""
+        return self._stream() if self._source.iterable else self._map()
+
+    def check_before_start(self, beside: TrainLoader | None) -> None:
+        """Raise what the first evaluation would, for workers that cannot start. beside: a training that is under way
+        when evaluations come, None where it is not."""
+        first = Window(EVALUATION_EPOCH, 0) if self._source.iterable else next(self._requests(), None)
+        if first is not None:
+            self._feed.check_before_start(first, None if beside is None else (beside._feed, beside.first_request()))
+
+    def close(self) -> None:
+        """End the worker processes. The loader cannot be used afterwards."""
+        self._feed.close()
+
+    def _map(self) -> Iterator[Microbatch]:
+        batches = self._feed.answers(self._requests())
+        for number, (start, stop) in enumerate(self._spans(), start=1):
+            yield Microbatch(next(batches), stop - start, number == self._batches)
+
+    def _requests(self) -> Iterator[Request]:
+        for start, stop in self._spans():
+            yield Request(EVALUATION_EPOCH, self._order.indices(EVALUATION_EPOCH, start, max(stop, start + 1)))
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        """First position of every batch, and the one behind the last that counts."""
+        for start in range(self._start, self._stop, self.batch_size):
+            yield start, min(start + self.batch_size, self._stop)
+        own = -(-(self._stop - self._start) // self.batch_size)
+        yield from repeat((0, 0), self._batches - own)
+
+    def _stream(self) -> Iterator[Microbatch]:
+        windows = self._feed.answers(Window(EVALUATION_EPOCH, number) for number in count())
+        following = next(windows)
+        if isinstance(following, End):
+            raise DataFailed(
+                "it has 0 samples", where=f"Job.{self._source.field}", fix="look at what the data set yields"
+            )
+        while not isinstance(following, End):
+            (window,) = following
+            following = next(windows)
+            yield Microbatch(window[1], window[0], isinstance(following, End))
+
+
+def _batch_size_of(source: Source, batch_size: int | None) -> int:
+    found = batch_size or source.batch_size
+    if found is None:
+        was = f"is None, and {source.field} is no DataLoader that could have one"
+        raise JobError("batch_size", was, "write how many samples one optimizer step takes: batch_size=128")
+    return found
+
+
+def _order_of(source: Source, seed: int, shuffle: bool) -> SampleOrder:
+    assert source.count is not None
+    if source.sampler is not None:
+        return SampledOrder(source.sampler, source.count, seed, source.row_count)
+    shuffled = shuffle if source.shuffle is None else source.shuffle
+    if source.order is not None:
+        return source.order(seed, shuffled)
+    return Order(source.count, seed, shuffled)
+
+
+def _check_replacing(source: Source, replace_bad: bool) -> None:
+    if replace_bad and source.sampler is not None:
+        was = f'is "replace", and {source.field} has a sampler of its own: what stands in may be none of its samples'
+        raise JobError("on_bad_sample", was, 'give a Subset in place of the sampler, or write on_bad_sample="stop"')
+
+
+def _check_stream(source: Source, options: LoaderOptions, world_size: int, replace_bad: bool = False) -> None:
+    if replace_bad:
+        was = f'is "replace", and {source.field} is an iterable data set, which ends where it fails'
+        raise JobError("on_bad_sample", was, 'give a map-style data set, or write on_bad_sample="stop"')
+    if world_size > 1:
+        was = f"is an iterable data set, and each of {world_size} processes would read all of it"
+        raise JobError(source.field, was, "give a map-style data set, or train with one process")
+    if options.workers > 1:
+        what = (
+            f"{options.workers} loader workers would each read all of the iterable data set, or part of it out of order"
+        )
+        raise PlanError(what, where=f"Job.{source.field}", fix="set workers to 1 or 0, or give a map-style data set")

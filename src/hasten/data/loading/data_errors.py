@@ -1,0 +1,165 @@
+"""How a sample that could not be read becomes an error that names it, even when a worker process read it.
+
+An exception cannot travel between processes with its traceback, and some cannot travel at all. So the process that
+reads never raises: it sends a `Failed` in place of the batch, and the training process raises from that.
+"""
+
+from __future__ import annotations
+
+import errno
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+
+from torch.utils.data import get_worker_info
+
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.errors import DataFailed, HastenError, OutOfMemory, UserCodeFailed
+
+_NOT_THEIRS = (
+    str(Path(__file__).parent.parent),
+    "<",
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    kind: type[HastenError]
+    what: str
+    where: str
+    fix: str
+    cause: BaseException | None = None
+    trace: str = ""  # from their first frame on; in a worker alone, as the cause keeps its own in this process
+
+    def error(self) -> HastenError:
+        """The error to raise, with the original exception as its cause."""
+        error = self.kind(self.what, where=self.where, fix=self.fix)
+        if isinstance(error, UserCodeFailed):
+            error.trace = self.trace
+        error.__cause__ = self.cause
+        return error
+
+
+def failed_sample(error: BaseException, *, field: str, epoch: int, index: int, seed: int) -> Failed:
+    """Reading one sample raised. What the system could not read is the data's fault, all else the code's; an error of
+    hasten's own says itself whose it is."""
+    what = f"sample {index} of Job.{field} could not be read {moment(epoch)}: {reason_of(error)}"
+    if isinstance(error, HastenError):
+        return Failed(kind=type(error), what=what, where="", fix=error.fix, cause=_able_to_travel(error))
+    return Failed(
+        kind=kind_of(error),
+        what=what,
+        where=their_frame(error),
+        fix=f"read it alone, as {field}[{index}]; its random numbers began at seed {seed}",
+        cause=_able_to_travel(error),
+        trace=_their_lines(error),
+    )
+
+
+def kind_of(error: BaseException) -> type[HastenError]:
+    """Whose fault it is, of what is raised by a data set that knows nothing of hasten's errors."""
+    if is_out_of_memory(error):
+        return OutOfMemory
+    return DataFailed if isinstance(error, OSError | EOFError) else UserCodeFailed
+
+
+def reason_of(error: BaseException) -> str:
+    """What was raised, in one line: of an error of hasten's own the place and what happened."""
+    if isinstance(error, HastenError):
+        return f"{error.where}: {error.what}" if error.where else error.what
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def failed_batch(
+    error: BaseException, *, field: str, epoch: int, first: int, samples: int, own_code: bool, seed: int | None = None
+) -> Failed:
+    """Reading many samples at once, or making a batch of them, raised; own_code when the user's function did it.
+
+    seed: of its random numbers; None where it was given none.
+    """
+    kind = UserCodeFailed if own_code else DataFailed
+    fix = "look at that sample and at collate" if own_code else "give the samples one shape and type, or a collate"
+    if is_out_of_memory(error):
+        kind, fix = OutOfMemory, "use a smaller batch_size, or fewer workers"
+    elif seed is not None:
+        fix += f"; its random numbers began at seed {seed}"
+    return Failed(
+        kind=kind,
+        what=f"{samples} samples of Job.{field}, the first with index {first}, could not become a batch "
+        f"{moment(epoch)}: {reason_of(error)}",
+        where=their_frame(error),
+        fix=fix,
+        cause=_able_to_travel(error),
+        trace=_their_lines(error),
+    )
+
+
+def failed_start(error: Exception, *, field: str, worker: int) -> Failed:
+    """The user's worker_init_fn raised."""
+    return Failed(
+        kind=kind_of(error),
+        what=f"worker_init_fn of Job.{field} failed in loader worker {worker}: {reason_of(error)}",
+        where=their_frame(error),
+        fix="look at this line",
+        cause=_able_to_travel(error),
+        trace=_their_lines(error),
+    )
+
+
+def failed_arrival(error: Exception, *, field: str) -> Failed:
+    """A batch was sent by its loader worker and could not be put together again, or pinned, in the training process."""
+    kind, fix = (
+        kind_of(error),
+        "look at how this class is unpickled; or set loader_workers = 0 (num_workers=0 in a DataLoader)",
+    )
+    if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "items of ancdata" in str(error):
+        kind, fix = DataFailed, "allow more open files (ulimit -n), or put fewer tensors into a batch"
+    return Failed(
+        kind=kind,
+        what=f"a batch of Job.{field} could not be taken from its loader worker: {reason_of(error)}",
+        where=their_frame(error),
+        fix=fix,
+        cause=error,
+    )
+
+
+def moment(epoch: int) -> str:
+    return f"in epoch {epoch}" if epoch >= 0 else "in an evaluation"
+
+
+def their_frame(error: BaseException) -> str:
+    """The deepest frame in code that is neither ours nor installed, where a user looks first; else the deepest one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if is_theirs(frame.filename)] or list(frames)
+    return f"{theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
+
+
+def _their_lines(error: BaseException) -> str:
+    """In a worker, the traceback from their first frame on, as Python prints one; no exception takes it along."""
+    if get_worker_info() is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((place for place, frame in enumerate(frames) if is_theirs(frame.filename)), None)
+    return "" if first is None else "".join(traceback.format_list(frames[first:]))
+
+
+def is_theirs(filename: str) -> bool:
+    """Whether a file of a traceback is the user's own: neither ours nor installed."""
+    return not filename.startswith(_NOT_THEIRS)
+
+
+def _able_to_travel(error: BaseException) -> BaseException:
+    """The exception itself in the training process; in a worker, one that can be sent, its traceback in a note."""
+    if get_worker_info() is None:
+        return error
+    trace = "".join(traceback.format_exception(error))
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))  # pyright: ignore[reportAttributeAccessIssue]: of Pickler
+    except Exception:  # whatever a class of the user's raises when it is taken apart and put together again
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"In a loader worker:\n{trace}")
+    return error

@@ -1,0 +1,336 @@
+"""Writing shards: a folder of class folders, or any map-style data set, as WebDataset tar files with an index.
+
+The same data, seed and shard size give the same bytes: members are numbered, and carry no time, user or machine. The
+samples are shuffled once, because reading only shuffles what lies near (see shard_order.py).
+
+Everything is written into a folder beside the wanted one, forced to the disk, and renamed last. So the wanted folder is
+missing or whole, wherever a kill or a power cut falls. What an interrupted packing left is removed by the next one,
+which begins anew: half a shard cannot be told from a whole one without reading it all, and a digest cannot be
+continued. The lock that keeps a second packing out lies beside both, under the name ".<folder>.lock": inside, it would
+be removed or renamed with them while it is held.
+
+What random augmentation a data set does would be packed with it, the same for ever. So a sample that draws random
+numbers ends the packing, and some are read twice before it begins: proven_steady.py says how.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hasten.checkpoint.files import (
+    NewFile,
+    check_writable,
+    make_folder,
+    remove_file,
+    remove_folder,
+    rename_folder,
+    write_atomically,
+)
+from hasten.checkpoint.locks.file_lock import locked
+from hasten.data.cache.repeated_reading import SteadyReader, Unreadable, not_the_same
+from hasten.data.images.image_decoder import printable
+from hasten.data.images.image_files import read_file, scan
+from hasten.data.order.randomness import derived, undisturbed
+from hasten.data.order.sample_order import sorted_by_hash
+from hasten.data.shards.shard_index import LARGEST_SAMPLE, MANIFEST, ROWS, SCHEMA, UNFINISHED, Progress, packed_row
+from hasten.data.shards.shard_members import encoded
+from hasten.data.shards.tar_reader import END, LARGEST_MEMBER, MOST_MEMBERS, packed
+from hasten.errors import DataFailed, Misconfigured, StorageFailed
+from hasten.facts.formatting import byte_size
+
+PROBES = 32  # samples, spread over the data, that the estimate is made from
+_PACK = int.from_bytes(b"pack", "big")
+
+
+class Packable(Protocol):
+    """What can be packed: so many samples, each as members (extension to content).
+
+    root: the folder that they are read from; None where nobody knows.
+    """
+
+    @property
+    def root(self) -> Path | None: ...
+
+    @property
+    def classes(self) -> Sequence[str] | None: ...
+
+    def __len__(self) -> int: ...
+
+    def members(self, index: int) -> dict[str, bytes]: ...
+
+
+class PicturesInFolders:
+    """A folder that holds one folder of pictures for each class: the file as it is, and the number of its class.
+
+    Samples are numbered as hasten.ImageFolder numbers them. Raises DataFailed for a folder of another kind, and
+    for a class whose name an index cannot hold.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.classes, self._names, self._labels = scan(root)
+        for name in self.classes:
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                where, what = printable(str(root / name)), "its name is no UTF-8 text, as the names of classes must be"
+                raise DataFailed(what, where=where, fix="rename this folder") from None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def members(self, index: int) -> dict[str, bytes]:
+        path = self.root / self._names[index]
+        try:
+            content = read_file(str(path))
+        except OSError as error:
+            raise DataFailed(f"cannot be read: {error.strerror}", where=str(path), fix="look at the file") from error
+        return {path.suffix[1:].lower(): content, "cls": str(int(self._labels[index])).encode()}
+
+
+class Samples:
+    """A map-style data set, each sample as shard_values.encoded makes members of it."""
+
+    root = classes = None
+
+    def __init__(self, dataset: Any) -> None:
+        # Tensors are no data set, though they have a length and an index: their rows would be samples of one part.
+        if isinstance(dataset, str | bytes | tuple | dict) or not (
+            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        ):
+            what = f"a {type(dataset).__name__} is no map-style data set"
+            raise Misconfigured(what, fix="return an object with __getitem__ and __len__, such as a torch Dataset")
+        self._reader = SteadyReader(dataset)
+
+    def __len__(self) -> int:
+        return len(self._reader.dataset)
+
+    def members(self, index: int) -> dict[str, bytes]:
+        return self._members(index, 0)
+
+    def check_steady(self, index: int) -> None:
+        """Raises DataFailed when the sample is not the same twice."""
+        once, again = self._members(index, 0), self._members(index, 1)
+        if once != again:
+            raise not_the_same(index, "its values differ" if once.keys() == again.keys() else "its parts differ")
+
+    def _members(self, index: int, turn: int) -> dict[str, bytes]:
+        try:
+            return encoded(self._reader.read(index, turn))
+        except Unreadable as bad:
+            bad.stop()
+        except ValueError as error:
+            raise DataFailed(f"sample {index} cannot be packed: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    samples: int
+    bytes: int  # of all shards and the index, about
+    free_bytes: int  # of the disk that they go to
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packed:
+    folder: Path
+    samples: int
+    shards: int
+    bytes: int
+    form: (
+        tuple[str, ...] | None
+    )  # that hasten.Shards gives all samples in; None where some have more members than others
+
+
+def estimated(data: Packable, folder: Path) -> Estimate:
+    """How large the shards will be, judged from samples spread over the data.
+
+    Raises DataFailed when there is none, or one of them cannot be packed; Misconfigured when `folder` holds something,
+    lies in the folder that is packed, or cannot be made anew; StorageFailed when the disk has not enough free space.
+    """
+    _check_target(data, folder)
+    count = len(data)
+    if count == 0:
+        raise DataFailed("there are 0 samples", fix="look at the path and the filter that the data set was made with")
+    probes = sorted({round(step * (count - 1) / (PROBES - 1)) for step in range(PROBES)})
+    with undisturbed():
+        if isinstance(data, Samples):
+            for index in probes:
+                data.check_steady(index)
+        mean = sum(len(_piece("0", data.members(index), index)) for index in probes) / len(probes)
+    make_folder(folder.parent)
+    free = shutil.disk_usage(folder.parent).free
+    needed = round(count * (mean + 24))
+    if needed > free:
+        what = f"about {byte_size(needed)} will be needed, and {byte_size(free)} are free"
+        raise StorageFailed(what, where=str(folder), fix="free space on this disk, or choose a folder on another one")
+    return Estimate(samples=count, bytes=needed, free_bytes=free)
+
+
+def pack(
+    data: Packable, folder: Path, *, shard_bytes: int, seed: int | None = 0, progress: Progress | None = None
+) -> Packed:
+    """Write all samples as shards of about `shard_bytes` into `folder`, which must be empty or missing, and outside of
+    the folder that is packed.
+
+    seed: of the order that samples are written in; None keeps theirs. progress: called with (samples done, samples).
+
+    Raises Misconfigured as estimated does, and for a folder that is being packed into; DataFailed or UserCodeFailed for
+    a sample that cannot be read or written; StorageFailed. Nothing of the folder is left then.
+    """
+    _check_target(data, folder)
+    make_folder(folder.parent)
+    work, lock = folder.with_name(folder.name + UNFINISHED), folder.with_name(f".{folder.name}.lock")
+    with locked(lock, None) as held:
+        if not held:
+            raise Misconfigured("another process is packing into it", where=str(folder), fix="wait until it is done")
+        try:
+            remove_folder(work)  # of a packing that was interrupted
+            make_folder(work)
+            check_writable(work)
+            with undisturbed():
+                written = _write(data, work, shard_bytes, seed, progress)
+            rename_folder(work, folder)
+        finally:
+            with suppress(StorageFailed):  # the next packing removes it, and the first failure is the one to tell
+                remove_folder(work)
+            with suppress(StorageFailed):
+                remove_file(lock)  # last: from here on another process may pack
+    return Packed(
+        folder=folder,
+        samples=len(data),
+        shards=len(written.shards),
+        bytes=sum(shard["bytes"] for shard in written.shards),
+        form=written.form,
+    )
+
+
+def _check_target(data: Packable, folder: Path) -> None:
+    if data.root is not None and folder.resolve().is_relative_to(data.root.resolve()):
+        what = "it lies in the folder that is packed, and would be one more class of it"
+        raise Misconfigured(
+            what, where=str(folder), fix=f"name a folder outside of it, such as {data.root.resolve()}-shards"
+        )
+    # The shards come as a new folder that takes the name of the old one.
+    if folder.is_dir() and (
+        folder.name in ("", "..") or folder.is_symlink() or os.path.ismount(folder) or folder.samefile(Path.cwd())
+    ):
+        what = "it cannot be made anew, being where a disk is mounted, a link, or the folder that you are in"
+        raise Misconfigured(what, where=str(folder), fix=f"name a new folder in it: {folder / 'shards'}")
+    if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise Misconfigured("there is something already", where=str(folder), fix="name a folder that is empty or new")
+
+
+class _Written:
+    """The shards of one packing, as they grow."""
+
+    def __init__(self, folder: Path, shard_bytes: int) -> None:
+        self._folder, self._shard_bytes = folder, shard_bytes
+        self.shards: list[dict[str, Any]] = []
+        self._extensions: list[dict[str, None]] | None = None  # that the members of the samples have, place by place
+        self._rows = _Digested(folder / ROWS)
+        self._shard: _Digested | None = None
+        self._samples = 0  # in that shard
+
+    @property
+    def form(self) -> tuple[str, ...] | None:
+        return tuple(map(";".join, self._extensions)) if self._extensions else None
+
+    def add(self, extensions: Sequence[str], piece: bytes) -> None:
+        if self._extensions is None:
+            self._extensions = [{extension: None} for extension in extensions]
+        elif len(self._extensions) == len(extensions):
+            for seen, extension in zip(self._extensions, extensions, strict=True):
+                seen[extension] = None
+        else:
+            self._extensions = []
+        if self._shard is not None and self._shard.bytes + len(piece) + len(END) > self._shard_bytes:
+            self._close_shard()
+        if self._shard is None:
+            self._shard, self._samples = _Digested(self._folder / f"shard-{len(self.shards):06}.tar"), 0
+        self._rows.write(packed_row(self._shard.bytes, len(piece), len(self.shards), zlib.crc32(piece)))
+        self._shard.write(piece)
+        self._samples += 1
+
+    def finish(self, classes: Sequence[str] | None) -> None:
+        self._close_shard()
+        manifest = {
+            "schema": SCHEMA,
+            "samples": sum(shard["samples"] for shard in self.shards),
+            "classes": None if classes is None else list(classes),
+            "shards": self.shards,
+            "index": self._rows.finish(),
+        }
+        write_atomically(self._folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+
+    def abandon(self) -> None:
+        self._rows.file.abandon()
+        if self._shard is not None:
+            self._shard.file.abandon()
+
+    def _close_shard(self) -> None:
+        if self._shard is not None:
+            self._shard.write(END)
+            name = f"shard-{len(self.shards):06}.tar"
+            self.shards.append({"name": name, "samples": self._samples} | self._shard.finish())
+            self._shard = None
+
+
+class _Digested:
+    """A new file, its size and its digest while it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.bytes, self._digest = NewFile(path), 0, hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self.file.write(data)
+        self._digest.update(data)
+        self.bytes += len(data)
+
+    def finish(self) -> dict[str, Any]:
+        self.file.finish()
+        return {"bytes": self.bytes, "sha256": self._digest.hexdigest()}
+
+
+def _write(data: Packable, folder: Path, shard_bytes: int, seed: int | None, progress: Progress | None) -> _Written:
+    count = len(data)
+    digits = max(len(str(count - 1)), 6)
+    written = _Written(folder, shard_bytes)
+    try:
+        for done, index in enumerate(_order(count, seed), start=1):
+            members = data.members(index)
+            written.add(tuple(members), _piece(f"{index:0{digits}}", members, index))
+            if progress is not None:
+                progress(done, count)
+        written.finish(data.classes)
+    except BaseException:
+        written.abandon()
+        raise
+    return written
+
+
+def _order(count: int, seed: int | None) -> Iterator[int]:
+    numbers = np.arange(count) if seed is None else sorted_by_hash(count, derived(seed, _PACK))
+    return map(int, numbers)
+
+
+def _piece(key: str, members: dict[str, bytes], index: int) -> bytes:
+    """A sample as it stands in a shard."""
+    if len(members) > MOST_MEMBERS or any(len(content) > LARGEST_MEMBER for content in members.values()):
+        what = f"sample {index:,} has more than {MOST_MEMBERS} members, or one of more than {LARGEST_MEMBER:,} bytes"
+        raise DataFailed(what, fix="leave out what training does not need")
+    piece = b"".join(packed(f"{key}.{extension}", content) for extension, content in members.items())
+    if len(piece) > LARGEST_SAMPLE:
+        what = f"sample {index:,} has {len(piece):,} bytes; {LARGEST_SAMPLE:,} are the most"
+        raise DataFailed(what, fix="leave out what training does not need")
+    return piece

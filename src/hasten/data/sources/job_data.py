@@ -1,0 +1,370 @@
+"""What Job.train and Job.valid may be, made one kind of record.
+
+| given | becomes |
+|---|---|
+| a tensor or NumPy array, or a tuple or dictionary of them, of one length | columns: batches are gathered by index |
+| a TensorDataset, also under Subset (random_split) | the same, without touching a sample in Python |
+| a map-style data set: any object with __getitem__ and __len__, a list of samples | read sample by sample |
+| an iterable data set: any object with __iter__ and without __getitem__ | read as a stream |
+| a DataLoader | its data set, collate, sampler, batch size, drop_last and worker settings |
+| a function without arguments | whatever it returns |
+
+A gathered batch has the form of what was given: a tuple of columns gives tuples, a named one named ones, a dictionary
+dictionaries with its keys, and a TensorDataset lists, as torch's own collation does. Columns keep their dtype; NumPy
+arrays are not copied.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from hasten.data.images.image_folder import ImageFolder
+from hasten.data.loading.data_errors import their_frame
+from hasten.data.loading.loader_options import LoaderOptions, Placement
+from hasten.data.order.sample_order import SampleOrder
+from hasten.data.sources.column_gather import Columns, Rows, formed, parts_of
+from hasten.data.sources.counted import counted
+from hasten.data.sources.known_steady import steady_reason, takes_draws
+from hasten.data.sources.sample_indices import rows_of
+from hasten.errors import RAISED, JobError, UserCodeFailed
+from hasten.facts.job import describe
+
+_WRITE = "give a data set, a tuple of tensors or arrays, a DataLoader, or a function that returns one of these"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One data set of a job, and everything that a DataLoader around it had already settled."""
+
+    field: str  # "train" or "valid"
+    dataset: Any
+    count: int | None  # samples in one epoch; None for an iterable without a length
+    iterable: bool = False
+    columns: Columns | None = None  # None where samples must be read one by one
+    rows: np.ndarray | None = None  # int64: which row of the columns each sample is; None where all are in order
+    collate: Callable[[list[Any]], Any] = default_collate
+    batch_size: int | None = None  # the job's own, or the DataLoader's; None where neither names one
+    shuffle: bool | None = None  # None leaves it to the job
+    drop_last: bool = False
+    sampler: Iterable[int] | None = None  # a sampler of the user's own, which then decides the order
+    order: Callable[[int, bool], SampleOrder] | None = None
+    """(seed, shuffle) -> the data set's own order, where not every sample of it is as near as any other."""
+    options: LoaderOptions | None = None  # how the DataLoader was set; None where none was given
+    worker_init: Callable[[int], None] | None = None
+    notices: tuple[str, ...] = ()  # what of a DataLoader is not taken over, for the user to know
+    reads_model: str | None = None  # where it reaches the model that the job trains (model_reads.py); None: it does not
+
+    @property
+    def gathers(self) -> bool:
+        """True when a batch is gathered from columns, so that no code of the user's runs."""
+        return self.columns is not None
+
+    @property
+    def why_not_ahead(self) -> str | None:
+        """Why its samples must not be read before the step that uses them; None where they may."""
+        if self.reads_model is None:
+            return None
+        return f"Job.{self.field} uses the model that is being trained ({self.reads_model})"
+
+    @property
+    def row_count(self) -> int | None:
+        """How many rows an index can choose from; None where the data set is asked for whatever index comes."""
+        if self.columns is None:
+            return None
+        return len(parts_of(self.columns)[0] if self.rows is None else self.rows)
+
+    @property
+    def on_accelerator(self) -> bool:
+        return self.columns is not None and any(part.device.type != "cpu" for part in parts_of(self.columns))
+
+    @property
+    def has_device_form(self) -> bool:
+        """Whether its batches can be prepared for a device of their own."""
+        # Both, and callable: a data set of the user's may have a field of one of these names.
+        return not self.gathers and all(callable(getattr(self.dataset, name, None)) for name in ("placed", "finished"))
+
+    def prepared(self, where: Placement) -> Source:
+        """The same source, its batches in the form that suits where they go, where the data set has such forms."""
+        if not self.has_device_form:
+            return self
+        placed = self.dataset.placed(where)
+        return replace(self, dataset=placed, notices=(*self.notices, *getattr(placed, "notices", ())))
+
+    def counted(self, batch: Any, asked: int) -> int:
+        """How many samples a batch holds that was made of `asked` of them: the weight of a plain mean over it."""
+        if self.gathers or (self.collate is default_collate and not reads_batches(self.dataset)):
+            return asked
+        return counted(batch, asked)
+
+    def finished(self, batch: Any) -> Any:
+        """What is left to do to a batch once it is on its device, where the data set has something of the kind."""
+        return self.dataset.finished(batch) if self.has_device_form else batch
+
+
+def source_of(
+    data: object,
+    *,
+    field: str,
+    batch_size: int | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Source:
+    """Read what a job was given as `field`, with the job's own batch size and collate where it has them.
+
+    Raises JobError for what cannot be used, DataFailed for a Subset of what is not there, and UserCodeFailed when a
+    function that should build the data raises.
+    """
+    if not _is_data(data) and callable(data):
+        data = _built(data, field)
+    if isinstance(data, DataLoader):
+        source = _of_loader(data, field, batch_size, collate)
+    else:
+        source = replace(_of_dataset(data, field, collate), batch_size=batch_size)
+    if source.count == 0:
+        raise JobError(field, "has 0 samples", "look at the path and the filter that it was made with")
+    return source
+
+
+def reads_batches(dataset: object) -> bool:
+    """Whether a data set reads many samples at once, by a __getitems__ that is more than torch's loop over them."""
+    if type(dataset) is Subset:
+        return reads_batches(dataset.dataset)
+    if type(dataset) is StackDataset:
+        parts = dataset.datasets
+        return any(map(reads_batches, parts.values() if isinstance(parts, dict) else parts))
+    return callable(getattr(dataset, "__getitems__", None))
+
+
+def why_not_in_threads(source: Source) -> str | None:
+    """Why many threads of one process cannot read a source; None where they can."""
+    if source.gathers:
+        return "its batches are gathered from memory, without anything to wait for"
+    if source.iterable:
+        return "it is an iterable data set, which only one reader can go through"
+    if steady_reason(source.dataset) is None and not takes_draws(source.dataset):
+        return "its samples may draw from the process's random generators, which threads share"
+    if source.collate is not default_collate:
+        return "its collate function may draw from the process's random generators, which threads share"
+    return None
+
+
+def _is_data(data: object) -> bool:
+    return not isinstance(data, type) and any(hasattr(data, name) for name in ("__getitem__", "__iter__"))
+
+
+def _built(function: Callable[[], Any], field: str) -> object:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        takes = inspect.signature(function)
+        write = f"give one without: {field}=lambda: MyData(…)"
+        raise JobError(field, f"is a function that needs arguments: it takes {takes}", write) from None
+    except ValueError:
+        pass  # built in: only calling it can tell
+    try:
+        data = function()
+    except RAISED as error:
+        what = f"the function given as Job.{field} raised {type(error).__name__}: {error}"
+        raise UserCodeFailed(what, where=their_frame(error), fix=f"call it alone: {field}()") from error
+    if not _is_data(data):
+        raise JobError(field, f"is a function that returned {describe(data)}", _WRITE)
+    return data
+
+
+def _of_loader(
+    loader: DataLoader[Any], field: str, batch_size: int | None, collate: Callable[..., Any] | None
+) -> Source:
+    _check_batching(loader, field, batch_size)
+    own = None if loader.collate_fn is default_collate else loader.collate_fn
+    if own is not None and collate is not None and own is not collate:
+        raise JobError(
+            "collate", f"is given, and the DataLoader in {field} has a collate_fn of its own", "keep one of the two"
+        )
+    source = _of_dataset(loader.dataset, field, collate or own)
+    workers, notices = loader.num_workers, list(_lost(loader))
+    if source.iterable and workers > 1:
+        workers = 1
+        notices.append(
+            f"{field}: 1 loader worker instead of {loader.num_workers}: more would change an iterable's order"
+        )
+    taken = replace(
+        source,
+        batch_size=loader.batch_size,
+        drop_last=loader.drop_last,
+        options=LoaderOptions(
+            workers=workers,
+            prefetch_factor=loader.prefetch_factor if workers else None,
+            persistent_workers=loader.persistent_workers,
+            pin_memory=loader.pin_memory,
+        ),
+        worker_init=loader.worker_init_fn,
+        notices=tuple(notices),
+    )
+    return taken if source.iterable else _with_sampler(taken, loader.sampler, len(loader.dataset))  # pyright: ignore[reportArgumentType]
+
+
+def _check_batching(loader: DataLoader[Any], field: str, batch_size: int | None) -> None:
+    if loader.batch_size is None:
+        if loader.batch_sampler is not None:
+            was, write = (
+                "is a DataLoader with a batch_sampler",
+                "give it batch_size, and a sampler where the order matters",
+            )
+        else:
+            was, write = "is a DataLoader with batch_size=None", "give it single samples and a batch_size"
+        raise JobError(field, was, write)
+    if type(loader.batch_sampler) is not BatchSampler and not isinstance(loader.dataset, IterableDataset):
+        raise JobError(
+            field, f"is a DataLoader with a {type(loader.batch_sampler).__name__}", "give it a batch_size instead"
+        )
+    if batch_size is not None and batch_size != loader.batch_size:
+        was = f"is {batch_size}, and the DataLoader in {field} has {loader.batch_size}"
+        raise JobError("batch_size", was, "write the number once: leave the job's batch_size out")
+
+
+def _with_sampler(source: Source, sampler: Any, samples: int) -> Source:
+    if isinstance(sampler, DistributedSampler):
+        write = "give the data set itself: every process gets its own share of each batch"
+        raise JobError(source.field, "is a DataLoader with a DistributedSampler", write)
+    if type(sampler) is SequentialSampler:
+        return replace(source, shuffle=False)
+    if type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples:
+        return replace(source, shuffle=True)
+    if not isinstance(sampler, Sized):
+        raise JobError(
+            source.field, f"is a DataLoader whose sampler {describe(sampler)} has no length", "give it a __len__"
+        )
+    return replace(source, sampler=sampler, count=len(sampler))
+
+
+def _lost(loader: DataLoader[Any]) -> Iterable[str]:
+    if loader.generator is not None and type(loader.sampler) is RandomSampler:
+        yield "the DataLoader's generator is not taken over: the order follows from Job.seed and the epoch"
+    if loader.timeout:
+        yield f"the DataLoader's timeout of {loader.timeout} s is not taken over"
+    if loader.multiprocessing_context is not None:
+        yield "the DataLoader's multiprocessing_context is not taken over: workers start as Python starts them here"
+
+
+def _of_dataset(data: Any, field: str, collate: Callable[[list[Any]], Any] | None) -> Source:
+    if isinstance(data, Tensor | np.ndarray | tuple | dict):
+        columns = _columns(data, field)
+        if collate is None or collate is default_collate:
+            return Source(field=field, dataset=data, count=len(parts_of(columns)[0]), columns=columns)
+        data = Rows(columns)
+    if isinstance(data, str | bytes | set | frozenset) or not _is_data(data):
+        raise JobError(field, f"is {describe(data)}, which is no data set", _WRITE)
+    data = _pictures_within(data)
+    chosen = collate or default_collate
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        if iter_is_spent(data):
+            write = "give an object whose __iter__ starts anew, such as a torch IterableDataset"
+            raise JobError(field, f"is {describe(data)}, which is spent after one epoch", write)
+        return Source(field=field, dataset=data, count=_length_or_none(data), iterable=True, collate=chosen)
+    count = _length_or_none(data)
+    if count is None:
+        write = "give it `def __len__(self) -> int`, or make it an IterableDataset"
+        raise JobError(field, f"is {describe(data)}, which has __getitem__ but no length", write)
+    found = _columns_within(data, field) if chosen is default_collate else None
+    columns, rows = found if found is not None else (None, None)
+    order = getattr(data, "sample_order", None)
+    return Source(
+        field=field,
+        dataset=data,
+        count=count,
+        columns=columns,
+        rows=rows,
+        order=cast("Callable[[int, bool], SampleOrder]", order) if callable(order) else None,
+        collate=chosen,
+    )
+
+
+def _pictures_within(data: Any) -> Any:
+    """A part of a folder of pictures (Subset) and several of them (ConcatDataset) as one folder; anything else as it
+    is."""
+    if type(data) is Subset and isinstance(whole := _pictures_within(data.dataset), ImageFolder):
+        return whole.subset(data.indices)
+    if type(data) is ConcatDataset:
+        first, *others = map(_pictures_within, data.datasets)
+        if all(isinstance(each, ImageFolder) for each in (first, *others)):
+            joined = first.joined(others)
+            return data if joined is None else joined
+    return data
+
+
+def iter_is_spent(data: object) -> bool:
+    """True for a generator or another iterator: it can be read once only."""
+    return hasattr(data, "__next__")
+
+
+def _length_or_none(data: Any) -> int | None:
+    try:
+        return len(data)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _columns_within(dataset: object, field: str) -> tuple[Columns, np.ndarray | None] | None:
+    """The tensors behind a TensorDataset, and which rows of them are meant; None for any other data set."""
+    # Exact types only: a subclass may change what a sample is.
+    if type(dataset) is TensorDataset:
+        return [tensor.detach() for tensor in dataset.tensors], None
+    if type(dataset) is Subset and (inner := _columns_within(dataset.dataset, field)) is not None:
+        columns, rows = inner
+        count = len(dataset.dataset)  # pyright: ignore[reportArgumentType]: of one of the two, it has a length
+        chosen = rows_of(dataset.indices, count, whose=f"a Subset in Job.{field}")
+        return columns, chosen if rows is None else rows[chosen]
+    return None
+
+
+def _columns(data: Tensor | np.ndarray | tuple[Any, ...] | dict[Any, Any], field: str) -> Columns:
+    if isinstance(data, Tensor | np.ndarray):
+        return _column(data, field, "")
+    named = list(data.items()) if isinstance(data, dict) else list(enumerate(data))
+    if not named:
+        raise JobError(field, f"is {describe(data)}, which holds no tensor", _WRITE)
+    columns = {name: _column(value, field, f"[{name!r}]") for name, value in named}
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"[{name!r}] has {length}" for name, length in lengths.items())
+        raise JobError(field, f"holds tensors of different lengths: {listed} rows", "give them one row for each sample")
+    form = dict if isinstance(data, dict) else type(data) if hasattr(data, "_make") else tuple
+    return formed(form, [*columns], [*columns.values()])
+
+
+def _column(value: object, field: str, place: str) -> Tensor:
+    holds = f"{field}{place}"
+    if isinstance(value, np.ndarray):
+        try:
+            with warnings.catch_warnings():
+                # torch warns of read-only memory. Rows are only ever copied out of a column, so it is safe here.
+                warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+                value = torch.from_numpy(value)
+        except (TypeError, ValueError) as error:
+            raise JobError(field, f"{holds} cannot become a tensor: {error}", "give an array of numbers") from None
+    if not isinstance(value, Tensor):
+        write = "give a tuple or dictionary of tensors or arrays; samples of your own go into a list or a data set"
+        raise JobError(field, f"{holds} is {describe(value)}", write)
+    if value.dim() == 0:
+        raise JobError(field, f"{holds} is a single number", "give one row for each sample")
+    return value.detach()

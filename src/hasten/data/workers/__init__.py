@@ -1,0 +1,1 @@
+"""Loader processes and threads: started, supervised, ended. What they read is in `loading`."""

@@ -1,0 +1,71 @@
+"""What a checkpoint of a run costs: it is saved as a run saves it, in a folder of this process, and thrown away.
+
+The first save of a run also makes the memory that its copies lie in, so the second one is told.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+from torch import Tensor
+
+from hasten.checkpoint.files import remove_folder
+from hasten.checkpoint.folders.process_folder import process_folder
+from hasten.checkpoint.state_tree import flattened
+from hasten.checkpoint.store import Store
+from hasten.errors import StorageFailed
+from hasten.facts.events import Event, Saved
+from hasten.facts.formatting import byte_size
+from hasten.facts.profiles import CheckpointCost
+from hasten.facts.saving import Saving, seconds_between
+from hasten.training.run import Run
+from hasten.training.saving.saver import Saver, State
+
+_SAVES = 2
+_SPARE = 4  # times what is written, that the disk has room for
+
+
+def checkpoint_cost(run: Run, *, keeps_best: bool) -> CheckpointCost:
+    """Of the run as it is, between two steps. keeps_best: whether the weights of its best evaluation go with it.
+
+    Raises StorageFailed where there is no room, or the disk refuses; Misconfigured for a state that no file can hold.
+    """
+    best = {name: tensor.clone() for name, tensor in run.model.state_dict().items()} if keeps_best else {}
+    folder = process_folder() / "checkpoints"
+    _check_room(run, folder, copies=2 if keeps_best else 1)
+    told = list[Event]()
+    saver = Saver(
+        Store(folder), Saving(), told.append, before_write=lambda: None, shares_processor=run.device.type == "cpu"
+    )
+    try:
+        with closing(saver):
+            while sum(isinstance(each, Saved) for each in told) < _SAVES:  # it raises at the third that fails
+                saver.save(_state(run, best, saver.now()))
+                saver.settle()
+    finally:
+        remove_folder(folder)
+    saved = [each for each in told if isinstance(each, Saved)]
+    last = saved[-1]
+    cost = last.seconds if run.device.type == "cpu" else last.stall_seconds
+    return CheckpointCost(
+        bytes=last.bytes,
+        stall_seconds=last.stall_seconds,
+        seconds=last.seconds,
+        every_seconds=seconds_between(Saving(), cost),
+        share=cost / seconds_between(Saving(), cost),
+    )
+
+
+def _state(run: Run, best: dict[str, Tensor], since: float) -> State:
+    trees = {**run.state_dict(), "best": best}
+    return State(step=run.steps, epoch=run.epoch, reason="", best=False, trees=trees, since=since)
+
+
+def _check_room(run: Run, folder: Path, copies: int) -> None:
+    size = copies * sum(tensor.nbytes for tensor in flattened(run.state_dict())[1].values())
+    free = shutil.disk_usage(folder.parent).free
+    if _SPARE * size > free:
+        what = f"a checkpoint may have {byte_size(size)}, and {byte_size(free)} are free"
+        raise StorageFailed(what, where=str(folder.parent), fix="set TMPDIR to a folder with more room")

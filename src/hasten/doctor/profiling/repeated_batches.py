@@ -1,0 +1,132 @@
+"""A loader whose batches are there already: what a run is without its loading.
+
+Each batch is handed out as a copy, as a loss may write into what it is given, take it apart or keep it. What the copies
+take is no part of a run: `seconds` says how long it was. On an accelerator a run makes copies of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from hasten.doctor.profiling.reasons import reason_of
+
+KEPT = 16  # windows, at most
+
+
+class FreeLoading:
+    """Of a training's loader: in all else than its batches it is that one. kept: whole windows, taken in turn."""
+
+    def __init__(self, loader: Any, kept: list[Any], *, on_host: bool) -> None:
+        self._loader, self._kept, self._on_host = loader, kept, on_host
+        self.seconds = 0.0
+
+    def epoch(self, number: int, start_step: int = 0) -> Iterator[Any]:
+        """Without an end: an epoch of which nobody waits for a turn."""
+        return map(self._copied, cycle(self._kept)) if self._on_host else cycle(self._kept)
+
+    def samples_told(self, number: int, step: int) -> str:
+        """Which samples a batch holds, for messages."""
+        return "samples that the look has read before"
+
+    def _copied(self, microbatch: Any) -> Any:
+        begin = time.perf_counter()
+        found = microbatch._replace(batch=_copy_of(microbatch.batch))
+        self.seconds += time.perf_counter() - begin
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+def kept_windows(loader: Any, epoch: int, within: int, count: int) -> list[Any]:
+    """The microbatches of so many windows, read now: spread over the first `within` of the epoch, as batches may be
+    long at one of its ends and short at the other. Of a stream whose end nobody knows, the first ones. Those of a data
+    set of fewer are fewer."""
+    of_an_epoch = loader.steps_per_epoch
+    wanted = {*range(count)}
+    if of_an_epoch is not None:
+        wanted = {(2 * number + 1) * min(within, of_an_epoch) // (2 * count) for number in wanted}
+    kept, window = list[Any](), 0
+    microbatches = loader.epoch(epoch)
+    for each in microbatches:
+        if window in wanted:
+            kept.append(each)
+        window += each.last
+        if window > max(wanted):
+            break
+    del microbatches  # an iteration that is under way holds workers
+    return kept
+
+
+def why_not_copied(kept: list[Any]) -> str:
+    """ "" where it can be."""
+    try:
+        for each in kept:
+            _copy_of(each.batch)
+    except Exception as error:  # of a class of the job's own
+        return f"its batches cannot be copied: {reason_of(error)}"
+    return ""
+
+
+def first_window(kept: list[Any]) -> list[Any]:
+    """The microbatches of the first step alone."""
+    end = next((number for number, each in enumerate(kept, start=1) if each.last), len(kept))
+    return kept[:end]
+
+
+def enlarged(kept: list[Any], times: int) -> list[Any] | None:
+    """Microbatches of so many times the samples, each of them there again and again. None where that cannot be known of
+    a batch: where it has none, or others, than tensors and arrays with a row for each sample."""
+    if not all(_is_in_rows(each) for each in kept):
+        return None
+    return [
+        each._replace(batch=tree_map(partial(_repeated, times=times), each.batch), samples=each.samples * times)
+        for each in kept
+    ]
+
+
+def _is_in_rows(microbatch: Any) -> bool:
+    def has_rows(value: Any) -> bool:
+        return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0 and len(value) == microbatch.samples
+
+    def is_list_of_samples(node: Any) -> bool:
+        listed = isinstance(node, list | tuple) and not hasattr(node, "_fields")  # which a named tuple has
+        return listed and len(node) == microbatch.samples and not any(map(has_rows, node))
+
+    parts = tree_flatten(microbatch.batch, is_leaf=is_list_of_samples)[0]
+    shaped = [each for each in parts if is_list_of_samples(each) or getattr(each, "ndim", 0)]
+    return bool(shaped) and all(map(has_rows, shaped))
+
+
+def _repeated(value: Any, times: int) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim():
+        return torch.cat([value] * times)
+    return np.concatenate([value] * times) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+class _Clones(TorchFunctionMode):
+    """Tensors are copied without what else lies in their storage, also those that are results."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is not torch.Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        memo[id(tensor)] = tensor.clone()
+        return memo[id(tensor)]
+
+
+def _copy_of(batch: Any) -> Any:
+    with _Clones():
+        return deepcopy(batch)

@@ -1,0 +1,392 @@
+"""What the names in a file mean: followed through imports and their aliases, assignments, attributes of `self`, and
+parameters of functions that the file calls from one place.
+
+A name that could mean two things means nothing here: what a rule cannot know is not a finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from hasten.doctor.reading.names.scopes import COMPREHENSIONS, Binding, Function, Kind, Scope, Scopes, begin
+from hasten.doctor.reading.names.stars import starred
+
+_DEEPEST = 20  # assignments to follow
+_BRANCHES = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case)
+RETURN_THEMSELVES = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "double", "bfloat16", "share_memory",
+     "requires_grad_"}
+)  # fmt: skip
+_MOVED = (
+    (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
+    (re.compile(r"^torch\.optim\.(?!lr_scheduler)\w+\.(?=[A-Z])"), "torch.optim."),
+    (re.compile(r"^torch\.utils\.data\.(dataloader|dataset|distributed|sampler)\.(?=[A-Z])"), "torch.utils.data."),
+    (re.compile(r"^torch\.nn\.parallel\.(data_parallel|distributed)\.(?=[A-Z])"), "torch.nn.parallel."),
+    (re.compile(r"^torch\.nn\.(?=DataParallel$)"), "torch.nn.parallel."),
+    (re.compile(r"^torch\.autograd\.(grad_mode|anomaly_mode)\."), "torch.autograd."),
+    (re.compile(r"^torch\.autograd\.(?=(no_grad|inference_mode|set_grad_enabled|enable_grad)$)"), "torch."),
+    (re.compile(r"^torch\.nn\.utils\.clip_grad\."), "torch.nn.utils."),
+    (re.compile(r"^torch\.cuda\.memory\."), "torch.cuda."),
+)
+"""Where a class was written, and the name that it is known by."""
+
+
+class Names:
+    """Of one file."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.parents = scopes.parents
+        self._qualified: dict[ast.AST, str | None] = {}
+        self._uses: dict[Function, list[ast.AST]] = {}
+        self._makings: dict[ast.AST, ast.Call | None] = {}
+
+    # ── full names ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def qualified(self, node: ast.AST | None, depth: int = 0) -> str | None:
+        """The dotted name that an expression stands for, such as "torch.utils.data.DataLoader"; None where it is not
+        known. A function or class of this file has the name ".name"."""
+        if not isinstance(node, ast.Attribute | ast.Name) or depth > _DEEPEST:
+            return None
+        if node not in self._qualified:
+            self._qualified[node] = self._find_qualified(node, depth)
+        return self._qualified[node]
+
+    def _find_qualified(self, node: ast.Attribute | ast.Name, depth: int) -> str | None:
+        if isinstance(node, ast.Attribute):
+            base = self.qualified(node.value, depth)
+            if base is not None:
+                return _known_as(f"{base}.{node.attr}")
+            value = self.value(node)
+            return self.qualified(value, depth + 1) if isinstance(value, ast.Name | ast.Attribute) else None
+        bindings = self.bindings(node)
+        if not bindings:
+            if self._is_bound(node):
+                return None
+            return f"builtins.{node.id}" if hasattr(builtins, node.id) else self._starred(node.id)
+        found = {self._meaning(each, node.id, depth) for each in bindings}
+        return found.pop() if len(found) == 1 else None
+
+    def _starred(self, name: str) -> str | None:
+        imports = self.scopes.module.bindings.get("*", [])
+        meant = starred(name, [each.imported.removesuffix(".*") for each in imports]) if imports else None
+        return _known_as(meant) if meant is not None else None
+
+    def _meaning(self, binding: Binding, name: str, depth: int) -> str | None:
+        if binding.kind is Kind.IMPORT:
+            return _known_as(binding.imported)
+        if binding.kind is Kind.DEFINITION:
+            return f".{name}"
+        source = self.source(binding)
+        return self.qualified(source, depth + 1) if isinstance(source, ast.Name | ast.Attribute) else None
+
+    # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def value(self, node: ast.AST | None) -> ast.expr | None:
+        """What a name or an attribute of `self` is, where that is one expression; None where not."""
+        bindings: list[Binding] = []
+        if isinstance(node, ast.Name):
+            bindings = self.bindings(node)
+        elif isinstance(node, ast.Attribute):
+            bindings = self.attribute_bindings(node)
+        return self.source(bindings[0]) if len(bindings) == 1 else None
+
+    def followed(self, node: ast.AST | None) -> ast.AST | None:
+        """The expression itself, or what was assigned to it, as far as that can be followed."""
+        for _ in range(_DEEPEST):
+            value = self.value(node)
+            if value is None:
+                return node
+            node = value
+        return node
+
+    def made_by(self, node: ast.AST | None) -> str | None:
+        """The qualified name of what was called to make it: "torch.optim.Adam" for `Adam(…)`, and for a name that was
+        assigned it, or that a function of this file returns."""
+        return self.qualified(getattr(self.making(node), "func", None))
+
+    def making(self, node: ast.AST | None) -> ast.Call | None:
+        """The call that made it; what returns the object itself, such as `.to(device)`, is looked through."""
+        if node is None:
+            return None
+        if node not in self._makings:
+            self._makings[node] = None  # of one that is made of itself
+            self._makings[node] = self._find_making(node)
+        return self._makings[node]
+
+    def _find_making(self, node: ast.AST | None) -> ast.Call | None:
+        for _ in range(_DEEPEST):
+            node = self.followed(node)
+            if not isinstance(node, ast.Call):
+                return None
+            if isinstance(node.func, ast.Attribute) and node.func.attr in RETURN_THEMSELVES | {"apply"}:
+                node = node.func.value
+                continue
+            returned = only_return(self.function(node))
+            if returned is None:
+                return node
+            node = returned
+        return None
+
+    def source(self, binding: Binding) -> ast.expr | None:
+        """The expression that it stands for; None where that is none of its own."""
+        if binding.kind is Kind.VALUE:
+            return binding.source
+        if binding.kind is Kind.PART and binding.number is not None:
+            return self._part(binding.source, binding.number)
+        return self.given_to(binding.node) if binding.kind is Kind.PARAMETER else None
+
+    def _part(self, source: ast.expr | None, number: int) -> ast.expr | None:
+        """Of a tuple that is written out, or that a function of this file returns."""
+        whole = self.followed(source)
+        if isinstance(whole, ast.Call):
+            whole = self.followed(only_return(self.function(whole)))
+        return whole.elts[number] if isinstance(whole, ast.Tuple) and number < len(whole.elts) else None
+
+    # ── bindings ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def bindings(self, name: ast.Name) -> list[Binding]:
+        """Those that may give it its meaning where it stands: in its own scope, the ones that reach it; in one around
+        it, all, or the last where none is under a condition."""
+        scope = first = self.scopes.of(name)
+        while scope is not None:
+            if name.id in scope.outer:
+                scope = scope.outer[name.id]
+            visible = scope is first or not isinstance(scope.node, ast.ClassDef)
+            if visible and name.id in scope.bindings:
+                bindings = scope.bindings[name.id]
+                if len(bindings) == 1:
+                    return bindings
+                if scope is first:
+                    return self._reaching(bindings, name)
+                plain = all(self._is_plain(each, scope) for each in bindings)
+                return bindings[-1:] if plain else bindings
+            if scope is first and isinstance(scope.node, COMPREHENSIONS):
+                first = scope.parent  # it runs where it stands
+            scope = scope.parent
+        return []
+
+    def attribute_bindings(self, node: ast.Attribute) -> list[Binding]:
+        """Of `self.name`, in its class."""
+        if not isinstance(node.value, ast.Name) or node.value.id not in {"self", "cls"}:
+            return []
+        owner = self.enclosing(node, ast.ClassDef)
+        return self.scopes.attributes.get(owner, {}).get(node.attr, []) if isinstance(owner, ast.ClassDef) else []
+
+    def _reaching(self, bindings: list[Binding], name: ast.Name) -> list[Binding]:
+        """Of one scope: from the last before it, back to one that it surely passed. Where none stands before it, those
+        behind it, which a loop brings round."""
+        here, scope = begin(name), self.scopes.of(name)
+        before = [each for each in bindings if each.since <= here]
+        reaching: list[Binding] = []
+        around = self.branches(name, None)
+        for each in reversed(before):
+            reaching.append(each)
+            if (
+                each.kind is not Kind.AUGMENTED
+                and self._is_in(each, scope)
+                and not self._may_have_failed(each, name)
+                and self.branches(each.node, None) <= around
+            ):
+                return reaching
+        return reaching or bindings
+
+    def _may_have_failed(self, binding: Binding, name: ast.Name) -> bool:
+        """Whether the name stands in the `except` of what the binding stands in the `try` of."""
+        handlers = [each for each in self.around(name) if isinstance(each, ast.ExceptHandler)]
+        around = {*self.around(binding.node)} if handlers else set[ast.AST]()
+        return any(self.parents[each] in around and each not in around for each in handlers)
+
+    def _is_in(self, binding: Binding, scope: Scope) -> bool:
+        """Not in another function, which says that the name is `global`."""
+        definition = binding.kind is Kind.DEFINITION
+        return self.scopes.of(self.parents[binding.node] if definition else binding.node) is scope
+
+    def _is_plain(self, binding: Binding, scope: Scope) -> bool:
+        """Under no condition."""
+        return self._is_in(binding, scope) and not self.branches(binding.node, scope.node)
+
+    def branches(self, node: ast.AST, until: ast.AST | None) -> set[tuple[ast.AST, str]]:
+        """The branches of conditions that it lies in, in its own function."""
+        found = set[tuple[ast.AST, str]]()
+        inside = node
+        for each in self.around(node):
+            if each is until or isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+                break
+            if isinstance(each, ast.If | ast.IfExp):
+                if inside is not each.test:
+                    orelse = each.orelse if isinstance(each.orelse, list) else [each.orelse]
+                    found.add((each, "orelse" if inside in orelse else "body"))
+            elif isinstance(each, _BRANCHES):
+                found.add((each, "body"))
+            inside = each
+        return found
+
+    def _is_bound(self, name: ast.Name) -> bool:
+        scope = self.scopes.of(name)
+        while scope is not None:
+            if name.id in scope.bindings:
+                return True
+            scope = scope.parent
+        return False
+
+    # ── functions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def function(self, call: ast.Call) -> Function | None:
+        """The function of this file, or the method of a class of it, that is called."""
+        return self.function_named(call.func)
+
+    def function_named(self, node: ast.AST) -> Function | None:
+        if isinstance(node, ast.Name):
+            bindings = self.bindings(node)
+            found = bindings[0].node if len(bindings) == 1 else None
+            return found if isinstance(found, Function) else None
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Call):
+            return self.method_of(self.class_of(node.value), node.attr)
+        return None
+
+    def method_of(self, owner: ast.ClassDef | None, name: str) -> Function | None:
+        """Its own, or that of a class of this file that it derives from."""
+        for _ in range(_DEEPEST):
+            found = method(owner, name) if owner is not None else None
+            if owner is None or found is not None:
+                return found
+            bases = [base for each in owner.bases if (base := self.class_named(each)) not in {None, owner}]
+            owner = bases[0] if bases else None
+        return None
+
+    def class_of(self, node: ast.AST | None) -> ast.ClassDef | None:
+        """The class of this file that it is an object of; of `self`, the one around it."""
+        if isinstance(node, ast.Name) and node.id in {"self", "cls"}:
+            owner = self.enclosing(node, ast.ClassDef)
+            return owner if isinstance(owner, ast.ClassDef) else None
+        making = self.making(node)
+        return self.class_named(making.func) if making is not None else None
+
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        bindings = self.bindings(node) if isinstance(node, ast.Name) else []
+        found = bindings[0].node if len(bindings) == 1 else None
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def given_to(self, parameter: ast.AST) -> ast.expr | None:
+        """What the file gives for a parameter: of a function that is called from one place and handed on nowhere."""
+        given = self.all_given_to(parameter)
+        return given[0] if len(given) == 1 else None
+
+    def all_given_to(self, parameter: ast.AST) -> list[ast.expr]:
+        """By each of the calls of its function; none where one of them hides it, or where the function is handed on."""
+        found = self._given_by_uses(parameter)
+        return [] if None in found else self.seen_given_to(parameter)
+
+    def seen_given_to(self, parameter: ast.AST) -> list[ast.expr]:
+        """By those calls of its function that do not hide it."""
+        return [each for each in self._given_by_uses(parameter) if each is not None]
+
+    def _given_by_uses(self, parameter: ast.AST) -> list[ast.expr | None]:
+        """What each use of its function gives, or its default; None of one that hides it, or hands the function on."""
+        arguments = self.parents.get(parameter)
+        function = self.parents.get(arguments) if arguments is not None else None
+        if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
+            return []
+        calls = [(use, self.parents.get(use)) for use in self.uses(function)]
+        return [
+            argument_for(parameter, function, call) if isinstance(call, ast.Call) and call.func is use else None
+            for use, call in calls
+        ]
+
+    def uses(self, function: Function) -> list[ast.AST]:
+        """Expressions that stand for it in this file; for an `__init__`, those that stand for its class."""
+        if function not in self._uses:
+            self._uses[function] = []  # of one whose uses are being looked for
+            self._uses[function] = self._find_uses(function)
+        return self._uses[function]
+
+    def _find_uses(self, function: Function) -> list[ast.AST]:
+        owner = self.parents[function]
+        if not isinstance(owner, ast.ClassDef):
+            return [each for each in self._read_names.get(function.name, []) if self.function_named(each) is function]
+        if function.name == "__init__":
+            named = [each for each in self._read_names.get(owner.name, []) if self.class_named(each) is owner]
+            return [each for each in named if not isinstance(self.parents[each], ast.ClassDef)]
+        return [each for each in self._read_attributes.get(function.name, []) if self.function_named(each) is function]
+
+    @cached_property
+    def _read_names(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.scopes.nodes.get(ast.Name, []):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.id, []).append(node)
+        return found
+
+    @cached_property
+    def _read_attributes(self) -> dict[str, list[ast.Attribute]]:
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.scopes.nodes.get(ast.Attribute, []):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
+    def calls_of(self, function: Function) -> Iterator[ast.Call]:
+        """The calls in this file that run it: its own, and those that it is handed to, as a closure is."""
+        for use in self.uses(function):
+            call = self.parents.get(use)
+            if isinstance(call, ast.Call):
+                yield call
+
+    # ── around ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
+        """The nearest node around it that is one of these kinds."""
+        return next((each for each in self.around(node) if isinstance(each, kinds)), None)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """All that it lies in, the nearest first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+
+def method(owner: ast.ClassDef, name: str) -> Function | None:
+    found = [each for each in owner.body if isinstance(each, Function) and each.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def only_return(function: Function | None) -> ast.expr | None:
+    if function is None:
+        return None
+    returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+    return returns[0] if len(returns) == 1 else None
+
+
+def argument_for(parameter: ast.arg, function: Function, call: ast.Call) -> ast.expr | None:
+    """Its default where the call gives none; None where stars hide it, or where it is not one of the plain ones."""
+    for keyword in call.keywords:
+        if keyword.arg == parameter.arg:
+            return keyword.value
+    if any(keyword.arg is None for keyword in call.keywords) or any(
+        isinstance(each, ast.Starred) for each in call.args
+    ):
+        return None
+    plain = [*function.args.posonlyargs, *function.args.args]
+    bound = int(bool(plain) and plain[0].arg in {"self", "cls"})
+    if parameter in plain:
+        number = plain.index(parameter)
+        if 0 <= number - bound < len(call.args):
+            return call.args[number - bound]
+        back = len(plain) - number
+        return function.args.defaults[-back] if back <= len(function.args.defaults) else None
+    if parameter in function.args.kwonlyargs:
+        return function.args.kw_defaults[function.args.kwonlyargs.index(parameter)]
+    return None
+
+
+def _known_as(name: str) -> str:
+    if not name.startswith("torch."):
+        return name
+    for pattern, short in _MOVED:
+        name = pattern.sub(short, name)
+    return name

@@ -1,0 +1,203 @@
+"""Where what an expression stands for may come from: followed through every assignment, every call of a function, what
+functions return, attributes, and entries of tuples, lists and dictionaries that are written out.
+
+Names.value says what a name is for sure, or nothing; this says all that it may be in some run. Where a trail is lost,
+its last expression stands for what is not known.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hasten.doctor.reading.names.name_resolution import Names, argument_for, method
+from hasten.doctor.reading.names.scopes import Binding, Function, Kind
+from hasten.doctor.reading.steps.training_steps import iterated
+
+_ANY = object()  # an entry, whichever
+_MOST = 400  # expressions on the way from one
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_PREPARE = frozenset({"prepare", "prepare_data_loader", "setup_dataloaders"})  # of Accelerate and of Fabric
+
+
+class Origin(NamedTuple):
+    """entries: that are taken of it, such as (0,) for the first of a tuple that an unknown function returns."""
+
+    node: ast.expr
+    entries: tuple[object, ...]
+
+
+class Origins:
+    """Of one file."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._known: dict[ast.AST, list[Origin]] = {}
+
+    def of(self, node: ast.expr) -> list[Origin]:
+        """All, without those that are None."""
+        if node not in self._known:
+            self._known[node] = [each for each in self._walk(node) if not _is_none(each.node)]
+        return self._known[node]
+
+    def calls(self, node: ast.expr) -> list[ast.Call]:
+        """Those of them that are calls, whole."""
+        return [each.node for each in self.of(node) if isinstance(each.node, ast.Call) and not each.entries]
+
+    def _walk(self, start: ast.expr) -> Iterator[Origin]:
+        waiting, seen = [Origin(start, ())], set[Origin]()
+        while waiting and len(seen) < _MOST:
+            here = waiting.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            before = self._before(here)
+            if before is None:
+                yield here
+            else:
+                waiting += before
+
+    def _before(self, here: Origin) -> list[Origin] | None:
+        """What it was made from one assignment, call or entry before; None where it begins."""
+        node, entries = here
+        match node:
+            case ast.Name():
+                return self._bound(self._names.bindings(node), here)
+            case ast.Attribute():
+                return self._attribute(node, here)
+            case ast.Subscript(base, index):
+                return [Origin(base, (_entry(index), *entries))]
+            case ast.IfExp(_, body, orelse):
+                return [Origin(body, entries), Origin(orelse, entries)]
+            case ast.BoolOp(_, values):
+                return [Origin(each, entries) for each in values]
+            case ast.NamedExpr(_, value) | ast.Await(value) | ast.Starred(value):
+                return [Origin(value, entries)]
+            case ast.Call():
+                return self._called(node, here)
+            case _:
+                return _taken(here) if entries else None
+
+    def _bound(self, bindings: list[Binding], here: Origin) -> list[Origin] | None:
+        found = list[Origin]()
+        for each in bindings:
+            match each.kind:
+                case Kind.VALUE | Kind.ENTERED if each.source is not None:
+                    found.append(Origin(each.source, here.entries))
+                case Kind.PART if each.source is not None:
+                    entry = _ANY if each.number is None else each.number
+                    found.append(Origin(each.source, (entry, *here.entries)))
+                case Kind.PARAMETER:
+                    given = self._names.seen_given_to(each.node)
+                    if not given:
+                        return None
+                    found += [Origin(value, here.entries) for value in given]
+                case Kind.ITEM if isinstance(each.source, ast.List | ast.Tuple):
+                    found.append(Origin(each.source, (_ANY, *here.entries)))
+                case _:
+                    return None
+        return found or None
+
+    def _in_call(self, node: ast.expr, function: Function, call: ast.Call) -> ast.expr:
+        """What this call gives, where a function returns a parameter as it is."""
+        bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
+        if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
+            return node
+        own = self._names.enclosing(bindings[0].node, ast.FunctionDef, ast.AsyncFunctionDef) is function
+        return (argument_for(bindings[0].node, function, call) if own else None) or node
+
+    def _attribute(self, node: ast.Attribute, here: Origin) -> list[Origin] | None:
+        bindings = self._names.attribute_bindings(node)
+        if not bindings:
+            owner = self._names.class_of(node.value) if isinstance(node.value, ast.Name) else None
+            bindings = self._names.scopes.attributes.get(owner, {}).get(node.attr, []) if owner is not None else []
+        bindings = [each for each in bindings if not _is_none(each.source)]
+        return self._bound(bindings, here) if bindings else None
+
+    def _called(self, call: ast.Call, here: Origin) -> list[Origin] | None:
+        function = self._names.function(call)
+        if function is not None:
+            inner = returns(function) or _passed_on(function)
+            return [Origin(self._in_call(each, function, call), here.entries) for each in inner] or None
+        if iterated(call) is not call:
+            return [Origin(iterated(call), here.entries)]
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _PREPARE and call.args:
+            if here.entries and isinstance(here.entries[0], int) and here.entries[0] < len(call.args):
+                return [Origin(call.args[here.entries[0]], here.entries[1:])]
+            return [Origin(call.args[0], here.entries)] if len(call.args) == 1 else None
+        owner = self._names.class_named(call.func)
+        iterates = method(owner, "__iter__") if owner is not None else None
+        if iterates is not None:
+            return [Origin(each, here.entries) for each in _passed_on(iterates)] or None
+        return _taken(here) if here.entries else None
+
+
+def returns(function: Function) -> list[ast.expr]:
+    """What it returns, without functions in it."""
+    return [each.value for each in _own(function) if isinstance(each, ast.Return) and each.value is not None]
+
+
+def _passed_on(function: Function) -> list[ast.expr]:
+    """What a generator goes through to yield it again."""
+    loops = [each for each in _own(function) if isinstance(each, ast.For)]
+    return [each.iter for each in loops if any(isinstance(inner, ast.Yield) for inner in ast.walk(each))]
+
+
+def _own(function: Function) -> Iterator[ast.AST]:
+    waiting: list[ast.AST] = [*function.body]
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, _FUNCTIONS):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _taken(here: Origin) -> list[Origin] | None:
+    """The entry of a display that is written out."""
+    node, (entry, *rest) = here.node, here.entries
+    match node:
+        case ast.Tuple(values) | ast.List(values):
+            if isinstance(entry, int) and -len(values) <= entry < len(values):
+                values = values[entry : entry + 1] if entry != -1 else values[-1:]
+            elif entry is not _ANY:
+                return None
+            return [Origin(each, tuple(rest)) for each in values]
+        case ast.Dict(keys, values):
+            pairs = zip(keys, values, strict=True)
+            known: dict[object, ast.expr] = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
+            chosen = [known[entry]] if entry in known else [*known.values()] if entry is _ANY else []
+            return [Origin(each, tuple(rest)) for each in chosen] or None
+        case ast.DictComp(_, value) | ast.ListComp(value) | ast.GeneratorExp(value):
+            return [Origin(value, tuple(rest))]
+        case ast.Call(ast.Name("dict"), [], keywords):
+            chosen = [each.value for each in keywords if entry is _ANY or each.arg == entry]
+            return [Origin(each, tuple(rest)) for each in chosen] or None
+        case _:
+            return None
+
+
+def _entry(index: ast.expr) -> object:
+    match index:
+        case ast.Constant(value):
+            return value
+        case ast.UnaryOp(ast.USub(), ast.Constant(int(value))):
+            return -value
+        case _:
+            return _ANY
+
+
+def _is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def contents(node: ast.AST, names: Names) -> Iterator[ast.AST]:
+    """All that it consists of, and the functions of this file that it calls."""
+    waiting, seen = [node], {node}
+    while waiting:
+        for each in ast.walk(waiting.pop()):
+            yield each
+            called = names.function(each) if isinstance(each, ast.Call) else None
+            if called is not None and called not in seen:
+                seen.add(called)
+                waiting.append(called)

@@ -1,0 +1,280 @@
+"""The loaders of a file: what each is given, what it loads, which loops read it, and where its batches go."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hasten.doctor.reading.names.constants import ABSENT, Unknown, Values
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.names.value_origins import Origins, contents
+from hasten.doctor.reading.objects.device_moves import Devices
+from hasten.doctor.reading.objects.loaded_datasets import Datasets, Source
+from hasten.doctor.reading.steps.training_steps import Loop, Step, Training, iterated
+
+LOADER = "torch.utils.data.DataLoader"
+_POSITIONS = {"dataset": 0, "batch_size": 1, "shuffle": 2, "sampler": 3, "batch_sampler": 4, "num_workers": 5,
+              "collate_fn": 6, "pin_memory": 7, "drop_last": 8}  # fmt: skip
+_TAKEN_FROM_BATCHES = frozenset({"pop", "get", "items", "values", "view", "reshape", "squeeze", "unsqueeze", "flatten",
+                                 "transpose", "permute", "detach"})  # fmt: skip
+_SHOWN = frozenset({"builtins.zip", "builtins.list", "builtins.tuple", "builtins.next", "torch.autograd.Variable"})
+MOVING = frozenset({"prepare", "setup_dataloaders"})  # give back loaders that move their batches themselves
+_TRAINERS = ("lightning.", "pytorch_lightning.", "lightning_fabric.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Read:
+    """node: a loop, or a call of next(). step: that computes gradients of what is read; None where none does."""
+
+    node: ast.AST
+    step: Step | None
+
+
+@dataclass(slots=True, eq=False)
+class Loader:
+    """call: that makes it. reads: all that take batches of it. is_fitted: a framework's loop trains on it. given_to:
+    names of functions of other modules that give back one that takes its place. moves: `.to(device)` and the like of
+    its batches, to an accelerator. sources: what it may load. epochs: loops in which it is gone through again."""
+
+    call: ast.Call
+    values: Values
+    reads: list[Read] = field(default_factory=list)
+    is_fitted: bool = False
+    given_to: set[str] = field(default_factory=set)
+    moves: list[ast.Call] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    epochs: list[Loop] = field(default_factory=list)
+
+    def argument(self, name: str) -> ast.expr | Unknown:
+        return self.values.argument(self.call, name, _POSITIONS.get(name))
+
+    def constant(self, name: str) -> Any:
+        """The value given, ABSENT or HIDDEN."""
+        return self.values.constant_argument(self.call, name, _POSITIONS.get(name))
+
+    @property
+    def steps(self) -> list[Step]:
+        return [each.step for each in self.reads if each.step is not None]
+
+    @property
+    def is_trained_on(self) -> bool:
+        return self.is_fitted or bool(self.steps)
+
+    @property
+    def in_workers(self) -> bool | None:
+        """Whether other processes load its samples; None where that is not known."""
+        count = self.constant("num_workers")
+        if count is ABSENT:
+            return False
+        return count > 0 if isinstance(count, int) else None
+
+
+class Loaders:
+    """Of one file. all: in its order."""
+
+    def __init__(self, names: Names, values: Values, training: Training, devices: Devices) -> None:
+        self._names, self._training, self._devices = names, training, devices
+        self.origins = Origins(names)
+        calls = [call for call in _of(names, ast.Call) if names.qualified(call.func) == LOADER]
+        self.all = [Loader(call, values) for call in calls]
+        self._by_call = {loader.call: loader for loader in self.all}
+        self._reads: dict[ast.AST, list[Loader]] = {}
+        if self.all:
+            self._fill(Datasets(names, values, self.origins))
+
+    def made_by(self, node: ast.expr) -> list[Loader]:
+        """All that it may be."""
+        return [self._by_call[each] for each in self.origins.calls(node) if each in self._by_call]
+
+    def _fill(self, datasets: Datasets) -> None:
+        steps = self._training_loops()
+        for node, read in self._found_reads():
+            for loader in self.made_by(read):
+                self._reads.setdefault(node, []).append(loader)
+                loader.reads.append(Read(node, self._step_of(node, steps)))
+        for loader in self.all:
+            loader.reads = [
+                Read(each.node, None) if self._only_may_train(loader, each) else each for each in loader.reads
+            ]
+        turns = {each for step in self._training.steps for each in step.epochs}
+        for loader in self.all:
+            given = loader.argument("dataset")
+            loader.sources = [] if isinstance(given, Unknown) else datasets.of(given)
+            loader.epochs = self._epochs_of(loader, turns)
+        self._find_frameworks()
+        for call in _of(self._names, ast.Call):
+            if self._devices.is_move(call) and isinstance(call.func, ast.Attribute):
+                for loader in self.batch_of(call.func.value):
+                    loader.moves.append(call)
+
+    # ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _found_reads(self) -> Iterator[tuple[ast.AST, ast.expr]]:
+        """What takes batches, and what it takes them from."""
+        for kind in (ast.For, ast.AsyncFor, ast.comprehension):
+            for node in _of(self._names, kind):
+                for each in _zipped(iterated(node.iter)):
+                    yield node, each
+        for call in _of(self._names, ast.Call):
+            if self._names.qualified(call.func) == "builtins.next" and call.args:
+                yield call, call.args[0]
+
+    def _training_loops(self) -> dict[ast.AST, Step]:
+        """Steps, and the loops around each: a batch may be taken in several steps."""
+        found: dict[ast.AST, Step] = {step.node: step for step in self._training.steps}
+        for step in self._training.steps:
+            for each in step.epochs:
+                found.setdefault(each, step)
+        return found
+
+    def _step_of(self, node: ast.AST, steps: dict[ast.AST, Step]) -> Step | None:
+        if not isinstance(node, ast.Call):
+            return steps.get(node)
+        around = (
+            self._names.enclosing(node, ast.For, ast.While),
+            self._names.enclosing(node, ast.FunctionDef, ast.AsyncFunctionDef),
+        )
+        direct = next((steps[each] for each in around if each in steps), None)
+        if direct is not None:
+            return direct
+        return next((steps[each] for each in self._training.loops_around(node, 0) if each in steps), None)
+
+    def _only_may_train(self, loader: Loader, read: Read) -> bool:
+        """Whether the loop trains on one loader and evaluates on another, and this is the one in order."""
+        if read.step is None or len(self._reads[read.node]) == 1:
+            return False
+        backwards = read.step.methods("backward", "manual_backward")
+        if not backwards or not all(each.is_conditional for each in backwards):
+            return False
+        drawn = any(loader.argument(each) is not ABSENT for each in ("sampler", "batch_sampler"))
+        return not drawn and loader.constant("shuffle") in {ABSENT, False}
+
+    def _epochs_of(self, loader: Loader, turns: set[Loop]) -> list[Loop]:
+        """The loops around training in which it is gone through more than once."""
+        made_in = {*self._training.loops_around(loader.call, 0)}
+        around = dict.fromkeys(
+            each
+            for read in loader.reads
+            if not isinstance(read.node, ast.Call)
+            for each in self._training.loops_around(read.node, 0)
+            if not _chooses(each, read.node)
+        )
+        return [each for each in around if each in turns - made_in and self._runs_twice(each, loader)]
+
+    def _runs_twice(self, loop: Loop, loader: Loader) -> bool:
+        if isinstance(loop, ast.While):
+            return True
+        match iterated(loop.iter):
+            case ast.Call(ast.Name("range"), [stop]):
+                return loader.values.constant(stop) not in {0, 1}
+            case ast.Call(ast.Name("range"), [start, stop]):
+                begin, end = loader.values.constant(start), loader.values.constant(stop)
+                return not isinstance(begin, int) or not isinstance(end, int) or end - begin > 1
+            case ast.List(values) | ast.Tuple(values):
+                return len(values) > 1
+            case _:
+                return True
+
+    # ── frameworks ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find_frameworks(self) -> None:
+        for call in _of(self._names, ast.Call):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if name == "fit" and (self._names.made_by(call.func.value) or "").startswith(_TRAINERS):  # pyright: ignore[reportAttributeAccessIssue]
+                named = [each.value for each in call.keywords if (each.arg or "").startswith("train_dataloader")]
+                for each in (*call.args[1:2], *named):
+                    for loader in self.made_by(each):
+                        loader.is_fitted = True
+            elif self._gives_back(call):
+                for given in (*call.args, *(each.value for each in call.keywords)):
+                    for loader in self.made_by(given):
+                        loader.given_to.add(name)
+        for function in _of(self._names, ast.FunctionDef):
+            owner = self._names.parents[function]
+            if function.name == "train_dataloader" and isinstance(owner, ast.ClassDef):
+                for each in (each.value for each in ast.walk(function) if isinstance(each, ast.Return)):
+                    for loader in self.made_by(each) if each is not None else []:
+                        loader.is_fitted = True
+
+    def _gives_back(self, call: ast.Call) -> bool:
+        """`model, loader = engine.prepare(model, loader)`"""
+        around = self._names.parents[call]
+        if not isinstance(around, ast.Assign) or self._names.function(call) is not None:
+            return False
+        targets = {ast.unparse(each) for target in around.targets for each in ast.walk(target)}
+        return any(ast.unparse(each) in targets for each in (*call.args, *(each.value for each in call.keywords)))
+
+    # ── batches ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def batch_of(self, node: ast.expr) -> list[Loader]:
+        """The loaders of whose batches it is one, or a part of one that is still where the loader put it."""
+        found = dict[Loader, None]()
+        waiting, seen = [node], set[ast.expr]()
+        while waiting and len(seen) < _MOST:
+            here = waiting.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            match here:
+                case ast.Name():
+                    for binding in self._names.bindings(here):
+                        found |= dict.fromkeys(self._reads.get(binding.node, []))
+                        if binding.kind is Kind.PARAMETER:
+                            waiting += self._names.seen_given_to(binding.node)
+                        elif binding.source is not None and binding.kind is not Kind.AUGMENTED:
+                            waiting.append(binding.source)
+                case ast.Subscript(base) | ast.Attribute(base, "data") | ast.Starred(base):
+                    waiting.append(base)
+                case ast.Tuple(values) | ast.List(values):
+                    waiting += values
+                case ast.ListComp(value) | ast.GeneratorExp(value) | ast.DictComp(_, value):
+                    waiting.append(value)
+                case ast.Call(ast.Attribute(base, method)) if method in _TAKEN_FROM_BATCHES:
+                    waiting.append(base)
+                case ast.Call():
+                    found |= dict.fromkeys(self._reads.get(here, []))
+                    if iterated(here) is not here or self._names.qualified(here.func) in _SHOWN:
+                        waiting += here.args
+        return [*found]
+
+    def collates_to_device(self, loader: Loader) -> bool:
+        """Whether its batches, or its samples, are moved before the loop gets them."""
+        collate = loader.argument("collate_fn")
+        function = None if isinstance(collate, Unknown) else self._names.function_named(collate)
+        bodies: list[ast.AST] = [function] if function is not None else []
+        if isinstance(collate, ast.Lambda):
+            bodies.append(collate)
+        bodies += [each.owner for each in loader.sources if each.owner is not None]
+        calls = [each for body in bodies for each in contents(body, self._names) if isinstance(each, ast.Call)]
+        return any(self._devices.is_move(each) or _is_placed(each) for each in calls)
+
+
+_MOST = 200  # expressions on the way from one
+
+
+def _is_placed(call: ast.Call) -> bool:
+    """`torch.tensor(…, device=device)`"""
+    return any(each.arg == "device" for each in call.keywords)
+
+
+def _chooses(loop: Loop, read: ast.AST) -> bool:
+    """Whether each turn reads another: `for phase in phases: for batch in loaders[phase]`."""
+    if not isinstance(loop, ast.For | ast.AsyncFor) or not isinstance(read, ast.For | ast.AsyncFor | ast.comprehension):
+        return False
+    chosen = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    return any(isinstance(each, ast.Name) and each.id in chosen for each in ast.walk(iterated(read.iter)))
+
+
+def _zipped(node: ast.expr) -> list[ast.expr]:
+    match node:
+        case ast.Call(ast.Name("zip"), given):
+            return [iterated(each) for each in given]
+        case _:
+            return [node]
+
+
+def _of(names: Names, kind: type) -> list[Any]:
+    return names.scopes.nodes.get(kind, [])

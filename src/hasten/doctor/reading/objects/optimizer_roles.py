@@ -1,0 +1,205 @@
+"""Optimizers, their schedulers and the scalers of their gradients: which expression is one, and which are the same.
+
+One is known by what makes it, and where that is out of sight by its name. Two are told apart only where they surely
+differ.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from enum import Enum, auto
+
+from hasten.doctor.reading.names.constants import Unknown, Values
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Kind
+
+_SCHEDULERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.SWALR")
+_OF_RATES = frozenset(
+    {"lr", "learning", "rate", "optim", "optimizer", "optimiser", "opt", "step", "warmup", "cosine", "cyclic",
+     "plateau", "main", "model", "net", "gen", "dis", "disc", "gan", "generator", "discriminator", "actor", "critic",
+     "policy", "encoder", "decoder", "head", "backbone", "epoch", "batch", "torch", "base", "inner", "outer", "meta",
+     "adam", "sgd", "multi", "exp", "linear", "one", "cycle", "train", "training", "my", "current", "new"}
+)  # fmt: skip
+_OPTIMIZERS_OF_OTHERS = frozenset(
+    {"adam", "adamw", "sgd", "lamb", "lars", "lion", "rmsprop", "adagrad", "lbfgs", "adafactor", "radam", "nadam",
+     "ranger", "madgrad", "sophia", "muon", "sgdp", "adamp", "prodigy"}
+)  # fmt: skip
+_MAKING = frozenset({"get", "build", "create", "make", "configure", "setup", "init", "initialize", "instantiate"})
+
+
+class Role(Enum):
+    OPTIMIZER = auto()
+    SCHEDULER = auto()
+    SCALER = auto()
+
+
+class Optimizers:
+    """Of one file."""
+
+    def __init__(self, names: Names, values: Values) -> None:
+        self._names, self._values = names, values
+
+    # ── roles ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def role(self, node: ast.AST, depth: int = 0) -> Role | None:
+        """By what makes it; else by its name."""
+        made = self.made(node)
+        known = _role_of_maker(made) if made else None
+        if known is not None:
+            return known
+        sources = self._sources(node)
+        if len(sources) > 1 and depth < 3:
+            found = {self.role(each, depth + 1) for each in sources if each is not node}
+            if len(found) == 1 and None not in found:
+                return found.pop()
+        return role_of_name(name_of(node))
+
+    def _sources(self, node: ast.AST) -> list[ast.expr]:
+        """All that is assigned to it, without None."""
+        bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
+        bindings = self._names.attribute_bindings(node) if isinstance(node, ast.Attribute) else bindings
+        values = [each.source for each in bindings if each.kind is Kind.VALUE]
+        return [each for each in values if each is not None and not is_none(each)]
+
+    def made(self, node: ast.AST | None) -> str:
+        """The full name of what makes it, "" where that is not known."""
+        return self._names.made_by(node) or ""
+
+    def is_in_sight(self, node: ast.expr) -> bool:
+        """Whether its `step` does what torch's does, as far as can be known: not of a class that wraps one."""
+        followed = self._names.followed(node)
+        if not isinstance(followed, ast.Call):
+            several = [each for each in self._sources(node) if isinstance(each, ast.Call)]
+            return all(self.is_in_sight(each) for each in several)
+        made = self.made(node) or name_of(followed.func)
+        words = words_of(made.rpartition(".")[2])
+        if made.startswith(("torch.", "transformers.")) or words & _OPTIMIZERS_OF_OTHERS:
+            return True
+        handed = made.islower() and words <= {"optimizer", "optim", "opt", "class", "cls", "fn"}  # a class, by its name
+        return handed or bool(words & _MAKING) or words in ({"optimizers"}, {"lr", "schedulers"})
+
+    # ── which is which ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_same(self, one: ast.expr | None, other: ast.expr | None) -> bool:
+        """Whether they surely are one object."""
+        if one is None or other is None:
+            return False
+        first, second = self._names.followed(one), self._names.followed(other)
+        if first is second:
+            return True
+        return ast.unparse(one) == ast.unparse(other) and self._origin(one) == self._origin(other)
+
+    def is_distinct(self, one: ast.expr | None, other: ast.expr | None) -> bool:
+        """Whether they surely are two objects."""
+        if one is None or other is None or self.is_same(one, other):
+            return False
+        first, second = self._names.followed(one), self._names.followed(other)
+        said, also = ast.unparse(one), ast.unparse(other)
+        if said.replace("._", ".") == also.replace("._", ".") or any(self._is_item(each) for each in (one, other)):
+            return False  # `self.optimizer` may be a property that hands out `self._optimizer`
+        if _mentions(first, also) or _mentions(second, said) or _is_part(said, also) or _is_part(also, said):
+            return False
+        if isinstance(first, ast.Call) and isinstance(second, ast.Call):
+            return True
+        return self._origin(one)[0] is self._origin(other)[0] and self._origin(one)[0] is not None
+
+    def _origin(self, node: ast.expr) -> tuple[ast.AST | None, frozenset[int]]:
+        """Where its name is bound, and by what."""
+        if isinstance(node, ast.Name):
+            bindings = self._names.bindings(node)
+            kinds = (ast.FunctionDef, ast.ClassDef, ast.Module)
+            scope = self._names.enclosing(bindings[0].node, *kinds) if bindings else None
+            return scope, frozenset(id(each) for each in bindings)
+        if isinstance(node, ast.Attribute):
+            return self._names.enclosing(node, ast.ClassDef, ast.Module), frozenset()
+        if isinstance(node, ast.Subscript):
+            return self._origin(node.value) if isinstance(node.slice, ast.Constant) else (None, frozenset())
+        return None, frozenset()
+
+    def _is_item(self, node: ast.expr) -> bool:
+        bindings = self._names.bindings(node) if isinstance(node, ast.Name) else []
+        return any(each.kind in {Kind.ITEM, Kind.ENTERED, Kind.OTHER} for each in bindings)
+
+    # ── what belongs to what ────────────────────────────────────────────────────────────────────────────────────────
+
+    def modules_of(self, optimizer: ast.expr) -> set[str]:
+        """The modules whose parameters it is given, as the file names them; none where that is not known."""
+        making = self._names.making(optimizer)
+        if making is None:
+            return set()
+        given = self._values.argument(making, "params", 0)
+        return self.modules_in(None if isinstance(given, Unknown) else given)
+
+    def modules_in(self, parameters: ast.expr | None) -> set[str]:
+        """Those whose `.parameters()` an expression names."""
+        followed = self._names.followed(parameters)
+        return {
+            ast.unparse(each.func.value)
+            for each in (ast.walk(followed) if followed is not None else [])
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and "parameters" in each.func.attr
+        }
+
+    def scheduled(self, scheduler: ast.expr) -> ast.expr | None:
+        """Its optimizer."""
+        making = self._names.making(scheduler)
+        given = self._values.argument(making, "optimizer", 0) if making is not None else None
+        return None if isinstance(given, Unknown) else given
+
+    def belongs_to_another(self, modules: set[str], optimizer: ast.expr, others: list[ast.expr]) -> bool:
+        """Whether another optimizer of these events surely has the modules, and this one surely not."""
+        own = self.modules_of(optimizer)
+        if not own or not modules or own & modules:
+            return False
+        return any(self.is_distinct(each, optimizer) and self.modules_of(each) & modules for each in others)
+
+
+def words_of(name: str) -> set[str]:
+    """Of "optimizerD", "lr_sched" and the like, in small letters."""
+    return {each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def name_of(node: ast.AST) -> str:
+    """The last word of what it is called: of `self.optimizers[0]`, "optimizers"."""
+    match node:
+        case ast.Name(name) | ast.Attribute(_, name):
+            return name
+        case ast.Subscript(base) | ast.Call(base):
+            return name_of(base)
+        case _:
+            return ""
+
+
+def role_of_name(name: str) -> Role | None:
+    words = words_of(name)
+    if any(each.startswith("sched") for each in words):
+        others = {each for each in words if not each.startswith("sched") and len(each) > 1}
+        return Role.SCHEDULER if others <= _OF_RATES else None
+    if "scaler" in words:
+        return Role.SCALER
+    if any(each.startswith(("optim", "adam")) or each in {"opt", "opts", "sgd"} for each in words):
+        return Role.OPTIMIZER
+    return None
+
+
+def _role_of_maker(made: str) -> Role | None:
+    if made.startswith(_SCHEDULERS):
+        return Role.SCHEDULER
+    if made.startswith("torch.optim.") and "swa_utils" not in made:
+        return Role.OPTIMIZER
+    return Role.SCALER if made.endswith("GradScaler") else None
+
+
+def is_none(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _mentions(node: ast.AST | None, said: str) -> bool:
+    parts = ast.walk(node) if isinstance(node, ast.Call | ast.Tuple | ast.List) else []
+    return any(
+        isinstance(each, ast.Name | ast.Attribute | ast.Subscript) and ast.unparse(each) == said for each in parts
+    )
+
+
+def _is_part(whole: str, part: str) -> bool:
+    return part.startswith((f"{whole}.", f"{whole}["))

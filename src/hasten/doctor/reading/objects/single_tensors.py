@@ -1,0 +1,149 @@
+"""Which expressions of a file are surely one tensor: not a list or tuple of them, not an array, and not a number."""
+
+from __future__ import annotations
+
+import ast
+
+from hasten.doctor.reading.names.name_resolution import Names, method, only_return
+from hasten.doctor.reading.names.scopes import Binding, Function, Kind
+
+_DEEPEST = 14
+_SEVERAL = frozenset(
+    {"split", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort", "max", "min",
+     "median", "mode", "unique", "unique_consecutive", "svd", "qr", "eigh", "grad", "is_tensor", "numel",
+     "is_floating_point",
+     "load", "where", "nonzero", "device", "Size", "Generator", "manual_seed", "finfo", "iinfo", "save", "compile",
+     "no_grad", "autocast", "get_rng_state", "is_grad_enabled", "set_grad_enabled", "inference_mode", "tolist", "item",
+     "cummax", "cummin", "kthvalue", "aminmax", "std_mean", "var_mean", "histogram", "lu", "slogdet",
+     "triangular_solve",
+     "enable_grad", "typename", "promote_types", "result_type", "can_cast", "multi_head_attention_forward",
+     "set_default_dtype", "get_default_dtype", "has_torch_function", "handle_torch_function", "jit", "export", "func",
+     "vmap", "dtype", "layout", "memory_format", "Tag", "Event", "Stream", "initial_seed", "seed", "is_complex"}
+)  # fmt: skip
+"""Functions that return several tensors, or none."""
+_REDUCE = frozenset({"max", "min", "median", "mode"})  # to one tensor, where no dimension is given
+_ONLY_OF_TENSORS = frozenset(
+    {"detach", "sign", "sigmoid", "softmax", "log_softmax", "unsqueeze", "contiguous", "permute", "masked_fill",
+     "softplus", "clamp", "relu", "index_select", "scatter", "gather", "new_zeros", "new_ones", "requires_grad_",
+     "type_as", "log", "exp", "sqrt", "pow", "expand", "expand_as", "view_as", "norm", "bmm", "mm"}
+)  # fmt: skip
+_SHOW = _ONLY_OF_TENSORS | {"size", "dim"}
+_OF_A_TENSOR = frozenset(
+    {"cpu", "cuda", "to", "float", "half", "long", "bool", "double", "int", "flatten", "view", "reshape", "squeeze",
+     "transpose", "t", "abs", "sum", "mean", "std", "var", "prod", "clone", "repeat", "round", "type", "argmax",
+     "argmin", "flip", "roll", "matmul", "mul", "add", "sub", "div", "eq", "ne", "gt", "lt", "ge", "le", "cumsum",
+     "logsumexp", "any", "all", "sin", "cos", "tanh", "neg", "square", "repeat_interleave", "take", "diagonal", "triu",
+     "tril", "floor", "ceil", "logical_and", "logical_not", "amax", "amin", "non_blocking", "pin_memory"}
+)  # fmt: skip
+_PLAIN_LAYERS = ("Linear", "Conv", "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Pool", "Embedding", "ReLU",
+                 "GELU",
+                 "Sigmoid", "Tanh", "Softmax", "Upsample", "Flatten", "Sequential", "Loss", "ELU", "SiLU")  # fmt: skip
+
+_ASK = frozenset({"builtins.isinstance", "builtins.type", "torch.is_tensor"})
+
+
+class Single:
+    """Of one file."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def is_tensor(self, node: ast.AST | None, depth: int = 0) -> bool:
+        if node is None or depth > _DEEPEST:
+            return False
+        match node:
+            case ast.Name():
+                return self._are_tensors(self._names.bindings(node), node, depth)
+            case ast.Attribute(base, "T" | "mT" | "data" | "grad"):
+                return self.is_tensor(base, depth + 1)
+            case ast.Attribute(ast.Name("self")):
+                return self._are_tensors(self._names.attribute_bindings(node), None, depth)
+            case ast.Subscript(base, ast.Slice() | ast.Tuple()):
+                return self.is_tensor(base, depth + 1)
+            case ast.BinOp(left, _, right):
+                return self.is_tensor(left, depth + 1) or self.is_tensor(right, depth + 1)
+            case ast.UnaryOp(ast.USub() | ast.Invert(), operand):
+                return self.is_tensor(operand, depth + 1)
+            case ast.IfExp(_, body, orelse):
+                return self.is_tensor(body, depth + 1) and self.is_tensor(orelse, depth + 1)
+            case ast.Call():
+                return self._is_made(node, depth)
+            case _:
+                return False
+
+    def _are_tensors(self, bindings: list[Binding], name: ast.Name | None, depth: int) -> bool:
+        if not bindings or (name is not None and self._is_asked_for(name)):
+            return False
+        if name is not None and self._is_used_as_tensor(name, bindings):
+            return True
+        if name is not None and len(bindings) == 1 and bindings[0].kind is Kind.PARAMETER:
+            return self._is_given_tensor(bindings[0], name, depth)
+        return all(self.is_tensor(self._names.source(each), depth + 1) for each in bindings)
+
+    def _is_asked_for(self, name: ast.Name) -> bool:
+        """`isinstance(x, torch.Tensor)`: it may be something else, too."""
+        scope = self._names.scopes.of(name)
+        for each in self._names.scopes.nodes.get(ast.Name, []):
+            call = self._names.parents.get(each)
+            if not isinstance(each, ast.Name) or each.id != name.id or not isinstance(call, ast.Call):
+                continue
+            if self._names.qualified(call.func) in _ASK and self._names.scopes.of(each) is scope:
+                return True
+        return False
+
+    def _is_used_as_tensor(self, name: ast.Name, bindings: list[Binding]) -> bool:
+        """`x.size(0)`, `x.unsqueeze(1)`: somewhere in the file, where it is bound as here."""
+        here = {*map(id, bindings)}
+        for each in self._names.scopes.nodes.get(ast.Attribute, []):
+            match each:
+                case ast.Attribute(ast.Name(other) as used, attribute) if other == name.id and attribute in _SHOW:
+                    called = isinstance(self._names.parents.get(each), ast.Call)
+                    if called and {*map(id, self._names.bindings(used))} == here:
+                        return True
+        return False
+
+    def _is_given_tensor(self, parameter: Binding, name: ast.Name, depth: int) -> bool:
+        """As the places that call the function show; or what its own `x = torch.stack(…)` puts in its place."""
+        given = self._names.all_given_to(parameter.node)
+        if given:
+            return all(self.is_tensor(each, depth + 1) for each in given)
+        others = [each for each in self._names.scopes.of(name).bindings.get(name.id, []) if each is not parameter]
+        return any(each.kind is Kind.VALUE and self._is_certainly_made(each.source, name.id, depth) for each in others)
+
+    def _is_certainly_made(self, source: ast.expr | None, name: str, depth: int) -> bool:
+        """From something else: `images = torch.stack(images)` makes one of a list."""
+        if not isinstance(source, ast.Call) or self._names.qualified(source.func) != "torch.stack":
+            return False
+        return not any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(source))
+
+    def _is_made(self, call: ast.Call, depth: int) -> bool:
+        name = self._names.qualified(call.func) or ""
+        last = name.rpartition(".")[2]
+        if name.startswith(("torch.nn.functional.", "torch.special.")) or name == f"torch.{last}":
+            reduces = last in _REDUCE and len(call.args) == 1 and not call.keywords
+            several = any(each.arg in {"return_inverse", "return_indices", "as_tuple"} for each in call.keywords)
+            return reduces or (last not in _SEVERAL and last[:1].islower() and not several)
+        if isinstance(call.func, ast.Attribute) and not name:
+            method, base = call.func.attr, call.func.value
+            if method in _ONLY_OF_TENSORS:
+                return self._names.class_of(base) is None and not self._is_array(base)
+            if method in _OF_A_TENSOR or (method in _REDUCE and not call.args and not call.keywords):
+                return self.is_tensor(base, depth + 1)
+        made = self._names.made_by(call.func) or ""
+        if made.startswith("torchaudio.transforms."):
+            return True
+        if made.startswith("torch.nn.") and any(word in made for word in _PLAIN_LAYERS):
+            return True
+        return self._returns_tensor(call, depth)
+
+    def _returns_tensor(self, call: ast.Call, depth: int) -> bool:
+        function = self._names.function(call)
+        if function is None:
+            owner = self._names.class_of(call.func)
+            function = method(owner, "forward") if owner is not None else None
+        returned = only_return(function) if isinstance(function, Function) else None
+        return self.is_tensor(returned, depth + 1)
+
+    def _is_array(self, node: ast.expr) -> bool:
+        made = self._names.made_by(node) or ""
+        return made.startswith(("numpy.", "pandas.", "math."))

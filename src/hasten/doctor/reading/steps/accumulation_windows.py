@@ -1,0 +1,158 @@
+"""Accumulation windows: several batches whose gradients are added up before the optimizer steps."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hasten.doctor.reading.names.constants import Values
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Kind
+from hasten.doctor.reading.objects.optimizer_roles import words_of
+from hasten.doctor.reading.steps.optimizer_events import Action, Event, Turn, Updates
+from hasten.doctor.reading.steps.training_steps import Loop
+
+_SPLITTING = ("accum", "micro", "minibatch")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """`(index + 1) % every == 0`. index: None of a counter that is set back. is_all: whether nothing but the count
+    closes a window."""
+
+    every: ast.expr
+    index: ast.expr | None
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """backwards: whose gradients are added up before the update. condition: under which it comes; None where each turn
+    goes through a loop of parts of a batch."""
+
+    turn: Turn
+    update: Event
+    backwards: tuple[Event, ...]
+    every: ast.expr
+    count: Count | None = None
+    condition: ast.If | None = None
+
+
+class Windows:
+    """Of one file."""
+
+    def __init__(self, names: Names, values: Values, updates: Updates) -> None:
+        self._names, self._values, self._updates = names, values, updates
+
+    @cached_property
+    def all(self) -> list[Window]:
+        return [window for turn, update in self._updates.updating for window in self._of(turn, update)]
+
+    def size(self, window: Window) -> Any:
+        """The number of batches, HIDDEN where it is not known."""
+        return self._values.constant(window.every)
+
+    def _of(self, turn: Turn, update: Event) -> Iterator[Window]:
+        backwards = [each for each in turn.of(Action.BACKWARD) if each.may_meet(update)]
+        for place in update.around:
+            node, branch = place
+            count = self.counted(node, branch) if isinstance(node, ast.If) else None
+            if count is None or any(place in each.around for each in backwards):
+                continue
+            window = Window(turn, update, tuple(backwards), count.every, count, node)  # pyright: ignore[reportArgumentType]
+            if backwards and self._adds_up(window, place):
+                yield window
+                return
+        backwards = _since_last_update(turn, update)
+        every = self._parts(update, backwards)
+        if every is not None and self._values.constant(every) != 1:
+            yield Window(turn, update, tuple(backwards), every)
+
+    def _adds_up(self, window: Window, place: tuple[ast.AST, str]) -> bool:
+        """Whether nothing else updates, or clears the gradients, between the updates."""
+        if self.size(window) == 1:
+            return False
+        for each in window.turn.of(Action.UPDATE, Action.CLEAR, Action.TOUCH):
+            if place in each.around or not each.may_meet(window.update):
+                continue
+            counted = any(isinstance(node, ast.If) and self.counted(node, branch) for node, branch in each.around)
+            other = self._updates.optimizers.is_distinct(each.target, window.update.target)
+            if each.action is Action.UPDATE or not (counted or other):
+                return False
+        return True
+
+    def _parts(self, update: Event, backwards: list[Event]) -> ast.expr | None:
+        """`for part in range(parts): … backward()`, and the update behind it."""
+        around = [
+            [node for node, _ in each.conditions - update.conditions if isinstance(node, Loop)] for each in backwards
+        ]
+        loops = {node for each in around for node in each}
+        loop = loops.pop() if len(loops) == 1 and all(around) else None
+        match loop:
+            case ast.For(target, ast.Call(ast.Name("range"), [every])):
+                said = words_of(f"{ast.unparse(target)} {ast.unparse(every)}")
+                return every if any(each.startswith(_SPLITTING) for each in said) else None
+            case _:
+                return None
+
+    # ── conditions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def counted(self, condition: ast.If, branch: str) -> Count | None:
+        """Where the branch runs in every n-th turn."""
+        found = self._in_test(condition.test, is_true=branch == "body")
+        return found or (self._by_counter(condition) if branch == "body" else None)
+
+    def _in_test(self, test: ast.expr, *, is_true: bool) -> Count | None:
+        """Of `test`, or of `not test`."""
+        followed = self._names.followed(test) if isinstance(test, ast.Name) else test
+        match followed:
+            case ast.Compare(ast.BinOp(index, ast.Mod(), every), [ast.Eq() | ast.NotEq() as operator], [_]):
+                return Count(every, index, is_all=True) if isinstance(operator, ast.Eq) is is_true else None
+            case ast.BinOp(index, ast.Mod(), every):
+                return None if is_true or isinstance(index, ast.Constant) else Count(every, index, is_all=True)
+            case ast.UnaryOp(ast.Not(), operand):
+                return self._in_test(operand, is_true=not is_true)
+            case ast.BoolOp(operator, values):
+                counts = [each for each in (self._in_test(value, is_true=is_true) for value in values) if each]
+                if len(counts) != 1:
+                    return None
+                widens = isinstance(operator, ast.Or) is is_true
+                return Count(counts[0].every, counts[0].index, is_all=counts[0].is_all and not widens)
+            case _:
+                return None
+
+    def _by_counter(self, condition: ast.If) -> Count | None:
+        """`if count == every: …; count = 0`, of a counter that goes up by one."""
+        match condition.test:
+            case ast.Compare(ast.Name() | ast.Attribute() as counter, [ast.Eq() | ast.GtE()], [every]):
+                said = ast.unparse(counter)
+            case _:
+                return None
+        back = any(
+            isinstance(each, ast.Assign)
+            and said in map(ast.unparse, each.targets)
+            and isinstance(each.value, ast.Constant)
+            and each.value.value == 0
+            for statement in condition.body
+            for each in ast.walk(statement)
+        )
+        return Count(every, None, is_all=True) if back and not isinstance(every, ast.Call) else None
+
+    def is_index_of(self, count: Count, loop: Loop) -> bool:
+        """Whether it counts the turns of this loop alone, and begins again with it."""
+        named = ast.walk(count.index) if count.index is not None else []
+        bindings = [each for name in named if isinstance(name, ast.Name) for each in self._names.bindings(name)]
+        return any(each.kind is Kind.ITEM and each.node is loop for each in bindings)
+
+
+def _since_last_update(turn: Turn, update: Event) -> list[Event]:
+    """Backward passes between it and the update before it."""
+    found = list[Event]()
+    for each in reversed(turn.before(update, Action.BACKWARD, Action.UPDATE)):
+        if each.action is Action.UPDATE and each.may_meet(update):
+            break
+        found += [each] if each.action is Action.BACKWARD and each.may_meet(update) else []
+    return found[::-1]

@@ -1,0 +1,130 @@
+"""Where a file computes in mixed precision: its autocasts, and the scalers of its losses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hasten.doctor.reading.names.constants import Unknown
+from hasten.doctor.reading.names.name_resolution import only_return
+from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.reading.steps.training_steps import Ran, Step
+
+_OUTDATED = ("torch.cuda.amp.", "torch.cpu.amp.")
+_MODULES = frozenset({"autocast_mode", "grad_scaler"})
+_AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
+_SCALERS = frozenset(
+    {"torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler",
+     "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler"}
+)  # fmt: skip
+_DEEPEST = 6
+
+
+def known_as(name: str | None) -> str:
+    """Without the module in which it was written: torch.cuda.amp.autocast for torch.cuda.amp.autocast_mode.autocast."""
+    return ".".join(part for part in (name or "").split(".") if part not in _MODULES)
+
+
+def outdated(code: Code, node: ast.AST) -> str | None:
+    """What it is called in torch.cuda.amp or torch.cpu.amp: "autocast" and the like. None where it is of neither."""
+    name = known_as(code.names.qualified(node))
+    return name.rpartition(".")[2] if name.startswith(_OUTDATED) else None
+
+
+# ── autocasts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def autocasts(code: Code, entered: ast.expr, depth: int = 0) -> Iterator[ast.Call]:
+    """The calls that may make a context: it is entered by `with`, or decorates a function."""
+    if depth > _DEEPEST:
+        return
+    node = code.names.followed(entered)
+    match node:
+        case ast.IfExp(_, body, orelse):
+            for each in (body, orelse):
+                yield from autocasts(code, each, depth + 1)
+        case ast.Name():
+            for binding in code.names.bindings(node):
+                if binding.source is not None:
+                    yield from autocasts(code, binding.source, depth + 1)
+        case ast.Call(function):
+            name = known_as(code.names.qualified(function))
+            given = node.args[0] if name == "functools.partial" and node.args else None
+            if name in _AUTOCASTS or known_as(code.names.qualified(given)) in _AUTOCASTS:
+                yield node
+            else:
+                returned = only_return(code.names.function(node))
+                inner = returned if returned is not None else code.names.followed(function)
+                if isinstance(inner, ast.Call):
+                    yield from autocasts(code, inner, depth + 1)
+
+
+def entered_by(code: Code, node: ast.AST) -> list[ast.Call]:
+    """The autocasts of a `with`, or of a function's decorators."""
+    entered: list[ast.expr] = []
+    if isinstance(node, ast.With):
+        entered = [item.context_expr for item in node.items]
+    elif isinstance(node, Function):
+        entered = node.decorator_list
+    return [call for each in entered for call in autocasts(code, each)]
+
+
+def is_on(code: Code, autocast: ast.Call) -> bool:
+    """Unless the file says that it is off: what an option decides is meant to be on now and then."""
+    given = argument(code, autocast, "enabled")
+    followed = None if isinstance(given, Unknown) else code.names.followed(given)
+    return not (isinstance(followed, ast.Constant) and followed.value is False)
+
+
+def argument(code: Code, autocast: ast.Call, name: str) -> ast.expr | Unknown:
+    """enabled, or dtype, of an autocast of either kind; of a partial() of one, what it is given by name."""
+    called = known_as(code.names.qualified(autocast.func))
+    places = {"enabled": 0, "dtype": 1} if called.startswith(_OUTDATED) else {"dtype": 1, "enabled": 2}
+    return code.values.argument(autocast, name, places[name] if called in _AUTOCASTS else None)
+
+
+def is_bfloat16(code: Code, autocast: ast.Call) -> bool:
+    given = argument(code, autocast, "dtype")
+    return not isinstance(given, Unknown) and code.names.qualified(given) == "torch.bfloat16"
+
+
+# ── scalers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def scalers(code: Code) -> list[ast.Call]:
+    """The calls that make one, in the order of the file."""
+    return [call for call in code.all(ast.Call) if known_as(code.names.qualified(call.func)) in _SCALERS]
+
+
+def steps_of(code: Code, scaler: ast.Call) -> list[Step]:
+    """Those whose losses it surely scales."""
+    return [step for step in code.training.steps if any(scaler is each for each in _scaled_by(code, step))]
+
+
+def _scaled_by(code: Code, step: Step) -> Iterator[ast.Call | None]:
+    made = scalers(code)
+    for each in step.methods("scale"):
+        match each.node:
+            case ast.Call(ast.Attribute(base)):
+                making = code.names.making(base)
+                only = len(made) == 1 and "scaler" in ast.unparse(base).lower()
+                yield made[0] if making is None and only else making
+
+
+def autocasts_of(code: Code, step: Step) -> list[ast.Call]:
+    """Under which it computes its loss, through the functions that it calls."""
+    seen = dict.fromkeys(outer for each in step.ran for outer in _around(code, each))
+    return [call for node in seen for call in entered_by(code, node) if is_on(code, call)]
+
+
+def all_autocasts(code: Code) -> list[ast.Call]:
+    """That a block or a function of the file enters."""
+    kinds = (ast.With, ast.FunctionDef, ast.AsyncFunctionDef)
+    entered = [call for kind in kinds for node in code.all(kind) for call in entered_by(code, node)]
+    return [call for call in dict.fromkeys(entered) if is_on(code, call)]
+
+
+def _around(code: Code, ran: Ran) -> Iterator[ast.AST]:
+    if not code.training.is_without_gradients(ran.around):
+        yield from (each for each, _ in ran.around)

@@ -1,0 +1,372 @@
+"""How a file evaluates: which of its loops do, which call in them is the model's, and whether that records a graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hasten.doctor.reading.names.constants import Values
+from hasten.doctor.reading.names.name_resolution import Names, method
+from hasten.doctor.reading.names.scopes import Function, begin, end
+from hasten.doctor.reading.names.value_origins import Origins
+from hasten.doctor.reading.objects.tensor_kinds import Tensors
+from hasten.doctor.reading.steps.model_modes import Modes
+from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
+from hasten.doctor.reading.steps.training_steps import Around, Training, iterated
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOADERS = re.compile(
+    r"loader|(^|_)(dl|batches|feed|queue)$|(^|_)(train|val|valid|test|eval|dev|data)_?iter(ator)?$|^iterator$"
+    r"|(^|_)(val|valid|validation|test|eval|dev)_?(set|data|dataset|ds|generator|split)$", re.I)  # fmt: skip
+_BATCHES = re.compile(r"^(next|(get|next|sample|draw|load|make)_?\w*batch(es)?)$", re.I)
+_EVALUATES = re.compile(
+    r"(^|_)(eval|evaluate|evaluation|val|valid|validate|validation|estimate|score|perplexity)(_|$)|^test(_(epoch|model|loop))?$"
+)
+_NO_MODELS = re.compile(r"(class|cls|fn|func|config|args|name|type|kwargs)$", re.I)
+_OFF = re.compile(r"no_?grad|inference|set_grad", re.I)
+_MAY_BE_OFF = re.compile(r"grad|eval|infer|valid|(^|_)(mode|test)(_|$)", re.I)
+_TRAINS = re.compile(r"backward|optim(?!al|um)|zero_grad|loss_scaler", re.I)
+_TRAIN_CALLS = re.compile(r"^(step|update_(weights|param\w*|model|net\w*|policy|actor|critic)|\w*fit|\w*train\w*)$")
+_OF_GRADIENTS = re.compile(
+    r"(^|_)grad(s|ients?)?(_(?!checkpoint|accum)|$)|autograd|gradcam|attack|advers|perturb|fgsm|pgd|jacobian|saliency|hessian",
+    re.I,
+)
+_NO_GRADIENTS = frozenset({"no_grad", "set_grad_enabled", "clip_grad_norm_", "is_grad_enabled"})
+_FITS = frozenset(
+    {"transformers.Trainer", "transformers.Seq2SeqTrainer", "lightning.Trainer", "pytorch_lightning.Trainer",
+     "lightning.pytorch.Trainer"}
+)  # fmt: skip
+_FRAMEWORKS = re.compile(r"(Lightning|Trainer|Callback|LightningModule|LightningDataModule)")
+_RUN_BY_FRAMEWORKS = re.compile(r"valid|test|predict|eval")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """One run of an evaluation loop. call: the model's, in the loop or in a function that only evaluations call; the
+    call in the loop that leads to it, otherwise. index: of the model's call. model: the objects that it may be."""
+
+    loop: ast.AST
+    call: ast.Call
+    index: int
+    modes: Modes
+    model: frozenset[Identity]
+    with_gradients: bool
+
+
+class Evaluations:
+    """Of one file that trains; of another, none."""
+
+    def __init__(self, names: Names, values: Values, training: Training, tensors: Tensors, origins: Origins) -> None:
+        self._names, self._values, self._training, self._tensors = names, values, training, tensors
+        self._origins = origins
+        self._timelines = Timelines(names, training)
+        self._is_loop: dict[ast.AST, bool] = {}
+
+    @cached_property
+    def modes(self) -> list[Modes]:
+        given = (self._names, self._values, self._training, self._tensors, self._timelines)
+        return [Modes(*given, moments) for moments in self._timelines.through([*self._steps, *self._loops])]
+
+    @cached_property
+    def all(self) -> list[Evaluation]:
+        """The first call of the model in each run of each loop, in the order of time."""
+        if not self._trains:
+            return []
+        return [each for modes in self.modes for each in self._of(modes)]
+
+    @cached_property
+    def _trains(self) -> bool:
+        return bool(self._training.steps) or any(
+            self._names.made_by(each.value) in _FITS
+            for each in self._names.scopes.nodes.get(ast.Attribute, [])
+            if isinstance(each, ast.Attribute) and each.attr in {"train", "fit"}
+        )
+
+    def _of(self, modes: Modes) -> Iterator[Evaluation]:
+        off, last = False, None
+        for index, moment in enumerate(modes.moments):
+            call = moment.node
+            if not isinstance(call, ast.Call):
+                continue
+            switched = self._switches_all(call)
+            off = off if switched is None else switched
+            place = self._loop_around(moment)
+            if place is None or moment.around[: place + 1] == last or not self.is_model_call(call, moment):
+                continue
+            inside = [each for each, _ in moment.around[place + 1 :] if isinstance(each, Function)]
+            outer = self._entering(moment, inside) if inside else call
+            loop = moment.around[place][0]
+            if outer is None or not self._takes_batch(loop, outer):
+                continue
+            last = moment.around[: place + 1]
+            shared = inside and (inside[0] in self._used_in_training or self._is_of_model(inside[0]))
+            model = self._timelines.with_owners(_callee(call), moment.path)
+            quiet = off or self._is_quiet(moment, call)
+            yield Evaluation(loop, outer if shared else call, index, modes, model, not quiet)
+
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _loop_around(self, moment: Moment) -> int | None:
+        """Where in what is around it the innermost loop over batches is; None where it is not one that evaluates."""
+        for place in range(len(moment.around) - 1, -1, -1):
+            node = moment.around[place][0]
+            if node in self._steps:
+                return None
+            if node in self._loops:
+                if node not in self._is_loop:
+                    self._is_loop[node] = self._evaluates(node)
+                return place if self._is_loop[node] and not self._is_part_of_step(moment.around[:place]) else None
+        return None
+
+    @cached_property
+    def _loops(self) -> set[ast.AST]:
+        nodes = self._names.scopes.nodes
+        loops = [each for kind in (ast.For, ast.AsyncFor, *_COMPREHENSIONS) for each in nodes.get(kind, [])]
+        return {each for each in loops if self._reads_batches(each)}
+
+    @cached_property
+    def _steps(self) -> set[ast.AST]:
+        return {step.node for step in self._training.steps}
+
+    def _is_part_of_step(self, around: Around) -> bool:
+        """Whether each training step runs it: what it computes may be gone back through later."""
+        places = [number for number, (each, _) in enumerate(around) if each in self._steps]
+        conditions = (ast.If, ast.IfExp, ast.ExceptHandler)
+        return bool(places) and not any(isinstance(each, conditions) for each, _ in around[places[-1] :])
+
+    def _reads_batches(self, loop: ast.AST) -> bool:
+        if self._reads_loader(loop):
+            return True
+        function = self._names.enclosing(loop, *_FUNCTIONS)  # `x, y = get_batch("val")` in `estimate_loss`
+        return isinstance(function, Function) and bool(_EVALUATES.search(function.name)) and bool(_fetched(loop))
+
+    def _reads_loader(self, loop: ast.AST) -> bool:
+        read = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else loop.generators[0].iter  # pyright: ignore[reportAttributeAccessIssue]
+        for _ in range(4):
+            read = iterated(read)
+            followed = self._names.followed(read)
+            if followed is read or not isinstance(followed, ast.expr) or iterated(followed) is followed:
+                break
+            read = followed
+        several = read.args if isinstance(read, ast.Call) and _last_name(read.func) == "zip" else [read]
+        return any(self._is_loader(each) for each in several)
+
+    def _is_loader(self, node: ast.expr) -> bool:
+        inner = node
+        while isinstance(inner, ast.Subscript):
+            inner = inner.value
+        if _LOADERS.search(_last_name(inner.func if isinstance(inner, ast.Call) else inner)):
+            return True
+        return any(_last_name(each.func).lower().endswith("loader") for each in self._origins.calls(node))
+
+    def _evaluates(self, loop: ast.AST) -> bool:
+        """Whether nothing in it looks as if it trained, or needed gradients."""
+        function = self._names.enclosing(loop, *_FUNCTIONS)
+        if isinstance(function, Function) and (self._is_run_by_framework(function) or _trains_by_name(function.name)):
+            return False
+        body: list[ast.stmt] = getattr(loop, "body", [])
+        if isinstance(loop, ast.expr):
+            body = [ast.Expr(loop)]
+        nodes = [each.node for each in self._training.run(body)]
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(loop)):
+            return False
+        return not any(map(_hints, nodes)) and not self._is_gone_back_through(loop, function)
+
+    def _is_gone_back_through(self, loop: ast.AST, function: ast.AST | None) -> bool:
+        """Whether what it has summed up trains something behind it."""
+        inside = [each for each in ast.walk(loop) if isinstance(each, ast.Name)]
+        bound = {each.id for each in inside if isinstance(each.ctx, ast.Store)}
+        last = end(loop)
+        return any(
+            begin(call) > last and _names_in(call) & bound and any(map(_TRAINS.search, _all_words(call.func)))
+            for call in ast.walk(function or self._names.scopes.module.node)
+            if isinstance(call, ast.Call)
+        )
+
+    def _is_run_by_framework(self, function: Function) -> bool:
+        owner = self._names.parents[function]
+        if not isinstance(owner, ast.ClassDef) or not _RUN_BY_FRAMEWORKS.search(function.name):
+            return False
+        return any(_FRAMEWORKS.search(ast.unparse(base)) for base in owner.bases)
+
+    # ── the model's call ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_model_call(self, call: ast.Call, moment: Moment) -> bool:
+        callee = _callee(call)
+        if not isinstance(callee, ast.Name | ast.Attribute) or self._names.function_named(callee) is not None:
+            return False
+        if not (call.args or call.keywords) or _NO_MODELS.search(_last_name(callee)):
+            return False
+        if self._tensors.is_criterion(callee):
+            return False
+        return self._tensors.is_model(callee) or self._is_switched(callee, moment)
+
+    def _is_switched(self, callee: ast.expr, moment: Moment) -> bool:
+        """Whether the file calls train(), eval() or parameters() of it: a model by what is done with it."""
+        return bool(self._timelines.own(callee, moment.path) & self._modules)
+
+    @cached_property
+    def _modules(self) -> frozenset[Identity]:
+        found = set[Identity]()
+        for modes in self.modes:
+            for moment in modes.moments:
+                match moment.node:
+                    case ast.Call(ast.Attribute(base, "parameters" | "train" | "eval"), []):
+                        found |= self._timelines.own(base, moment.path)
+        return frozenset(each for each in found if not isinstance(each, ast.ClassDef))
+
+    def _takes_batch(self, loop: ast.AST, call: ast.Call) -> bool:
+        """Whether it is given what the loop reads, or what is computed from it."""
+        around = [loop] if isinstance(loop, ast.For | ast.AsyncFor) else getattr(loop, "generators", [])
+        targets = [each.target for each in around]
+        batch = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        batch |= _fetched(loop)
+        body = loop.body if isinstance(loop, ast.For | ast.AsyncFor) else []
+        assigned = [each for statement in body for each in ast.walk(statement)]
+        for _ in range(3):
+            for each in assigned:
+                match each:
+                    case ast.Assign(targets, value) if _names_in(value) & batch:
+                        batch |= {name for target in targets for name in _names_in(target)}
+                    case ast.For(target, value) | ast.comprehension(target, value) if _names_in(value) & batch:
+                        batch |= _names_in(target)
+                    case ast.AnnAssign(target, _, value) | ast.NamedExpr(target, value) if (
+                        value is not None and _names_in(value) & batch
+                    ):
+                        batch |= _names_in(target)
+        return bool(_names_in(call) & (batch - {"self"}))
+
+    def _entering(self, moment: Moment, inside: list[Function]) -> ast.Call | None:
+        """The call in the loop that led here."""
+        calls = [call for function, call in moment.path if function is inside[0]]
+        return calls[-1] if calls else None
+
+    @cached_property
+    def _used_in_training(self) -> set[ast.AST]:
+        return {each for step in self._training.steps for ran in step.ran for each, _ in ran.around}
+
+    def _is_of_model(self, function: Function) -> bool:
+        owner = self._names.parents[function]
+        return isinstance(owner, ast.ClassDef) and self._tensors.is_module_class(owner)
+
+    # ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _switches_all(self, call: ast.Call) -> bool | None:
+        """`torch.set_grad_enabled(False)` as a statement: from there on; None where it is none."""
+        if _last_name(call.func) != "set_grad_enabled" or not isinstance(self._names.parents[call], ast.Expr):
+            return None
+        return not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value is True)
+
+    def _is_quiet(self, moment: Moment, call: ast.Call) -> bool:
+        """Whether it runs where gradients are switched off, or may be."""
+        around = [each for each, _ in moment.around]
+        function = self._names.enclosing(call, *_FUNCTIONS)
+        while isinstance(function, Function):  # one that is defined in another
+            around.append(function)
+            function = self._names.enclosing(function, *_FUNCTIONS)
+        if any(self._may_switch_off(each) for each in around):
+            return True
+        owner = self._names.class_of(_callee(call))
+        forward = method(owner, "forward") if owner is not None else None
+        if forward is not None and (self._may_switch_off(forward) or any(map(self._may_switch_off, forward.body))):
+            return True
+        return self._is_frozen(_callee(call), moment)
+
+    def _may_switch_off(self, node: ast.AST) -> bool:
+        entered: list[ast.expr] = []
+        if isinstance(node, ast.With | ast.AsyncWith):
+            entered = [item.context_expr for item in node.items]
+        elif isinstance(node, Function):
+            entered = node.decorator_list
+        return any(self._may_be_off(each) for each in entered)
+
+    def _may_be_off(self, entered: ast.expr) -> bool:
+        """By what it says, or what the file makes it of; of what comes from elsewhere, by its name."""
+        followed = self._names.followed(entered) or entered
+        sources: list[ast.AST] = [entered, followed]
+        if isinstance(followed, ast.Name):
+            sources += [each.source for each in self._names.bindings(followed) if each.source is not None]
+        if isinstance(followed, ast.Call):
+            function = self._names.function(followed) or self._names.class_named(followed.func)
+            sources += [function] if function is not None else []
+        if any(_OFF.search(word) for each in sources for word in _all_words(each)):
+            return True
+        return bool(_MAY_BE_OFF.search(_last_name(followed.func if isinstance(followed, ast.Call) else followed)))
+
+    def _is_frozen(self, callee: ast.expr, moment: Moment) -> bool:
+        return bool(self._timelines.own(callee, moment.path) & self._frozen)
+
+    @cached_property
+    def _frozen(self) -> frozenset[Identity]:
+        """Models none of whose parameters gets a gradient."""
+        found = set[Identity]()
+        for modes in self.modes:
+            for moment in modes.moments:
+                match moment.node:
+                    case ast.Call(ast.Attribute(base, "requires_grad_"), [ast.Constant(False)]):
+                        found |= self._timelines.own(base, moment.path)
+                    case ast.For(_, ast.Call(ast.Attribute(base, "parameters"), []), body) if any(
+                        "requires_grad" in ast.unparse(each) and "False" in ast.unparse(each) for each in body
+                    ):
+                        found |= self._timelines.own(base, moment.path)
+        return frozenset(found)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _callee(call: ast.Call) -> ast.expr:
+    """The model: of `model.forward(x)` and `model.module(x)`, too."""
+    node = call.func
+    while isinstance(node, ast.Attribute) and node.attr in {"forward", "module"}:
+        node = node.value
+    return node
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _fetched(loop: ast.AST) -> set[str]:
+    """The names that a turn gives to a batch that it fetches."""
+    assigned = [each for each in getattr(loop, "body", ()) if isinstance(each, ast.Assign)]
+    fetched = [
+        each for each in assigned if isinstance(each.value, ast.Call) and _BATCHES.search(_last_name(each.value.func))
+    ]
+    return {name for each in fetched for target in each.targets for name in _names_in(target)}
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """The names that it is made of, without those of its parts."""
+    match node:
+        case ast.Name(name) | ast.Attribute(_, name):
+            yield name
+        case ast.Call(_, _, keywords):
+            yield from (each.arg for each in keywords if each.arg is not None)
+
+
+def _all_words(node: ast.AST) -> Iterator[str]:
+    return (word for each in ast.walk(node) for word in _words(each))
+
+
+def _hints(node: ast.AST) -> bool:
+    """Whether it is named as what trains is, or what needs gradients."""
+    if isinstance(node, ast.Call) and _TRAIN_CALLS.search(_last_name(node.func)):
+        return True
+    return any(
+        _TRAINS.search(word) or (word not in _NO_GRADIENTS and _OF_GRADIENTS.search(word)) for word in _words(node)
+    )
+
+
+def _trains_by_name(name: str) -> bool:
+    words = name.lower().split("_")
+    return bool({"train", "training", "fit", "learn", "adapt", "finetune"} & {*words}) and not any(
+        each.startswith(("eval", "val", "test", "predict", "infer", "score", "acc")) for each in words
+    )

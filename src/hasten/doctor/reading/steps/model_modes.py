@@ -1,0 +1,261 @@
+"""In which mode a model is when: what train() and eval() have said last."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+
+from hasten.doctor.reading.names.constants import ABSENT, Values
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Function
+from hasten.doctor.reading.objects.tensor_kinds import Tensors
+from hasten.doctor.reading.steps.timelines import Identity, Moment, Timelines
+from hasten.doctor.reading.steps.training_steps import Around, Loop, Training
+
+_SWITCHES = re.compile(r"(^|_)(train|eval|mode|training|inference)(_|$)")
+_CONDITIONS = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, ast.BoolOp)
+_COMPUTE_NOTHING = frozenset(
+    {"train", "eval", "parameters", "named_parameters", "state_dict", "load_state_dict", "zero_grad", "to", "cuda",
+     "modules", "named_modules", "children", "requires_grad_", "register_forward_hook", "no_sync", "join"}
+)  # fmt: skip
+
+
+class Mode(Enum):
+    TRAIN = auto()
+    EVAL = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Switch:
+    """index: in its timeline. objects: of which it switches the mode. is_guessed: from the name of an unknown function
+    that gets them."""
+
+    index: int
+    mode: Mode
+    call: ast.Call
+    objects: frozenset[Identity]
+    is_guessed: bool = False
+
+    def may_switch(self, objects: frozenset[Identity]) -> bool:
+        return bool(self.objects & objects) if self.is_guessed else may_be(self.objects, objects)
+
+
+class Modes:
+    """Of one timeline."""
+
+    def __init__(self, names: Names, values: Values, training: Training, tensors: Tensors, timelines: Timelines,
+                 moments: list[Moment]) -> None:  # fmt: skip
+        self._names, self._values, self._training, self._tensors = names, values, training, tensors
+        self._timelines, self.moments = timelines, moments
+
+    @cached_property
+    def switches(self) -> dict[int, Switch]:
+        found = ((index, self._switch(index, each)) for index, each in enumerate(self.moments))
+        return {index: switch for index, switch in found if switch is not None}
+
+    def _switch(self, index: int, moment: Moment) -> Switch | None:
+        call = moment.node
+        if not isinstance(call, ast.Call):
+            return None
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if isinstance(call.func, ast.Attribute) and name in {"train", "eval"}:
+            function = self._names.function(call)
+            if function is not None and not self._tensors.is_model(call.func.value):
+                return None
+            mode = self._mode(call) if name == "train" else Mode.EVAL
+            if name == "eval" and (call.args or call.keywords):
+                return None
+            if any(_yields(each) for each, _ in moment.path):
+                mode = Mode.UNKNOWN  # a context manager, which switches back
+            return Switch(index, mode, call, self._timelines.own(call.func.value, moment.path))
+        if _SWITCHES.search(name) and self._names.function(call) is None:
+            objects = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+            objects += [each for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
+            objects = [each for each in objects if self._names.qualified(each) is None]  # no modules of Python
+            meant = frozenset[Identity]().union(*(self._timelines.own(each, moment.path) for each in objects))
+            return Switch(index, Mode.UNKNOWN, call, meant, is_guessed=True)
+        return None
+
+    def _mode(self, call: ast.Call) -> Mode:
+        given = self._values.constant_argument(call, "mode", 0)
+        return {ABSENT: Mode.TRAIN, True: Mode.TRAIN, False: Mode.EVAL}.get(given, Mode.UNKNOWN)
+
+    # ── what uses a model ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def uses(self) -> dict[int, frozenset[Identity]]:
+        """The objects that are called, or given to what is called, by the index of the call."""
+        return {
+            index: self._used(each)
+            for index, each in enumerate(self.moments)
+            if isinstance(each.node, ast.Call) and not _computes_nothing(each.node)
+        }
+
+    def _used(self, moment: Moment) -> frozenset[Identity]:
+        assert isinstance(moment.node, ast.Call)
+        found = frozenset[Identity]()
+        if isinstance(moment.node.func, ast.Name | ast.Attribute):
+            found = self._timelines.with_owners(moment.node.func, moment.path)
+        for each in moment.node.args:
+            if isinstance(each, ast.Name | ast.Attribute):
+                found |= self._timelines.own(each, moment.path)
+        return found
+
+    def trained(self) -> Iterator[tuple[int, frozenset[Identity]]]:
+        """What each training step calls in every turn, with gradients."""
+        steps = {step.node for step in self._training.steps}
+        for index, used in self.uses.items():
+            moment = self.moments[index]
+            places = [number for number, (each, _) in enumerate(moment.around) if each in steps]
+            if not places or self._training.is_without_gradients(moment.around):
+                continue
+            inside = moment.around[places[-1] + 1 :]
+            if not any(isinstance(each, _CONDITIONS) for each, _ in inside):
+                yield index, used
+
+    @cached_property
+    def optimized(self) -> frozenset[Identity]:
+        """Models whose parameters are asked for, here or anywhere in the file, as in a constructor."""
+        anywhere = ((each, ()) for each in self._names.scopes.nodes.get(ast.Call, []))
+        found = frozenset[Identity]()
+        for node, path in (*((each.node, each.path) for each in self.moments), *anywhere):
+            match node:
+                case ast.Call(ast.Attribute(base, "parameters" | "named_parameters")):
+                    found |= self._timelines.own(base, path)
+        return found
+
+    # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def before(self, objects: frozenset[Identity], index: int) -> Mode:
+        """The mode that the model surely has there in the first turn of all loops; UNKNOWN where that is not sure."""
+        around = self.moments[index].around
+        trained_before = False
+        for each in range(index - 1, -1, -1):
+            moment = self.moments[each]
+            if _excludes(moment.around, around):
+                continue
+            switch = self.switches.get(each)
+            if switch is not None and switch.may_switch(objects):
+                if switch.mode is not Mode.TRAIN:
+                    return switch.mode
+                if switch.objects & objects and not _is_conditional(moment.around, around):
+                    return self._unless_meant(each, index)
+            if moment.node in objects:
+                return Mode.TRAIN  # it is made here
+            trained_before = trained_before or (each in self._in_training and bool(self.uses[each] & objects))
+        return Mode.TRAIN if trained_before else Mode.UNKNOWN
+
+    def _unless_meant(self, switched: int, index: int) -> Mode:
+        """train() straight before an evaluation, with no training between, is said on purpose."""
+        return Mode.TRAIN if any(switched < each < index for each in self._in_training) else Mode.UNKNOWN
+
+    @cached_property
+    def _in_training(self) -> set[int]:
+        return {index for index, _ in self.trained()}
+
+    def last_in_turn(self, objects: frozenset[Identity], index: int) -> Switch | None:
+        """The eval() that is the last word when a turn of the loops around it gets here, after the model was used for
+        something else; None where something else is, or none."""
+        used = False
+        leading_here = {call for _, call in self.moments[index].path}
+        for each in self._backwards(index, objects):
+            switch = self.switches.get(each)
+            moment = self.moments[each]
+            if _leaves(moment.around, self.moments[index].around):
+                continue
+            if moment.node in objects:
+                return None  # it is made anew
+            if switch is not None and switch.objects & objects and switch.mode is Mode.EVAL:
+                return switch if used and not self._is_chosen(switch, objects) else None
+            if switch is not None and switch.mode is not Mode.EVAL and switch.may_switch(objects):
+                return None
+            if each not in self._in_training and moment.node not in leading_here:
+                used = used or bool(self.uses.get(each, frozenset()) & objects)
+        return None
+
+    def _backwards(self, index: int, objects: frozenset[Identity]) -> Iterator[int]:
+        """What runs before it in the turns of the loops around it, the latest first; of the next outer loop, then. Not
+        of one that goes through these objects: each turn has another."""
+        low, high = index, index
+        for loop in self.moments[index].loops():
+            first, last = low, high
+            while first > 0 and self._is_in(loop, first - 1):
+                first -= 1
+            while last + 1 < len(self.moments) and self._is_in(loop, last + 1):
+                last += 1
+            yield from range(low - 1, first - 1, -1)
+            if loop in objects:
+                return
+            yield from range(last, high, -1)
+            low, high = first, last
+
+    def _is_in(self, loop: ast.AST, index: int) -> bool:
+        return any(each is loop for each, _ in self.moments[index].around)
+
+    def _is_chosen(self, switch: Switch, objects: frozenset[Identity]) -> bool:
+        """`if phase == "train": model.train()`, `else: model.eval()`"""
+        chosen = self.moments[switch.index].around
+        return any(
+            each.mode is not Mode.EVAL and each.objects & objects and _excludes(self.moments[each.index].around, chosen)
+            for each in self.switches.values()
+        )
+
+
+def may_be(some: frozenset[Identity], others: frozenset[Identity]) -> bool:
+    """Whether they may be the same object: unless each is known, and they differ."""
+    if some & others:
+        return True
+    kinds = [{_kind(each) for each in objects} for objects in (some, others)]
+    return not (kinds[0] & kinds[1])
+
+
+def _kind(identity: Identity) -> object:
+    """Two of the same kind, and no more, can be told apart."""
+    match identity:
+        case (ast.ClassDef() as owner, _):
+            return owner
+        case (_, "text"):
+            return "text"
+        case ast.Call() | ast.arg():
+            return type(identity)
+        case _:
+            return identity
+
+
+def _yields(function: Function) -> bool:
+    return any(isinstance(each, ast.Yield) for each in ast.walk(function))
+
+
+def _computes_nothing(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _COMPUTE_NOTHING
+
+
+def _excludes(some: Around, others: Around) -> bool:
+    """Whether they lie in different branches of one condition, of which a turn takes one."""
+    branches: dict[ast.AST, str] = {each: branch for each, branch in some if isinstance(each, ast.If | ast.IfExp)}
+    return any(each in branches and branches[each] != branch for each, branch in others)
+
+
+def _is_conditional(some: Around, others: Around) -> bool:
+    """Whether it lies under a condition that the other does not."""
+    shared = {each for each, _ in others}
+    return any(isinstance(each, _CONDITIONS) and each not in shared for each, _ in some)
+
+
+def _leaves(some: Around, others: Around) -> bool:
+    """Whether its branch ends with leaving the loop, or the function, that both lie in."""
+    shared = {each for each, _ in others}
+    for each, branch in some:
+        if each in shared:
+            continue
+        if isinstance(each, Function | Loop):
+            return False  # what leaves it comes back
+        body = getattr(each, branch) if isinstance(each, ast.If) else None
+        if isinstance(body, list) and isinstance(body[-1], ast.Return | ast.Break | ast.Raise):
+            return True
+    return False

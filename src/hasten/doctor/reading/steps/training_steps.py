@@ -1,0 +1,297 @@
+"""How a file trains: its steps, what runs in each of them in which order, the epochs around them, its evaluations."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hasten.doctor.reading.names.name_resolution import Names
+from hasten.doctor.reading.names.scopes import Function, begin
+
+Loop = ast.For | ast.AsyncFor | ast.While
+_CALLS_DEEP = 4  # functions that call functions
+_MOST_RUN = 20_000  # nodes of one step: a file of more was not written by a person
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BACKWARD = frozenset({"backward", "manual_backward"})
+_WITHOUT_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
+_STEPS_OF_FRAMEWORKS = frozenset({"training_step", "compute_loss"})
+_ITERATE = frozenset(
+    {"enumerate", "tqdm", "trange", "track", "iter", "islice", "cycle", "reversed", "log_every", "progress"}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ran:
+    """A node that runs in a step. around: what it lies in there, the outermost first, through the functions that are
+    called; of a condition with the branch, "body" or "orelse"."""
+
+    node: ast.AST
+    around: tuple[tuple[ast.AST, str], ...]
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether a turn may pass it by."""
+        kinds = (ast.If, ast.IfExp, ast.ExceptHandler, ast.match_case, ast.While, ast.BoolOp)
+        return any(isinstance(each, kinds) for each, _ in self.around)
+
+
+class Step:
+    """What computes gradients once: a turn of a loop, or a function that a framework calls for each batch."""
+
+    def __init__(self, node: Loop | Function, training: Training) -> None:
+        self.node = node
+        self._training = training
+
+    @cached_property
+    def ran(self) -> list[Ran]:
+        """All that runs in it, in order: what an expression consists of stands before it."""
+        found = list[Ran]()
+        for each in self._training.run(self.node.body):
+            found.append(each)
+            if len(found) > _MOST_RUN:
+                break
+        return found
+
+    @cached_property
+    def calls(self) -> list[Ran]:
+        return [each for each in self.ran if isinstance(each.node, ast.Call)]
+
+    @cached_property
+    def every_turn(self) -> list[ast.AST]:
+        """What runs in each turn, under no condition, with gradients."""
+        without = self._training.is_without_gradients
+        return [each.node for each in self.ran if not each.is_conditional and not without(each.around)]
+
+    def methods(self, *names: str) -> list[Ran]:
+        """Calls of methods of these names, of whatever object."""
+        return [each for each in self.calls if _method(each.node) in names]
+
+    @cached_property
+    def updates(self) -> bool:
+        """Whether it is visible that parameters change in it: by an optimizer, or by the framework that calls it."""
+        return bool(self.methods("step")) or isinstance(self.node, Function)
+
+    @cached_property
+    def epochs(self) -> list[Loop]:
+        """The loops around it, the nearest first, through the functions that call it."""
+        return list(dict.fromkeys(self._training.loops_around(self.node, 0)))
+
+
+class Training:
+    """Of one file."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    @cached_property
+    def backwards(self) -> list[ast.Call]:
+        """Calls that compute gradients: loss.backward(), scaler.scale(loss).backward(), accelerator.backward(loss)."""
+        return [each for each in self._names.scopes.nodes.get(ast.Call, []) if _method(each) in _BACKWARD]  # pyright: ignore[reportReturnType]
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """In the order of the file."""
+        found = dict[ast.AST, None]()
+        for call in self.backwards:
+            for node in self._steps_of(call, 0):
+                found[node] = None
+        for function in self._names.scopes.nodes.get(ast.FunctionDef, []):
+            if isinstance(function, ast.FunctionDef) and self._is_step_of_framework(function):
+                found[function] = None
+        return [Step(node, self) for node in sorted(found, key=begin)]  # pyright: ignore[reportArgumentType]
+
+    def called_every_turn(self) -> Iterator[tuple[Step, ast.Call]]:
+        """What each turn of a step calls, with gradients or without: under no condition but that there is a device."""
+        seen = set[ast.AST]()
+        for step in self.steps:
+            for each in step.calls:
+                asked = tuple(part for part in each.around if not self._asks_for_device(*part))
+                if each.node not in seen and not Ran(each.node, asked).is_conditional:
+                    assert isinstance(each.node, ast.Call)
+                    seen.add(each.node)
+                    yield step, each.node
+
+    def _asks_for_device(self, node: ast.AST, branch: str) -> bool:
+        """`if torch.cuda.is_available():`, and `if device.type == "cuda":`: the same in every turn."""
+        match node, branch:
+            case ast.If(ast.Call(function)), "body":
+                return (self._names.qualified(function) or "").endswith(".is_available")
+            case ast.If(ast.Compare(_, [ast.Eq()], [ast.Constant(str(kind))])), "body":
+                return kind.startswith("cuda")
+            case ast.If(ast.Compare(ast.Constant(str(kind)), [ast.Eq() | ast.In()], _)), "body":
+                return kind == "cuda"
+            case _:
+                return False
+
+    def _steps_of(self, call: ast.AST, depth: int) -> Iterator[Loop | Function]:
+        loop = self.loop_of(call)
+        if loop is not None:
+            yield loop
+            return
+        function = self._names.enclosing(call, *_FUNCTIONS)
+        if not isinstance(function, Function) or depth > _CALLS_DEEP:
+            return
+        calls = [each for each in self._names.calls_of(function) if function not in self._names.around(each)]
+        loops = [loop for each in calls for loop in self._steps_of(each, depth + 1)]
+        yield from loops
+        is_handed_on = any(self._names.function(each) is not function for each in calls)
+        if not loops and self._updates(function) and (is_handed_on or not calls):
+            yield function  # which other code calls, or a framework that it is handed to
+
+    def _updates(self, function: Function) -> bool:
+        return any(_method(each) == "step" for each in ast.walk(function) if isinstance(each, ast.Call))
+
+    def _is_step_of_framework(self, function: ast.FunctionDef) -> bool:
+        """`training_step` of Lightning, `compute_loss` of a Trainer."""
+        owner = self._names.parents[function]
+        if function.name not in _STEPS_OF_FRAMEWORKS or not isinstance(owner, ast.ClassDef):
+            return False
+        bases = [ast.unparse(base) for base in owner.bases]
+        ending = "Trainer" if function.name == "compute_loss" else "Module"
+        return any(base.endswith((ending, "LightningModule")) for base in bases)
+
+    def loop_of(self, node: ast.AST) -> Loop | None:
+        """The innermost loop around it, in the same function."""
+        inside = node
+        for each in self._names.around(node):
+            if isinstance(each, Loop) and inside in each.body:
+                return each
+            if isinstance(each, _FUNCTIONS):
+                return None
+            inside = each
+        return None
+
+    def loops_around(self, node: ast.AST, depth: int) -> Iterator[Loop]:
+        inside = node
+        for each in self._names.around(node):
+            if isinstance(each, Loop) and inside in each.body:
+                yield each
+            if isinstance(each, _FUNCTIONS):
+                break
+            inside = each
+        function = node if isinstance(node, Function) else self._names.enclosing(node, *_FUNCTIONS)
+        if isinstance(function, Function) and depth <= _CALLS_DEEP:
+            for call in self._names.calls_of(function):
+                if function not in self._names.around(call):
+                    yield from self.loops_around(call, depth + 1)
+
+    # ── evaluation ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def iterated(self, loop: ast.For | ast.AsyncFor) -> ast.expr:
+        """What it goes through, without enumerate(), tqdm() and the like around it."""
+        return iterated(loop.iter)
+
+    def is_without_gradients(self, around: tuple[tuple[ast.AST, str], ...]) -> bool:
+        return any(isinstance(each, ast.With) and self.is_no_grad(each) for each, _ in around) or any(
+            isinstance(each, Function) and self.is_no_grad_function(each) for each, _ in around
+        )
+
+    def is_no_grad(self, block: ast.With) -> bool:
+        return any(self._switches_off(item.context_expr) for item in block.items)
+
+    def is_no_grad_function(self, function: Function) -> bool:
+        return any(self._switches_off(each) for each in function.decorator_list)
+
+    def runs_without_gradients(self, node: ast.AST) -> bool:
+        """Whether it lies in a block, or in a function, that switches gradients off."""
+        for each in self._names.around(node):
+            if isinstance(each, ast.With) and self.is_no_grad(each):
+                return True
+            if isinstance(each, Function) and self.is_no_grad_function(each):
+                return True
+        return False
+
+    def _switches_off(self, node: ast.expr) -> bool:
+        called = node.func if isinstance(node, ast.Call) else node
+        name = self._names.qualified(called)
+        if name == "torch.set_grad_enabled" and isinstance(node, ast.Call) and node.args:
+            return not (isinstance(node.args[0], ast.Constant) and node.args[0].value is True)
+        return name in _WITHOUT_GRADIENTS
+
+    # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, body: list[ast.stmt]) -> Iterator[Ran]:
+        """What runs when these statements do, in order, with the functions of the file that they call."""
+        return self._statements(body, (), ())
+
+    def _statements(self, body: list[ast.stmt], around: Around, called: Called) -> Iterator[Ran]:
+        for each in body:
+            yield from self._node(each, around, called)
+            if isinstance(each, ast.If) and _leaves_now_and_then(each):
+                around = (*around, (each, "orelse"))
+
+    def _node(self, node: ast.AST, around: Around, called: Called) -> Iterator[Ran]:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
+                return
+            case ast.If(test, body, orelse):
+                yield from self._node(test, around, called)
+                yield from self._statements(body, (*around, (node, "body")), called)
+                yield from self._statements(orelse, (*around, (node, "orelse")), called)
+            case ast.IfExp(test, body, orelse):
+                yield from self._node(test, around, called)
+                yield from self._node(body, (*around, (node, "body")), called)
+                yield from self._node(orelse, (*around, (node, "orelse")), called)
+            case ast.For(target, iterated, body, orelse) | ast.AsyncFor(target, iterated, body, orelse):
+                yield from self._node(iterated, around, called)
+                yield from self._node(target, around, called)
+                yield Ran(node, around)
+                yield from self._statements([*body, *orelse], (*around, (node, "body")), called)
+            case ast.While(test, body, orelse):
+                yield from self._statements([*body, *orelse], (*around, (node, "body")), called)
+            case ast.With(items, body) | ast.AsyncWith(items, body):
+                for item in items:
+                    yield from self._node(item, around, called)
+                yield Ran(node, around)
+                yield from self._statements(body, (*around, (node, "body")), called)
+            case ast.ExceptHandler(_, _, body):
+                yield from self._statements(body, (*around, (node, "body")), called)
+            case ast.match_case():
+                yield from self._statements(node.body, (*around, (node, "body")), called)
+            case ast.Try(body, handlers, orelse, final):
+                yield from self._statements(body, around, called)
+                for handler in handlers:
+                    yield from self._node(handler, around, called)
+                yield from self._statements([*orelse, *final], around, called)
+            case _:
+                inner = (*around, (node, "body")) if isinstance(node, (*_COMPREHENSIONS, ast.BoolOp)) else around
+                for child in ast.iter_child_nodes(node):
+                    yield from self._node(child, inner, called)
+                yield Ran(node, around)
+                if isinstance(node, ast.Call):
+                    yield from self._called(node, around, called)
+
+    def _called(self, call: ast.Call, around: Around, called: Called) -> Iterator[Ran]:
+        """What the functions of the file do that it calls, or that it hands on, as a closure is to `step`."""
+        handed = [self._names.function_named(each) for each in call.args if isinstance(each, ast.Name | ast.Attribute)]
+        for function in (*handed, self._names.function(call)):
+            if function is not None and function not in called and len(called) < _CALLS_DEEP:
+                yield from self._statements(function.body, (*around, (function, "body")), (*called, function))
+
+
+Around = tuple[tuple[ast.AST, str], ...]
+Called = tuple[Function, ...]
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def iterated(node: ast.expr) -> ast.expr:
+    """What is gone through, without enumerate(), tqdm() and the like around it."""
+    while isinstance(node, ast.Call) and node.args:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called not in _ITERATE:
+            return node
+        node = node.args[0]
+    return node
+
+
+def _method(node: ast.AST) -> str:
+    """The name of the method that it calls; "" of what is none."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
+def _leaves_now_and_then(condition: ast.If) -> bool:
+    """`if step % 100: continue`: what follows is not reached in every turn."""
+    leaves = condition.body and isinstance(condition.body[-1], ast.Continue | ast.Return | ast.Break)
+    return bool(leaves) and any(isinstance(each, ast.Mod) for each in ast.walk(condition.test))

@@ -1,0 +1,84 @@
+"""What a rule is: one file of hasten.doctor.rules, model_rules or run_rules that ends in a RULE. The file's docstring
+is the rule's manual page, with a paragraph under each of the headings below."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
+
+from hasten.doctor.edits import Edit
+from hasten.doctor.reading.source_code import Code
+from hasten.facts.finding import Safety, Severity
+from hasten.facts.profiles import CompilerNote, Layer, Line, ModelProfile, RunProfile
+
+HEADINGS = ("What it finds", "Why it costs", "When to ignore it", "Fix", "Safety")
+Subject = TypeVar("Subject")
+What = TypeVar("What")
+
+
+class Found(NamedTuple):
+    """In a source file, at a node. fix: what to do there, if not the rule's own fix. edits: do it, all of them or none;
+    () where only a person can."""
+
+    node: ast.AST
+    message: str
+    fix: str = ""
+    edits: tuple[Edit, ...] = ()
+
+
+class FoundInModel(NamedTuple):
+    """layer: where; None for the whole model. fix: if not the rule's own."""
+
+    layer: Layer | None
+    message: str
+    fix: str = ""
+
+
+class FoundInRun(NamedTuple):
+    """step_seconds: upper bound of what a fix saves of each step; None where it was not measured in seconds. line: of
+    the user's code; None where no single line is to blame. fix: if not the rule's own. epoch_seconds: upper bound of
+    what a fix saves of an epoch outside its steps."""
+
+    message: str
+    step_seconds: float | None
+    line: Line | CompilerNote | None = None
+    fix: str = ""
+    epoch_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Generic[Subject, What]):
+    """check: yields what is wrong with a source file, a model or a run, and measures nothing itself. safety: of what
+    --fix does; None where only a person can fix it. technique: the one that treats it, if any."""
+
+    code: str
+    name: str
+    severity: Severity
+    fix: str
+    check: Callable[[Subject], Iterator[What]]
+    safety: Safety | None = None
+    technique: str | None = None
+
+    @cached_property
+    def manual(self) -> str:
+        """The docstring of the rule's file."""
+        return (sys.modules[self.check.__module__].__doc__ or "").strip()
+
+    @property
+    def headline(self) -> str:
+        return self.manual.partition("\n")[0].rstrip(".")
+
+    @cached_property
+    def sections(self) -> dict[str, str]:
+        """The paragraphs of the manual by heading."""
+        parts = (part.partition(": ") for part in self.manual.split("\n\n"))
+        return {heading: body for heading, _, body in parts if heading in HEADINGS}
+
+
+SourceRule = Rule[Code, Found]
+ModelRule = Rule[ModelProfile, FoundInModel]
+RunRule = Rule[RunProfile, FoundInRun]

@@ -1,0 +1,88 @@
+"""Text for people: byte sizes, the nearest known name, and text from elsewhere made safe to print."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from hasten.errors import Misconfigured
+
+HIDDEN = "[hidden]"
+
+# What services give out as keys begins so, as their documentation says; passwords stand in URLs (RFC 3986, userinfo).
+_SECRETS = re.compile(
+    r"(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
+    r"|(?<![\w./-])(?:"  # and not inside a name or a path
+    r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}"  # GitHub, GitLab
+    r"|hf_[A-Za-z0-9]{30,}|sk-(?:proj|ant|svcacct)-[\w-]{20,}|sk-[A-Za-z0-9]{32,}"  # Hugging Face; OpenAI, Anthropic
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{35}|xox[abprs]-[\w-]{10,}"  # Amazon, Google, Slack
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"  # JSON Web Token, RFC 7519
+    r")|(?<=\bBearer )[\w.~+/-]{16,}=*"
+)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The fix for an unknown name: the nearest known one, or all of them when none is near."""
+    names = list(known)
+    near = get_close_matches(name.lower(), names, n=1)
+    if near:
+        return f'did you mean "{near[0]}"?'
+    return f"write one of: {', '.join(names)}" if names else "there are no names to choose from"
+
+
+def printable(text: str) -> str:
+    """The text on one line, without secrets and without characters that control a terminal.
+
+    Removed are passwords in URLs, keys of widely used services, control characters (Cc), format characters such as
+    those for writing direction (Cf), lone surrogates (Cs) and line and paragraph separators (Zl, Zp). A line break or a
+    tab becomes a space.
+    """
+    spaced = "".join(" " if character in "\n\r\t" else character for character in text)
+    shown = "".join(item for item in spaced if unicodedata.category(item) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    return _SECRETS.sub(HIDDEN, shown)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut to `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def byte_size(size: int) -> str:
+    """Three digits at least, in powers of 1024: 512 B, 1.50 KiB, 16.0 GiB."""
+    amount, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while amount >= 999.5 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{size} B" if units[0] == "B" else f"{three_digits(amount)} {units[0]}"
+
+
+def three_digits(number: float) -> str:
+    """A number with three digits or more: 1.50, 12.3, 431, 1024."""
+    return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
+
+
+def read_bytes(text: str, option: str) -> int:
+    """The bytes in an option's value: 80GB in powers of 1000, 80GiB in powers of 1024. Raises Misconfigured."""
+    return _read(text, _UNITS, option, "a size with its unit, such as 80GB or 80GiB")
+
+
+def read_rate(text: str, option: str) -> int:
+    """The operations per second in an option's value: 300T, 1.5P. Raises Misconfigured."""
+    return _read(text, _RATES, option, "operations per second, such as 300T")
+
+
+_UNITS = {"B": 1} | {
+    f"{prefix}{unit}": base**power
+    for power, prefix in enumerate("KMGTP", start=1)
+    for unit, base in (("B", 1000), ("iB", 1024))
+}
+_RATES = {prefix: 1000**power for power, prefix in enumerate("MGTP", start=2)}
+
+
+def _read(text: str, units: dict[str, int], option: str, wanted: str) -> int:
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)", text)
+    if found is None or found[2] not in units or not (number := round(float(found[1]) * units[found[2]])):
+        raise Misconfigured(f"is {text!r}", where=option, fix=f"write {wanted}")
+    return number

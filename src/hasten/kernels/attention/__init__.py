@@ -1,0 +1,1 @@
+"""Scaled dot-product attention in bfloat16 on processors."""

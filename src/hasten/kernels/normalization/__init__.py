@@ -1,0 +1,1 @@
+"""Normalization over the last dimension: LayerNorm, alone and after a residual sum."""

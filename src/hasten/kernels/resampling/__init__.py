@@ -1,0 +1,1 @@
+"""Cropping and resizing images into a batch."""

@@ -1,0 +1,1 @@
+"""Softmax, and cross-entropy, which is its logarithm at the target."""

@@ -1,0 +1,379 @@
+"""Whether a plan computes the plain job's gradient: its rounding error, in multiples of the plain job's own.
+
+Two ways to compute one gradient never agree to the bit, so asking whether they are equal leads nowhere, and asking
+whether they are close needs a number that nobody knows. The answer is a third gradient, in float64: both are compared
+with it, and the plain job's own error is the unit. A plan may be twice as far from the truth, and no more. A wrong
+gradient is not near that line: in the tests even a loss scaled by 1.01 lies beyond it every time, in float32.
+
+Every parameter is judged for itself and all of them together, by the relative L2 distance; the worst one counts, so
+that a wrong bias cannot hide behind a large weight. Squared errors are pooled over several steps, because one is not
+enough: the error of a single number is luck, and an honest plan that only adds in another order is many times worse
+than the plain job in a bias that happened to be rounded well.
+
+Luck is half of why the unit has a floor. The other half: how exactly the plain job adds is its library's affair, not
+the format's promise. Torch's batch norm on a CPU is less exact in channels-last than in the usual layout, and both are
+float32 done right. The rounding of a sum of n terms grows like √n (Higham and Mary 2019, doi:10.1137/18M1226312), and
+nobody is blamed for less than that:
+
+    rounding = u of the gradient's format + u of the sum's format · √terms
+    unit = max(plain error, rounding · own norm, min(rounding · typical norm, √(plain error · own norm)))
+
+u is half the spacing of numbers at 1, and sums are float32 at least. Norms are those of the reference gradient: the
+parameter's own, and the one it would have were its numbers as large as all parameters' are in the root mean square.
+The typical norm is there for terms that cancel: what reaches a parameter was rounded at the size of its terms, not of
+their sum. It never excuses more than half of the digits that the plain job has right (the square root), so a parameter
+of tiny gradients is still judged. Where the plain job has none right (the bias of a convolution before batch norm,
+whose true gradient is 0), there is nothing to keep, and one error in the channel's mean is in every term: the unit is
+the typical norm with the worst growth of a sum, n in place of √n.
+
+A gradient can also jump. An activation that is 0 but for rounding is on one side of a ReLU here and on the other side
+there, and one such flip changes every gradient before it by far more than rounding: at random, and in an honest plan as
+often as in the plain job. How far it jumps is found by looking: the plain job takes the step again from weights that
+are moved as far as rounding would. Its mean error there is honest, so it is a floor of the unit too. Parameters behind
+the last kink have no part in it, and a wrong scale is found there to the last digit.
+
+Where flips are rare, the plan may have one and all neighbours none. So whoever looks nearby can also spare the plan the
+worst step of each parameter, unless a tenth of that step's gradient is wrong, which no flip explains.
+
+What was given up: a parameter of noise is only proven to stay that small; it cannot be right or wrong. A plain job in a
+narrow format has large errors of its own, behind which smaller ones hide: prove in float32. Before a kink, an error of
+less than about a hundredth of one parameter's gradient can pass for flips.
+
+An optimizer is judged apart from the gradient that it is given: Adam's first update is little more than the gradient's
+sign, and the sign of a gradient near 0 is luck. So the truth is what the job's own optimizer makes, in float64, of the
+very gradient that this arm's optimizer was given, and of the same weights. A weight is rounded when it is stored, and
+its change in every operation of the formula:
+
+    unit = max(plain error, u of the weight's format · (norm of the weights + 8 · norm of their change))
+
+What was given up: of a change that is small beside its weight, only what the weight's format can hold is judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hasten.errors import InvalidMeasurement
+from hasten.facts.plan import Proof
+from hasten.measure.float64_reference import dense, rounding
+
+BOUND = 2.0
+WHOLE = "all parameters together"
+FLIP = 0.1  # the most that one flip of an activation changes of a gradient
+FEWEST_TO_SPARE = 4  # steps
+ROUNDINGS = 8  # of an update's formula, one after the other
+
+Gradients = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepGradients:
+    """Parameter name -> gradient of one optimizer step, three times, from the same weights and the same full batch.
+
+    A parameter that the loss does not reach is absent from plain and plan, and zero in the reference. Any device, dtype
+    and layout; sparse gradients are made dense.
+    """
+
+    plain: Gradients
+    plan: Gradients
+    reference: Gradients  # float64, of every parameter that is trained; see reference.py
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """How a plan's gradient or update stands at its worst parameter. Errors and norms are L2, pooled over the steps."""
+
+    worst: str  # a parameter's name, or WHOLE
+    plain_error: float
+    plan_error: float
+    unit: float  # what the plan's error is measured in: the plain error, or the floor of rounding where that is more
+    reference_norm: float  # of the gradient, or of the weights' change
+    multiple: float  # plan_error / unit; infinite where there is a fault
+    bound: float
+    steps: int
+    of: str = "gradient"
+    fault: str = ""  # what no error can be computed of: a gradient that is missing, misshapen or not finite
+
+    @property
+    def passes(self) -> bool:
+        return self.multiple <= self.bound
+
+    @property
+    def proof(self) -> Proof:
+        return Proof(gradient_error=self.multiple, bound=self.bound)
+
+    def __str__(self) -> str:
+        if self.fault:
+            return self.fault
+        side = "within" if self.passes else "beyond"
+        return f"the {self.of}'s error is {self.multiple:.3g} × rounding in {self.worst}, {side} {self.bound:g} ×"
+
+
+def judge_gradients(steps: Sequence[StepGradients], *, terms: int, bound: float = BOUND) -> Verdict:
+    """Judge a plan's gradients by those of the plain job; steps: eight are enough; with fewer, luck can
+    fail a plan that is right.
+
+    terms: how many terms the longest sum behind one number of a gradient has; see longest_sum.
+
+    What is wrong with the plan's gradients is in the verdict. Raises InvalidMeasurement for what leaves nothing to
+    judge it by: no step, a reference of zeros, or a plain gradient that is missing, misshapen or not finite.
+    """
+    judge = GradientJudge(terms=terms, bound=bound)
+    for step in steps:
+        judge.add(step)
+    return judge.verdict()
+
+
+class GradientJudge:
+    """judge_gradients for steps that do not fit into memory together: add() each, then verdict()."""
+
+    def __init__(
+        self, *, terms: int, bound: float = BOUND, nearby: Mapping[str, float] | None = None, spares: bool = False
+    ) -> None:
+        """nearby: parameter name -> squared error of the plain job from nearby weights, summed over the steps.
+        spares: whether the worst of four steps or more can be luck."""
+        if terms < 1 or not 0 < bound < math.inf:
+            raise InvalidMeasurement(
+                f"{terms} terms and a bound of {bound} judge nothing", fix="give one term or more, and a finite bound"
+            )
+        self._terms, self._bound, self._steps = terms, bound, 0
+        self._nearby, self._spares = nearby or {}, spares
+        self._sums: dict[str, _Sums] = {}
+        self._fault: tuple[str, str] | None = None
+
+    def add(self, step: StepGradients) -> None:
+        where = f"step {self._steps}"
+        if not self._steps:
+            self._sums = {name: _Sums() for name in step.reference}
+        if self._fault is None and (fault := _add(step, where, self._sums)) is not None:
+            self._fault = fault[0], f"{where}: {fault[1]}"
+        self._steps += 1
+
+    def verdict(self) -> Verdict:
+        if self._fault is not None:
+            name, what = self._fault
+            return _verdict(name, _Sums(), math.inf, self._bound, self._steps, what)
+        whole = self._whole()
+        typical = whole.reference / whole.numbers
+        sums = {**{name: copy(each) for name, each in self._sums.items()}, WHOLE: whole}
+        nearby = {**self._nearby, WHOLE: sum(self._nearby.values())}
+        units = {
+            name: max(_unit(each, typical, self._terms), math.sqrt(nearby.get(name, 0))) for name, each in sums.items()
+        }
+        if self._spares and self._steps >= FEWEST_TO_SPARE:
+            for each in sums.values():
+                each.plan = max(each.plan - each.spared, 0.0)
+        multiples = {name: _multiple(math.sqrt(sums[name].plan), unit) for name, unit in units.items()}
+        worst = max(multiples, key=multiples.__getitem__)
+        return _verdict(worst, sums[worst], units[worst], self._bound, self._steps)
+
+    @property
+    def plain_share(self) -> float:
+        """The plain job's error over the norm of the truth: 1e-6 is rounding, 0.1 is another gradient."""
+        whole = self._whole()
+        return math.sqrt(whole.plain / whole.reference)
+
+    def _whole(self) -> _Sums:
+        whole = _Sums()
+        for each in self._sums.values():
+            whole.include(each)
+        whole.spared = sum(each.spared for each in self._sums.values())
+        if not self._steps:
+            raise InvalidMeasurement("0 steps judge nothing", fix="give at least one")
+        if whole.reference == 0:
+            raise InvalidMeasurement("every reference gradient is zero", fix="use batches that the model learns from")
+        return whole
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one parameter, or of all: squared errors and squared reference, over the steps."""
+
+    plain: float = 0.0
+    plan: float = 0.0
+    reference: float = 0.0
+    spared: float = 0.0  # the plan's worst step, where a flip can explain it
+    numbers: int = 0
+    formats: frozenset[torch.dtype] = frozenset()  # of the plain job's gradients
+
+    def include(self, other: _Sums) -> None:
+        self.plain += other.plain
+        self.plan += other.plan
+        self.reference += other.reference
+        self.spared = max(self.spared, other.spared)
+        self.numbers += other.numbers
+        self.formats |= other.formats
+
+
+def _verdict(name: str, sums: _Sums, unit: float, bound: float, steps: int, fault: str = "") -> Verdict:
+    error = math.sqrt(sums.plan)
+    return Verdict(
+        worst=name,
+        plain_error=math.sqrt(sums.plain),
+        plan_error=error,
+        unit=unit,
+        reference_norm=math.sqrt(sums.reference),
+        multiple=math.inf if fault else _multiple(error, unit),
+        bound=bound,
+        steps=steps,
+        fault=fault,
+    )
+
+
+def _multiple(error: float, unit: float) -> float:
+    """Infinite where the plain job is exact and the plan is not, and where an error is too large to be a number."""
+    if error == 0:
+        return 0.0
+    return error / unit if unit > 0 and math.isfinite(error) else math.inf
+
+
+def _unit(sums: _Sums, typical: float, terms: int) -> float:
+    """typical: the mean square of a reference gradient's numbers, over all parameters and steps."""
+    plain, own = math.sqrt(sums.plain), math.sqrt(sums.reference)
+    if plain == own == 0:  # the loss does not reach it, and nothing is rounded on the way
+        return 0.0
+    typical_norm = math.sqrt(typical * sums.numbers)
+    if plain >= own:  # no digit to keep; and the errors of such a sum add up, they do not average out
+        return max(plain, _rounding(sums.formats, terms) * typical_norm)
+    rounding = _rounding(sums.formats, math.sqrt(terms))
+    return max(plain, rounding * own, min(rounding * typical_norm, math.sqrt(plain * own)))
+
+
+def _rounding(formats: Iterable[torch.dtype], growth: float) -> float:
+    """Of several formats the finest counts: none lends its floor to others."""
+    return min(rounding(dtype, growth) for dtype in formats)
+
+
+def squared_errors(found: Gradients, truth: Gradients) -> dict[str, float]:
+    """Parameter name -> squared distance, of those that have both."""
+    return {name: _squared(dense(each) - dense(truth[name])) for name, each in found.items() if name in truth}
+
+
+def _add(step: StepGradients, where: str, sums: dict[str, _Sums]) -> tuple[str, str] | None:
+    """Add one step's squares. The name and fault of the plan's first gradient that no error can be computed of."""
+    if step.reference.keys() != sums.keys():
+        name = min(step.reference.keys() ^ sums.keys())
+        raise InvalidMeasurement(f"{name} is not in every reference", where=where, fix="take all from one model")
+    for name in step.plain.keys() - step.reference.keys():
+        raise InvalidMeasurement(f"{name} has no reference gradient", where=where, fix="take all from one model")
+    for name in sorted(step.plan.keys() - step.reference.keys()):
+        return name, f"the plan has a gradient of {name}, which the plain job does not train"
+    for name, total in sums.items():
+        truth = dense(step.reference[name])
+        plain, plan = step.plain.get(name), step.plan.get(name)
+        norm = _squared(truth)
+        if not math.isfinite(norm):
+            raise InvalidMeasurement(f"the reference gradient of {name} is not finite", where=where)
+        if plain is None and norm:
+            raise InvalidMeasurement(f"the plain job has no gradient of {name}, but the reference has", where=where)
+        error, what = (0.0, "") if plain is None else _error(plain, truth)
+        if what:
+            raise InvalidMeasurement(f"the plain job's gradient of {name} {what}", where=where)
+        if (plain is None) != (plan is None):
+            who, other = ("plan", "plain job") if plan is None else ("plain job", "plan")
+            return name, f"the {who} has no gradient of {name}, and the {other} has one"
+        if plain is None or plan is None:
+            total.numbers += truth.numel()
+            continue
+        error_of_plan, what = _error(plan, truth)
+        if what:
+            return name, f"the plan's gradient of {name} {what}"
+        total.include(
+            _Sums(
+                plain=error,
+                plan=error_of_plan,
+                reference=norm,
+                spared=error_of_plan if error_of_plan <= FLIP**2 * norm else 0.0,
+                numbers=truth.numel(),
+                formats=frozenset({plain.dtype}),
+            )
+        )
+    return None
+
+
+def _error(gradient: Tensor, truth: Tensor) -> tuple[float, str]:
+    """The squared distance, and what there is that has none."""
+    if gradient.shape != truth.shape:
+        return math.inf, f"has shape {list(gradient.shape)}, not {list(truth.shape)}"
+    error = _squared(dense(gradient) - truth)
+    broken = 0 if math.isfinite(error) else int((~dense(gradient).isfinite()).sum())
+    return error, f"has {broken} of {truth.numel()} numbers that are NaN or infinite" if broken else ""
+
+
+def _squared(tensor: Tensor) -> float:
+    return float(tensor.flatten().dot(tensor.flatten()))
+
+
+# ── the update ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateError:
+    """Of one parameter's updates, squared and summed over its numbers and the steps: of one arm."""
+
+    error: float = 0.0
+    weights: float = 0.0
+    change: float = 0.0
+    rounding: float = 0.0  # u of the weight's format
+
+    def __add__(self, other: UpdateError) -> UpdateError:
+        return UpdateError(
+            error=self.error + other.error,
+            weights=self.weights + other.weights,
+            change=self.change + other.change,
+            rounding=max(self.rounding, other.rounding),
+        )
+
+    @property
+    def floor(self) -> float:
+        return self.rounding * (math.sqrt(self.weights) + ROUNDINGS * math.sqrt(self.change))
+
+
+def update_error(before: Tensor, after: Tensor, truth: Tensor) -> UpdateError:
+    """before, after: a parameter as an optimizer found and left it; truth: float64, where it should have left it."""
+    own = torch.finfo(after.dtype).eps / 2
+    before, after, truth = dense(before), dense(after), dense(truth)
+    return UpdateError(
+        error=_squared(after - truth), weights=_squared(truth), change=_squared(truth - before), rounding=own
+    )
+
+
+def judge_updates(
+    plain: Mapping[str, UpdateError], plan: Mapping[str, UpdateError], *, steps: int, bound: float = BOUND
+) -> Verdict:
+    """Judge how a plan's optimizers move the weights: parameter name -> its error, in both arms, over these steps.
+
+    A parameter that the plan does not have is not judged. What the plan moves and the plain job does not is a fault.
+    """
+    for name in sorted(plan.keys() - plain.keys()):
+        return _of_update(name, UpdateError(), UpdateError(), steps, bound, f"the plain job does not move {name}")
+    multiples = {name: _update_multiple(plain[name], each) for name, each in plan.items()}
+    if not multiples:
+        raise InvalidMeasurement("no parameter was moved", fix="give at least one")
+    worst = max(multiples, key=multiples.__getitem__)
+    return _of_update(worst, plain[worst], plan[worst], steps, bound)
+
+
+def _update_multiple(plain: UpdateError, plan: UpdateError) -> float:
+    return _multiple(math.sqrt(plan.error), max(math.sqrt(plain.error), plan.floor))
+
+
+def _of_update(name: str, plain: UpdateError, plan: UpdateError, steps: int, bound: float, fault: str = "") -> Verdict:
+    return Verdict(
+        worst=name,
+        plain_error=math.sqrt(plain.error),
+        plan_error=math.sqrt(plan.error),
+        unit=max(math.sqrt(plain.error), plan.floor),
+        reference_norm=math.sqrt(plan.change),
+        multiple=math.inf if fault else _update_multiple(plain, plan),
+        bound=bound,
+        steps=steps,
+        of="update",
+        fault=fault,
+    )

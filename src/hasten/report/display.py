@@ -1,0 +1,101 @@
+"""Values as people read them: short, with their unit, and safe to print whatever they hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hasten.facts.formatting import printable as printable
+from hasten.facts.formatting import three_digits
+from hasten.facts.plan import Between
+
+UNKNOWN = "–"
+BY_WINDOWS = "by most windows "  # what a spread is of
+
+
+def duration(seconds: float) -> str:
+    """Three digits, or two units, at most: 340 µs, 2.31 ms, 850 ms, 12.3 s, 2 min 05 s, 1 h 02 min, 3 d 04 h."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.9995:
+        return "0 ms" if seconds == 0 else f"{three_digits(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02} h"
+
+
+def spread(between: Between | None, by: str = "") -> str:
+    """What follows on the seconds that it is of; nothing where it is not known. by: BY_WINDOWS for the first one."""
+    return "" if between is None else f", {by}{duration(between.low)} to {duration(between.high)}"
+
+
+def time_left(seconds: float) -> str:
+    """An estimate, so no finer than a second: 8 s, 2 min 05 s."""
+    return f"{min(round(seconds), 59)} s" if 0 <= seconds < 60 else duration(seconds)
+
+
+def count(number: int) -> str:
+    """Exact below ten million, then in millions or thousands of millions: 79,882, 86.6 M, 1.34 G."""
+    if number < 10_000_000:
+        return f"{number:,}"
+    if number < 999_500_000:
+        return f"{number / 1e6:.{1 if number < 99_950_000 else 0}f} M"
+    return f"{number / 1e9:.2f} G"
+
+
+def scaled(number: float, unit: str) -> str:
+    """Three digits and a decimal prefix: 14.2 MFLOP, 1.00 GFLOP/s."""
+    if not math.isfinite(number):
+        return f"{UNKNOWN} {unit}"
+    prefixes = ["", "k", "M", "G", "T", "P", "E"]
+    while abs(number) >= 999.5 and len(prefixes) > 1:
+        number /= 1000
+        prefixes.pop(0)
+    return f"{three_digits(number)} {prefixes[0]}{unit}"
+
+
+def decimal(number: float) -> str:
+    """Four significant digits, and never a false zero: 0.2134, 12.34, 3.1e-05. NaN and infinity by their name."""
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "infinity" if number > 0 else "-infinity"
+    if number == 0:
+        return "0"
+    if not 1e-4 <= abs(number) < 1e6:
+        return f"{number:.1e}"
+    return f"{number:#.4g}" if abs(number) < 999.95 else f"{number:.0f}"
+
+
+def per_second(rate: float) -> str:
+    """A rate with at least two digits: 12,345, 98, 4.2, 0.015."""
+    if not math.isfinite(rate):
+        return UNKNOWN
+    return f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.2g}"
+
+
+def percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %") if math.isfinite(share) else UNKNOWN
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column flush left, the others flush right, a rule below the header."""
+    from rich.cells import cell_len
+
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(cell_len(row[column]) for row in cells) for column in range(len(header))]
+    lines: list[str] = []
+    for row in cells:
+        padding = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        first, *others = zip(row, padding, strict=True)
+        parts = [first[0] + first[1], *(space + cell for cell, space in others)]
+        lines.append("  ".join(parts).rstrip())
+    lines.insert(1, "  ".join("─" * width for width in widths))
+    return lines

@@ -1,0 +1,145 @@
+"""Findings of `hasten doctor`, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from difflib import diff_bytes, unified_diff
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from hasten.facts.finding import Finding, Price, Safety, Severity
+from hasten.facts.formatting import printable
+from hasten.report.display import percent
+
+_NEARLY_ALL = 0.99
+_LEAST_GAIN = 1.05  # what is less would read as 1
+_LONGEST_LINE = 160  # characters of the user's source that are shown
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """With the line that is meant below each."""
+    blocks: list[str] = []
+    for each in findings:
+        source = printable(each.source)[:_LONGEST_LINE]
+        head = f"{printable(each.place)}  {each.code}  {printable(each.message)}"
+        mended = "  [--fix]" if each.safety is Safety.SAFE else ""
+        shown = [each.part] if each.part and each.path else []
+        priced = [_price(each.price)] if each.price is not None else []
+        lines = [head, *(f"    {line}" for line in (source, *shown, *priced) if line), f"    → {each.fix}{mended}"]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    return json.dumps([asdict(each) for each in findings], indent=1, default=_plain)
+
+
+def as_github(findings: Sequence[Finding]) -> str:
+    """Workflow commands, which GitHub shows beside the lines of a change
+    (https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands)."""
+    return "\n".join(
+        f"::warning {_github_place(each)}title={_property(each.code)}::{_data(f'{each.message}: {each.fix}')}"
+        for each in findings
+    )
+
+
+def _price(price: Price) -> str:
+    share = price.seconds / price.epoch_seconds
+    told = share <= _NEARLY_ALL and price.most_gain >= _LEAST_GAIN
+    gain = f", {price.most_gain:.2g} times as fast" if told else ""
+    seconds = f"{price.seconds:.3g} s of an epoch of {price.epoch_seconds:.3g} s"
+    return f"at most {seconds} to gain ({percent(share)}{gain}; upper bound)"
+
+
+def _github_place(finding: Finding) -> str:
+    if not finding.path:
+        return ""
+    if finding.cell is not None:  # lines of a notebook's file are not those of its cells
+        return f"file={_property(finding.path)},"
+    column = (
+        f"col={finding.column},endLine={finding.end_line},endColumn={finding.end_column}," if finding.column else ""
+    )
+    return f"file={_property(finding.path)},line={finding.line},{column}"
+
+
+def as_diff(path: str, before: bytes, after: bytes) -> bytes:
+    """Unified, as `patch` reads it: in the file's own bytes, whose lines end in a line feed alone."""
+    name = printable(path).encode()
+    lines = diff_bytes(unified_diff, _lines(before), _lines(after), name, name)
+    return b"".join(each if each.endswith(b"\n") else each + b"\n\\ No newline at end of file\n" for each in lines)
+
+
+def _lines(content: bytes) -> list[bytes]:
+    return re.findall(rb"[^\n]*\n|[^\n]+", content)
+
+
+def summary(findings: Sequence[Finding], files: int) -> str:
+    looked = f"{files:,} {'file' if files == 1 else 'files'}"
+    if not findings:
+        return f"nothing found in {looked}"
+    return f"{len(findings):,} {'finding' if len(findings) == 1 else 'findings'} in {looked}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.FAILS: "error", Severity.WRONG: "error", Severity.SLOW: "warning", Severity.STYLE: "note"}
+
+
+def as_sarif(findings: Sequence[Finding], rules: Iterable[tuple[str, str, str]], version: str) -> str:
+    """rules: code, name and headline of those that were looked for. version: of hasten."""
+    described: list[dict[str, Any]] = [
+        {"id": code, "name": name, "shortDescription": {"text": headline}} for code, name, headline in sorted(rules)
+    ]
+    numbers = {rule["id"]: number for number, rule in enumerate(described)}
+    run = {
+        "tool": {"driver": {"name": "hasten", "version": version, "rules": described}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(each, numbers) for each in findings],
+    }
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def _result(finding: Finding, numbers: Mapping[str, int]) -> dict[str, Any]:
+    cell = f" (cell {finding.cell})" if finding.cell is not None else ""
+    location: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
+    if finding.cell is None:  # lines of a notebook's file are not those of its cells
+        location["region"] = _region(finding)
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": numbers[finding.code],
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message}{cell}: {finding.fix}"},
+        "locations": [{"physicalLocation": location}] if finding.path else [],
+    }
+
+
+def _region(finding: Finding) -> dict[str, int]:
+    region = {"startLine": finding.line}
+    if finding.column:
+        region |= {"startColumn": finding.column, "endLine": finding.end_line, "endColumn": finding.end_column}
+    return region
+
+
+def _uri(path: str) -> str:
+    plain = Path(path)
+    if plain.is_absolute():
+        return f"file://{quote(plain.as_posix(), errors='surrogateescape')}"
+    return quote(plain.as_posix(), errors="surrogateescape")

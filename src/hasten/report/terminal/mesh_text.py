@@ -1,0 +1,130 @@
+"""How a cluster could hold a job, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from hasten.facts.formatting import byte_size
+from hasten.facts.mesh import Amount, Mesh, MeshCost, Meshes, ModelNeeds, Part, Sharding
+from hasten.report.display import count, duration, percent, scaled, table
+
+SHOWN = 10  # meshes, where not all are asked for
+_HELD = {Sharding.NONE: "whole", Sharding.ZERO2: "zero2", Sharding.ZERO3: "zero3"}
+
+
+def job_lines(found: Meshes) -> list[tuple[str, str]]:
+    """Label and text of each line: what the job needs and how that is known, and what the cluster has."""
+    needs, cluster = found.needs, found.cluster
+    fitting = sum(each.fits for each in found.legal)
+    room = f"{byte_size(round(cluster.memory_bytes))}, of which {percent(cluster.margin)} are to stay free"
+    reached = scaled(cluster.flops_per_second, "FLOP/s")
+    speed = f"sends {byte_size(round(cluster.bytes_per_second))}/s, reaches {reached}"
+    return [
+        ("counted", f"{count(needs.parameters)} parameters: {_held(needs)}"),
+        ("measured", _activations(needs)),
+        ("looked at", needs.how),
+        ("batch", f"{needs.batch_size:,} samples a step, {scaled(needs.flops_per_sample, 'FLOP')} each"),
+        ("a device", f"{room}; {speed}"),
+        ("meshes", f"{len(found.legal):,} are legal, {len(found.illegal):,} are not; {fitting:,} fit"),
+    ]
+
+
+def mesh_rows(found: Meshes, *, everything: bool) -> list[str]:
+    """The table of legal meshes, best first."""
+    if not found.legal:
+        return ["no mesh is legal"]
+    shown = found.legal if everything else found.legal[:SHOWN]
+    header = ["data×tensor×pipe", "holds", "passes", "memory", "sends", "takes", "bubble", "a step"]
+    lines = table(header, [_row(each) for each in shown])
+    left = len(found.legal) - len(shown)
+    return [*lines, *([f"and {left:,} more (--all)"] if left else [])]
+
+
+def illegal_rows(found: Meshes) -> list[str]:
+    """Meshes that only differ in what is held are one line, unless that is what makes them illegal."""
+    legal = {_of(each.mesh) for each in found.legal}
+    told = dict[str, str]()
+    for each in found.illegal:
+        sizes = _of(each.mesh)
+        told.setdefault(f"{sizes} {_HELD[each.mesh.shard]}" if sizes in legal else sizes, each.reason)
+    return ["not legal", "─────────", *(f"{mesh}: {reason}" for mesh, reason in told.items())]
+
+
+def cost_lines(found: Meshes) -> list[tuple[str, str]]:
+    """What the numbers mean, and what makes up the best mesh."""
+    lines = [
+        ("passes", "times samples: of a device in a step, one after the other"),
+        ("takes", "sending, at full bandwidth and hidden behind nothing: an upper bound"),
+        ("a step", "arithmetic and sending, one after the other, and the bubble"),
+        ("left out", "what lives within a backward pass, buffers of the communication library, rounding up"),
+    ]
+    best = found.best
+    if not found.legal:
+        return []
+    if best is None:
+        return [*lines, ("best", "none fits")]
+    if best is not found.legal[0]:
+        told = (
+            f"{found.legal[0].mesh}, where microbatches of {found.legal[0].microbatch_size:,} cost no more than others"
+        )
+        lines.append(("first", f"{told}: measure it"))
+    lines.append(("best", str(best.mesh)))
+    lines.append(("memory", _listed(asdict(best.memory))))
+    lines.append(("sends", _listed(best.sent) or "nothing"))
+    return lines if found.choices else [*lines, ("plan", "no entry is needed: replicas are what a run makes by itself")]
+
+
+def as_json(found: Meshes) -> str:
+    """Everything, with what is derived of each mesh beside its parts."""
+    answer = asdict(found)
+    for given, each in zip(answer["legal"], found.legal, strict=True):
+        given |= {"memory_bytes": each.memory.total, "sent_bytes": each.sent_bytes, "step_seconds": each.step_seconds}
+    answer["estimate"] = True
+    return json.dumps(answer, indent=1, default=str)
+
+
+def _row(cost: MeshCost) -> list[str]:
+    mesh = cost.mesh
+    return [
+        _of(mesh),
+        _HELD[mesh.shard],
+        f"{cost.microbatches:,} × {cost.microbatch_size:,}",
+        byte_size(round(cost.memory.total)),
+        byte_size(round(cost.sent_bytes)),
+        _short(cost.communication_seconds),
+        percent(cost.bubble),
+        _short(cost.step_seconds) if cost.fits else "no room",
+    ]
+
+
+def _short(seconds: float) -> str:
+    return duration(seconds) if seconds < 59.95 else f"{seconds:,.0f} s"
+
+
+def _of(mesh: Mesh) -> str:
+    return f"{mesh.data}×{mesh.tensor}×{mesh.pipeline}"
+
+
+def _held(needs: ModelNeeds) -> str:
+    parts = (needs.around, *needs.blocks)
+    held = {kind: _total(getattr(each, kind) for each in parts) for kind in ("weights", "gradients", "state")}
+    return _listed(held).replace("state", "optimizer state")
+
+
+def _activations(needs: ModelNeeds) -> str:
+    def kept(parts: Iterable[Part]) -> float:
+        return _total(each.per_sample for each in parts)
+
+    each, inside = kept((needs.around, *needs.blocks)), kept(needs.blocks)
+    blocks = f"{percent(inside / each) if each else '0 %'} of it in {len(needs.blocks):,} repeated blocks"
+    return f"{byte_size(round(each))} of activations a sample, {blocks}"
+
+
+def _total(amounts: Iterable[Amount]) -> float:
+    return sum(each.total for each in amounts)
+
+
+def _listed(sizes: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {byte_size(round(size))}" for name, size in sizes.items() if size)

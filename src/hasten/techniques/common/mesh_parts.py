@@ -1,0 +1,53 @@
+"""How a model falls into parts when devices hold it together: repeated blocks, divisible layers, layers that are
+gathered by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from hasten.parallel.shard.repeated_blocks import blocks_of
+from hasten.parallel.tensor.layer_divisions import Columns, Division, Rows, parameter_splits, qualified, size_to_divide
+from hasten.parallel.tensor.layer_patterns import divisible
+from hasten.techniques.common.repeated_blocks import repeated_blocks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelParts:
+    """blocks: names, in the model's order. divided: names of parameters of which a tensor rank holds a share. opens,
+    closes: names of layers before and behind which every tensor rank has the same; what lies between is in shares.
+    sizes: what a number of tensor ranks must divide. units: names of the layers that `shard` gathers by themselves."""
+
+    blocks: tuple[str, ...]
+    divided: frozenset[str]
+    opens: frozenset[str]
+    closes: frozenset[str]
+    sizes: tuple[tuple[str, int], ...]
+    units: tuple[str, ...]
+
+
+def parts_of(model: nn.Module) -> ModelParts:
+    ways = divisible(model)
+    names = {id(module): name for name, module in model.named_modules()}
+    whole = [name for name in ways if isinstance(model.get_submodule(name), nn.MultiheadAttention)]
+    return ModelParts(
+        blocks=tuple(repeated_blocks(model)),
+        divided=frozenset(divided_parameters(model, ways)),
+        opens=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Columns))]),
+        closes=frozenset([*whole, *(name for name, way in ways.items() if isinstance(way, Rows))]),
+        sizes=tuple(size_to_divide(name, model.get_submodule(name), way) for name, way in ways.items()),
+        units=tuple(names[id(block)] for block in blocks_of(model)),
+    )
+
+
+def is_in(name: str, module: str) -> bool:
+    """Whether a module or parameter of this name lies in the module, or is it."""
+    return not module or name == module or name.startswith(f"{module}.")
+
+
+def divided_parameters(model: nn.Module, ways: Mapping[str, Division]) -> Iterator[str]:
+    """Names of those that `divide` (parallel/tensor/tensor_parallel.py) holds in shares."""
+    for name, way in ways.items():
+        yield from (qualified(name, own) for own in parameter_splits(model.get_submodule(name), way))

@@ -1,0 +1,87 @@
+"""How tensors flow through a model, for every input: its graphs as torch.fx records them.
+
+A graph holds for all inputs of one mode and one way of calling, because tracing fails wherever a tensor's value or an
+argument decides the flow. So a model is traced in training and in evaluation, and with its optional arguments both left
+out and given: what holds in each of these graphs holds for the model.
+
+Source: https://docs.pytorch.org/docs/stable/fx.html
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from hasten.data.order.randomness import undisturbed
+from hasten.errors import Misconfigured
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flow:
+    """What one graph says about the modules and parameters of the model. Layers of torch.nn are single calls in it."""
+
+    called: frozenset[nn.Module]
+    sole_reader: Mapping[nn.Module, nn.Module]
+    """A module that is called once -> the one that alone reads its output, is called once, and reads nothing else."""
+    parameters_read: frozenset[nn.Parameter]  # outside the layer that owns them
+
+
+def trace(model: nn.Module) -> list[Flow]:
+    """What the graphs of `model` say, that of training first.
+
+    Neither the model nor a random generator is touched: a copy that shares the parameters is traced. `forward` runs
+    once a graph, without data.
+
+    Raises Misconfigured with the tracer's reason where the flow depends on data, or the model cannot be copied.
+    """
+    try:
+        optional = _optional_arguments(model)
+        ways = [optional, {}] if optional else [{}]
+        with undisturbed():
+            return [_trace_once(model, training, fixed) for training in (True, False) for fixed in ways]
+    # What a forward raises when it is given stand-ins for tensors can be any exception at all.
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise Misconfigured(f"the model cannot be traced: {reason}", where=type(model).__name__) from error
+
+
+def _trace_once(model: nn.Module, training: bool, fixed: dict[str, Any]) -> Flow:
+    # Parameters are shared: the tracer puts stand-ins in their place, so that no forward can write to them.
+    replica = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    originals = dict(zip(replica.modules(), model.modules(), strict=True))
+    if not training:
+        replica.eval()
+    graph = fx.Tracer().trace(replica, concrete_args=fixed or None)
+    calls = {
+        node: originals[replica.get_submodule(str(node.target))] for node in graph.nodes if node.op == "call_module"
+    }
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    read = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    return Flow(
+        called=frozenset(calls.values()),
+        sole_reader=_sole_readers(calls),
+        parameters_read=frozenset(parameters[name] for name in read & parameters.keys()),
+    )
+
+
+def _sole_readers(calls: Mapping[fx.Node, nn.Module]) -> dict[nn.Module, nn.Module]:
+    times = Counter(calls.values())
+    found: dict[nn.Module, nn.Module] = {}
+    for node, reader in calls.items():
+        if len(node.all_input_nodes) != 1:
+            continue
+        source = node.all_input_nodes[0]
+        if len(source.users) == 1 and source in calls and times[calls[source]] == times[reader] == 1:
+            found[calls[source]] = reader
+    return found
+
+
+def _optional_arguments(model: nn.Module) -> dict[str, Any]:
+    parameters = inspect.signature(model.forward).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}

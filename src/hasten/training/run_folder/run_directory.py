@@ -1,0 +1,131 @@
+"""The folder of one run: what was planned, where it ran, what was measured, and the weights.
+
+asked.json · plan.toml · environment.json · metrics.jsonl · checkpoints/ · model.safetensors
+and initial_weights.json, where the run began with the weights of a file
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hasten.checkpoint.files import cut_file, is_leftover, names_in, remove_file, write_atomically
+from hasten.checkpoint.store import Store
+from hasten.errors import StorageFailed
+from hasten.facts.events import Noticed
+from hasten.facts.formatting import byte_size
+from hasten.facts.machine import Machine
+from hasten.facts.plan import Plan
+from hasten.facts.plan_file import plan_to_toml, read_plan
+from hasten.facts.saving import Saving
+from hasten.training.reporting.logs import JsonLines
+from hasten.training.run_folder import folder_checks
+from hasten.training.run_folder.folder_names import ASKED, CHECKPOINTS, METRICS, PLAN, has_begun
+from hasten.training.run_folder.run_request import Asked, asked_in
+from hasten.training.weights.tensor_file import as_file
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """A new one. Raises as folder_checks.make_new does."""
+        folder_checks.make_new(path)
+        return cls(path)
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """That of a run that goes on; or an empty one, as a scheduler that begins a job again with the command of the
+        first time finds it. Raises as folder_checks.reopen does."""
+        folder_checks.reopen(path)
+        return cls(path)
+
+    def clean(self) -> None:
+        """Remove the files that a killed process has left half written. Raises StorageFailed."""
+        for name in filter(is_leftover, names_in(self.path)):
+            remove_file(self.path / name)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.path / CHECKPOINTS)
+
+    def plan(self) -> Plan | None:
+        """That the run began with; None for one that ended before it was written."""
+        path = self.path / PLAN
+        return read_plan(path) if path.exists() else None
+
+    def asked(self) -> tuple[Asked, tuple[str, ...]]:
+        """How the run was asked for. Where it does not say, every checkpoint stays, and else defaults hold; then also
+        what is to be known of that."""
+        try:
+            found = asked_in(self.path)
+            why = f"{self.path / ASKED} is missing"
+        except StorageFailed as error:
+            found, why = None, f"{error.where}: {error.what}"
+        if found is not None or not has_begun(self.path):
+            return found or Asked(), ()
+        lost = (
+            f"how the run was asked for is not known, so defaults hold, and every checkpoint stays until --keep-every "
+            f"says which: {why}"
+        )
+        return Asked(saving=Saving(keep_every=1)), (lost,)
+
+    def check_space(self, weights_bytes: int, saving: Saving) -> None:
+        """Raises StorageFailed when not even the weights of the checkpoints that are yet to come would fit on the disk.
+        What an optimizer keeps, usually one to two times as much, is not known yet."""
+        many = max(saving.keep_last + 1 - len(self.store.found()), 1)  # a new one is whole before an old one goes
+        needed = weights_bytes * many
+        free = shutil.disk_usage(self.path).free
+        if free < needed:
+            raise StorageFailed(
+                f"{byte_size(free)} are free on this disk, and the weights of {many} more checkpoint"
+                f"{'' if many == 1 else 's'} alone take {byte_size(needed)}",
+                where=str(self.path),
+                fix="free space on it, or choose a folder on another disk with --run-dir",
+            )
+
+    def describe(self, plan: Plan, machine: Machine) -> None:
+        write_atomically(self.path / PLAN, plan_to_toml(plan).encode())
+        text = json.dumps(environment(machine), indent=2) + "\n"
+        write_atomically(self.path / "environment.json", text.encode())
+
+    def metrics(self, length: int = 0) -> tuple[JsonLines, str | None]:
+        """The log, brought back to the length in bytes that a checkpoint knows; and what is lost of it, in words, which
+        it tells from there on. Raises StorageFailed."""
+        path = self.path / METRICS
+        missing = cut_file(path, length)
+        log = JsonLines(path)
+        if not missing:
+            return log, None
+        lost = f"{missing:,} bytes that were logged before the checkpoint are missing in {path}"
+        log.log(Noticed(text=lost))
+        return log, lost
+
+    def save_weights(self, weights: Mapping[str, Tensor]) -> Path:
+        path = self.path / "model.safetensors"
+        write_atomically(path, as_file(weights))
+        return path
+
+
+def environment(machine: Machine) -> dict[str, Any]:
+    """What a result may depend on, by allow-list: no host name, no path, no environment variable."""
+    facts = asdict(machine) | {"processor_features": sorted(machine.processor_features)}
+    packages = ("hasten", "torch", "numpy", "torchmetrics")
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "threads": torch.get_num_threads(),
+        "machine": facts,
+        "packages": {name: version(name) for name in packages},
+    }

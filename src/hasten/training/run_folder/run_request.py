@@ -1,0 +1,113 @@
+"""How a run was asked for, as its folder tells it: so that it goes on as it was begun when nothing is said again.
+
+What was trained, the checkpoints say. But a wrong number here would remove checkpoints that were to stay: so the file
+is sealed, and each value is looked at before it is believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+from hasten.checkpoint.digests import read_digested
+from hasten.checkpoint.files import write_atomically
+from hasten.checkpoint.sealed_json import sealed, unsealed
+from hasten.errors import Damaged, Misconfigured
+from hasten.facts.saving import Saving
+from hasten.training.run_folder.folder_names import ASKED
+
+SCHEMA = 1
+CHANGES: Mapping[str, type] = {"epochs": int, "max_steps": int, "batch_size": int, "seed": int, "device": str}
+
+_LARGEST_BYTES = 1 << 16
+_LARGEST_NUMBER = 1 << 63
+_LONGEST_TEXT = 4096
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """
+    name: of the job; "" where nobody gave one.
+    changes: the fields of the job that were replaced on the command line, of those in CHANGES.
+    saving: when checkpoints are saved, and which stay.
+    tensorboard: whether TensorBoard events were to be written too.
+    """
+
+    name: str = ""
+    changes: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+    saving: Saving = field(default_factory=Saving)
+    tensorboard: bool = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of `hasten train`, each with its value, "" for none; those with their defaults are left out."""
+        saving, plain = self.saving, Saving()
+        found = {f"--{name.replace('_', '-')}": str(value) for name, value in self.changes.items()}
+        if saving.every_steps is not None:
+            found["--save-every"] = str(saving.every_steps)
+        elif saving.every_seconds != plain.every_seconds:
+            found["--save-every"] = f"{max(math.ceil(saving.every_seconds), 1)}s"
+        given = {
+            "--keep-last": (saving.keep_last, plain.keep_last),
+            "--keep-every": (saving.keep_every, None),
+            "--grace": (saving.grace_seconds, plain.grace_seconds),
+        }
+        found |= {option: str(value) for option, (value, default) in given.items() if value not in (None, default)}
+        return found | ({"--tensorboard": ""} if self.tensorboard else {})
+
+    def write(self, folder: Path) -> None:
+        """Raises StorageFailed."""
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told |= {"schema": SCHEMA, "changes": dict(self.changes), "saving": asdict(self.saving)}
+        write_atomically(folder / ASKED, sealed(told))
+
+
+def asked_in(folder: Path) -> Asked | None:
+    """How the run in this folder was asked for; None where it does not say, as that of an older hasten.
+
+    Raises Damaged for a file that was changed, or that another hasten wrote; StorageFailed for one that cannot be read.
+    """
+    if not (folder / ASKED).exists():
+        return None
+    content, _ = read_digested(folder / ASKED, _LARGEST_BYTES)
+    try:
+        return _checked(unsealed(content, ASKED))
+    except Damaged as error:
+        raise Damaged(error.what, where=str(folder), fix=error.fix) from error
+    except (KeyError, ValueError, Misconfigured) as error:
+        raise Damaged(f"{ASKED} makes no sense", where=str(folder)) from error
+
+
+def _checked(found: Mapping[str, Any]) -> Asked:
+    """A seal can be forged, so a value is believed for its form. Raises KeyError, ValueError or Misconfigured."""
+    changes, saving = found["changes"], found["saving"]
+    right = (
+        found.keys() == {"schema", *(each.name for each in fields(Asked))},
+        type(found["schema"]) is int and found["schema"] == SCHEMA,
+        _is_text(found["name"]),
+        isinstance(changes, dict) and all(_is_change(*each) for each in cast("dict[str, Any]", changes).items()),
+        isinstance(saving, dict) and {*saving} == {each.name for each in fields(Saving)},
+        type(found["tensorboard"]) is bool,
+    )
+    if not all(right):
+        raise ValueError
+    if type(saving["keep_best"]) is not bool or not all(map(_is_number_or_none, saving.values())):
+        raise ValueError
+    return Asked(name=found["name"], changes=changes, saving=Saving(**saving), tensorboard=found["tensorboard"])
+
+
+def _is_change(name: str, value: Any) -> bool:
+    if type(value) is not CHANGES.get(name):
+        return False
+    return _is_text(value) if isinstance(value, str) else (0 if name == "seed" else 1) <= value < _LARGEST_NUMBER
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and value < _LARGEST_NUMBER)

@@ -1,0 +1,142 @@
+"""All ranks of a run have to build the same job: they compare it while they build it, and all refuse a difference.
+
+Ranks with different jobs would train on other samples in silence, or wait for each other in a collective. So facts are
+compared before the first collective that depends on them: fields and plan before the model is made, which the first
+rank may make alone; model and data before layers, gradients or parameters are divided over ranks; optimizers and
+schedule before the first step.
+
+Not compared: which device a rank has, where files lie, and what functions do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hasten.data.loading.batch_loader import TrainLoader
+from hasten.data.sources.job_data import Source
+from hasten.errors import Misconfigured
+from hasten.facts.job import Job
+from hasten.facts.ranks import Ranks
+from hasten.parallel.collectives import gather_over_ranks
+from hasten.parallel.launch.failure_store import last_words
+from hasten.training.failures.as_failure import cause_of
+from hasten.training.schedule.rate_schedule import RateSchedule
+from hasten.training.setup.apply_plan import Planned
+from hasten.training.setup.configuration import FIELDS, plain
+from hasten.training.setup.settings import optimizer_settings
+
+_SHOWN = 3  # fields that differ, and values of each of them
+_RANKS_SHOWN = 4
+_LONGEST = 80  # characters of a value
+_FIX = (
+    "let every process build the same job, from the same data: each is given its share of every batch; "
+    "data that is drawn needs a generator with a seed"
+)
+
+
+def check_same_job(facts: Mapping[str, Any], ranks: Ranks, device: torch.device) -> None:
+    """Raises Misconfigured, on all ranks, where they have other facts, with the first of these and each rank's value.
+
+    facts: name -> value, as JSON can hold it. device: the one that this rank trains on, through which ranks talk.
+    """
+    if not ranks.many:
+        return
+    told = json.dumps(facts)
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    if len({*gather_over_ranks([digest], ranks, device)}) > 1:
+        everywhere = [json.loads(each) for each in gather_over_ranks([told], ranks, device)]
+        what = f"the processes of this run have built different jobs: {_differences(everywhere)}"
+        error = Misconfigured(what, fix=_FIX)
+        if ranks.leads:
+            last_words(ranks).first_failure(cause_of(error))
+        gather_over_ranks([], ranks, device)  # the first rank speaks for all: nobody fails before it has spoken
+        raise error
+
+
+def facts_of_fields(job: Job, planned: Sequence[Planned]) -> dict[str, Any]:
+    """What the job and the plan say, before anything is built."""
+    facts: dict[str, Any] = {name: plain(getattr(job, name)) for name in FIELDS}
+    facts["metrics"] = [*job.metrics]
+    facts["loss"] = getattr(job.loss, "__qualname__", type(job.loss).__qualname__)
+    choices = {each.choice.technique: each.choice for each in planned}
+    return facts | {
+        f"plan.{name}": {"value": plain(choice.value), **{key: plain(each) for key, each in choice.options.items()}}
+        for name, choice in choices.items()
+    }
+
+
+def facts_of_built(
+    model: nn.Module, batch_size: int, sources: Sequence[Source | None], data: Mapping[str, str]
+) -> dict[str, Any]:
+    """data: the digest of each source, by its field."""
+    facts: dict[str, Any] = {"batch_size": batch_size}
+    for source in filter(None, sources):
+        length = "no length" if source.count is None else f"{source.count} samples"
+        facts[source.field] = f"{length} (values {data[source.field][:8]})"
+    facts |= {f"parameter {name}": _kind(each) for name, each in model.named_parameters()}
+    return facts | {f"buffer {name}": _kind(each) for name, each in model.named_buffers()}
+
+
+def facts_of_training(
+    optimizers: Sequence[Optimizer], schedule: RateSchedule, loader: TrainLoader, total_steps: int | None
+) -> dict[str, Any]:
+    """Of optimizers and a schedule that have not stepped."""
+    facts: dict[str, Any] = {
+        "steps of an epoch": loader.steps_per_epoch,
+        "planned steps": total_steps,
+        "microbatch": loader.microbatch_size,
+        "schedule": schedule.kinds,
+    }
+    for number, optimizer in enumerate(optimizers):
+        name = f"optimizer {number}" if number else "optimizer"
+        facts[name] = type(optimizer).__name__
+        facts[f"{name}: parameters of each group"] = [len(group["params"]) for group in optimizer.param_groups]
+        facts |= {f"{name}: {key}": value for key, value in optimizer_settings(optimizer).items()}
+    return facts
+
+
+def _kind(tensor: Tensor) -> str:
+    frozen = "" if tensor.requires_grad or not isinstance(tensor, nn.Parameter) else ", frozen"
+    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}{frozen}"
+
+
+def _differences(everywhere: Sequence[Mapping[str, Any]]) -> str:
+    names = dict.fromkeys(name for facts in everywhere for name in facts)
+    told = [_difference(name, everywhere) for name in names if len({*_values(name, everywhere)}) > 1]
+    more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+    return "; ".join([*told[:_SHOWN], *more])
+
+
+def _difference(name: str, everywhere: Sequence[Mapping[str, Any]]) -> str:
+    ranks: dict[str, list[int]] = {}
+    for rank, value in enumerate(_values(name, everywhere)):
+        ranks.setdefault(value, []).append(rank)
+    told = [f"{_shown(value)} on {_named(found)}" for value, found in ranks.items()]
+    more = [f"{len(told) - _SHOWN} other values"] if len(told) > _SHOWN else []
+    return f"{name} is {', '.join([*told[:_SHOWN], *more])}"
+
+
+def _values(name: str, everywhere: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [_text(facts[name]) if name in facts else "absent" for facts in everywhere]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - _RANKS_SHOWN} more" if len(ranks) > _RANKS_SHOWN else ""
+    return f"ranks {', '.join(map(str, ranks[:_RANKS_SHOWN]))}{more}"

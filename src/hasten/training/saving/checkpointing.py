@@ -1,0 +1,153 @@
+"""A run that is kept: when its loop saves, how it ends when it is asked to, and where it goes on.
+
+The loop calls in between two optimizer steps; here it is decided whether anything is saved then, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hasten.errors import HastenError, NonFinite, StorageFailed
+from hasten.facts.events import Event, Noticed
+from hasten.stop_signals import interrupt
+from hasten.training.saving.no_saver import NoSaver
+from hasten.training.saving.saver import Saver, State
+from hasten.training.saving.sharded_saver import PartSaver
+from hasten.training.wishes import Own, Shared
+
+if TYPE_CHECKING:
+    from hasten.training.run import Run
+    from hasten.training.stop_request import StopRequest
+
+Trees = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Where a run goes on: at a step, with the states of its checkpoint by name; None where it has saved none, and
+    begins anew."""
+
+    step: int
+    checkpoint: Path | None
+    states: Mapping[str, Any] | None
+    notices: tuple[str, ...]
+
+    @property
+    def begins_log(self) -> bool:
+        return self.states is None
+
+    @property
+    def log_bytes(self) -> int:
+        """How long the run's log was then."""
+        return self.states["log"]["bytes"] if self.states is not None else 0
+
+
+class Keeping:
+    """wishes: when to save and to stop. log_bytes: how long the run's log is by now. tell: receives Noticed. stop: None
+    where no signal is heeded."""
+
+    def __init__(
+        self,
+        saver: Saver | NoSaver | PartSaver,
+        *,
+        origin: Origin | None,
+        stop: StopRequest | None,
+        wishes: Own | Shared,
+        configuration: Mapping[str, Any],
+        log_bytes: Callable[[], int],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self.origin = origin
+        self._saver, self._stop, self._wishes, self._configuration = saver, stop, wishes, configuration
+        self._saves, self._stops = False, 0  # as the wishes are, after the last step
+        self._log_bytes, self._tell = log_bytes, tell
+        self._last = None if origin is None or origin.states is None else origin.step  # that was saved
+
+    def due(self, step: int) -> bool:
+        """Asked after every step, so it does next to nothing. Raises StorageFailed at the third failure in a row."""
+        if self._saver.has_news:
+            self._saver.poll()
+        self._saves, self._stops = self._wishes.after(step)
+        return self._saves or self._stops > 0
+
+    def after_step(self, run: Run, trees: Trees) -> None:
+        """Raises KeyboardInterrupt when a signal asked for the end; the run is saved by then."""
+        if self._stops:
+            self._save_and_end(run, trees)
+        if self._saves and self._last != run.steps:  # else it was saved as the best one
+            self._save(self._saver.save, "as planned", run, trees)
+
+    def after_evaluation(self, run: Run, trees: Trees) -> None:
+        if self._is_best(run) and self._wishes.anywhere(self._saver.worth_saving_best()):
+            self._save(self._saver.save, "the best evaluation so far", run, trees)
+
+    def at_the_end(self, run: Run, trees: Trees) -> None:
+        """Raises StorageFailed at the third failure in a row."""
+        self._saver.settle()
+        if self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
+            self._save(self._saver.save_now, "the end of the run", run, trees)
+
+    def check_stop(self) -> None:
+        """Between an evaluation's batches. Raises KeyboardInterrupt when a signal asked for the end; of several ranks
+        all end the evaluation first, as each has its own share of the batches."""
+        if self._wishes.alone and self._wishes.stopping:
+            raise interrupt(self._wishes.stopping)
+
+    def stop_in_evaluation(self, interrupted: KeyboardInterrupt, run: Run, trees: Trees) -> None:
+        """The evaluation is given up, and made again when the run goes on. Raises KeyboardInterrupt."""
+        if self._wishes.alone and self._stop is not None and not self._stop.twice:
+            self._save_and_end(run, trees)
+        raise interrupted
+
+    def save_after(self, error: BaseException, run: Run, trees: Trees) -> None:
+        """Save the last completed step, before `error` ends the run; it stays the one that is told. Of several ranks
+        the others are elsewhere: the last checkpoint stands.
+
+        Raises KeyboardInterrupt where a signal asked for the end, which may be what has killed a loader worker.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            return
+        try:
+            self._saver.settle()
+            if isinstance(error, NonFinite | StorageFailed) or not self._wishes.alone:
+                return
+            if not run.built.windows.restore():
+                error.add_note(f"step {run.steps} is not saved: not all that the failed step has moved can be put back")
+                return
+            if self._wishes.stopping:
+                self._save_and_end(run, trees)
+            if run.steps > 0 and (self._last != run.steps or self._saver.last_failed):
+                self._save(self._saver.save_now, f"before {type(error).__name__}", run, trees)
+        except Exception as second:  # of a disk, or of a device that answers nothing any more
+            what = second.what if isinstance(second, HastenError) else f"{type(second).__name__}: {second}"
+            error.add_note(f"the last completed step could not be saved: {what}")
+
+    def _save_and_end(self, run: Run, trees: Trees) -> None:
+        self._saver.settle()
+        left, needed = self._stop.seconds_left if self._stop is not None else None, self._saver.save_seconds
+        if self._wishes.anywhere(left is not None and needed > left):
+            why = f"the last took {needed:.1f} s, and {max(left or 0, 0):.1f} s are left of the time of grace"
+            self._tell(Noticed(text=f"no checkpoint is saved of step {run.steps:,}: {why}; the one before stands"))
+        elif self._wishes.anywhere(self._last != run.steps or self._saver.last_failed):
+            self._save(self._saver.save_now, "asked to end", run, trees)
+        self._wishes.meet()  # a launcher ends whoever still writes as soon as one is gone
+        raise interrupt(self._wishes.stopping or self._stops)
+
+    def _save(self, save: Callable[[State], None], reason: str, run: Run, trees: Trees) -> None:
+        since = self._saver.now()
+        found = trees()  # which sends the lines that wait for their loss
+        self._last = run.steps
+        try:
+            found["log"]["bytes"] = self._log_bytes()
+        except StorageFailed as error:  # lines wait for the disk, which has no more room for a checkpoint either
+            self._saver.refused(run.steps, error)
+            return
+        found["configuration"] = dict(self._configuration)
+        best = self._is_best(run)
+        save(State(step=run.steps, epoch=run.epoch, reason=reason, best=best, trees=found, since=since))
+
+    def _is_best(self, run: Run) -> bool:
+        return run.stopping is not None and run.steps > 0 and run.stopping.best_step == run.steps

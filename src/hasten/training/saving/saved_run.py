@@ -1,0 +1,157 @@
+"""A run that is kept in a folder: its plan, its log, its checkpoints while it trains, and its weights at the end.
+
+Whoever holds the folder's lock has it to itself. But a folder can be moved or removed, and then the next run begin
+under its name: so before anything is written there, it is looked whether the lock in its place is still the one held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hasten.checkpoint.locks.run_lock import RunLock
+from hasten.checkpoint.store import Store
+from hasten.facts.events import Event, Finished, Receiver
+from hasten.facts.saving import Saving
+from hasten.parallel.launch.agreement import Agreement
+from hasten.parallel.launch.text_exchange import Exchange
+from hasten.training.loop import Result, train_run
+from hasten.training.recovered import Recovered
+from hasten.training.reporting.logs import JsonLines, Several
+from hasten.training.run import Run
+from hasten.training.run_folder.run_directory import RunFolder
+from hasten.training.run_folder.run_request import Asked
+from hasten.training.saving.checkpointing import Keeping, Origin
+from hasten.training.saving.last_checkpoint import LastSaved, what_is_left
+from hasten.training.saving.saver import Saver
+from hasten.training.setup.configuration import configuration_of, in_force
+from hasten.training.stop_request import signals_as_requests
+from hasten.training.wishes import Own, Shared
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptRun:
+    """
+    lock: of the folder, which is held.
+    found: in the folder, to go on from; None for a run that begins.
+    asked: how the run was asked for, which the folder remembers.
+    way_on: the command, or the call, that goes on with the run once it has ended.
+    say: tells a person at once that a signal was heeded.
+    """
+
+    folder: RunFolder
+    lock: RunLock
+    found: Recovered | None
+    asked: Asked
+    way_on: str
+    say: Callable[[str], None]
+
+    @property
+    def saving(self) -> Saving:
+        return self.asked.saving
+
+    def train(self, run: Run, shown: Receiver) -> Result:
+        """Train the run, or go on with it. shown: receives its events, and stays open.
+
+        Raises as train_run does, and StorageFailed, also when the folder is not the run's own any more.
+        """
+        agreement = Agreement() if run.ranks.many else None  # before anything is refused: the others wait in it
+        exchange = Exchange(run.ranks) if not run.built.strategy.sharding.is_whole else None
+        configuration = configuration_of(run)  # now, as a state that goes on brings moved rates
+        origin = self.found.given_to(run, configuration) if self.found is not None else None
+        if origin is not None and origin.states is not None:
+            configuration = in_force(origin.states["configuration"], configuration)
+        self.lock.check()  # to build a run can take minutes
+        self.asked.write(self.folder.path)
+        lines, lost = self.folder.metrics(origin.log_bytes if origin is not None else 0)
+        if origin is not None and lost is not None:
+            origin = replace(origin, notices=(*origin.notices, lost))
+        last = LastSaved()
+        with closing(_Log(self.lock, lines)) as log:
+            outward = Several([log, last, shown])  # in this order no line is lost, whatever a receiver raises
+            self.folder.check_space(sum(each.nbytes for each in run.model.parameters()), self.saving)
+            self.folder.describe(run.built.plan, run.setup.machine)
+            with self._keeping(run, origin, configuration, agreement, exchange, log, last, outward) as keeping:
+                result = train_run(run, outward, keeping)
+                self.lock.check()
+                weights = self.folder.save_weights(result.weights)
+                outward.log(finished(result, weights))
+        return result
+
+    @contextmanager
+    def _keeping(
+        self,
+        run: Run,
+        origin: Origin | None,
+        configuration: Mapping[str, Any],
+        agreement: Agreement | None,
+        exchange: Exchange | None,
+        log: _Log,
+        last: LastSaved,
+        outward: Receiver,
+    ) -> Iterator[Keeping]:
+        named = self.folder.store.folder
+        store = Store(named.absolute())  # the thread that writes must not follow where the job goes
+        damaged = {each.path.name for each in self.found.damaged} if self.found is not None else set[str]()
+        saver = Saver(
+            store,
+            self.saving,
+            outward.log,
+            before_write=log.force,
+            before_removal=self.lock.check,
+            together=exchange,
+            shares_processor=run.device.type == "cpu",
+            world_size=run.ranks.size,
+            damaged=[each for each in store.found() if each.path.name in damaged],
+            shown=named,
+        )
+
+        def left() -> str:
+            return what_is_left(last.told_of(self.folder.store.found), self.way_on)
+
+        with signals_as_requests(self.saving.grace_seconds, self.say, left) as stop, closing(saver):
+            yield Keeping(
+                saver,
+                origin=origin,
+                stop=stop,
+                wishes=Shared(agreement, saver, stop, self.saving.every_steps) if agreement else Own(saver, stop),
+                configuration=configuration,
+                log_bytes=log.bytes,
+                tell=outward.log,
+            )
+
+
+class _Log:
+    """The log in a run's folder, as long as that is the run's own; StorageFailed from then on."""
+
+    def __init__(self, lock: RunLock, lines: JsonLines) -> None:
+        self._lock, self._lines = lock, lines
+        self.bytes = lines.bytes
+
+    def log(self, event: Event) -> None:
+        self._lock.check()
+        self._lines.log(event)
+
+    def force(self) -> None:
+        self._lock.check()
+        self._lines.force()
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def finished(result: Result, weights: Path | None) -> Finished:
+    """weights: the file that has them; None where none was written."""
+    return Finished(
+        reason=result.reason,
+        steps=result.steps,
+        epochs=result.epochs,
+        seconds=result.seconds,
+        results=result.results,
+        kept_step=result.kept_step,
+        skipped_updates=result.skipped_updates,
+        weights=None if weights is None else str(weights),
+    )

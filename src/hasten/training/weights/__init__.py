@@ -1,0 +1,1 @@
+"""Model weights as files, and which weights a run evaluates. No optimizer state."""

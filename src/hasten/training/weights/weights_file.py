@@ -1,0 +1,320 @@
+"""Weights that were made elsewhere, by name: a safetensors file, or one of torch.save.
+
+A file of torch.save is a pickle, and a pickle is a program. It is read by torch's own reader of weights, which builds
+tensors and plain containers, and refuses whatever else the file asks for (weights_only=True). What a file says is
+printed without characters that a terminal obeys.
+
+A file of torch.save is read whole and not mapped: torch compares a record's length with its storage's only when it
+reads it, and a storage that is mapped takes whatever lies behind a record that is too short. Tensors of a safetensors
+file lie in its memory map: only those that are looked at are read. Nobody must write into that file meanwhile; to
+rename another one into its place is safe.
+
+Source: https://docs.pytorch.org/docs/stable/notes/serialization.html, "torch.load with weights_only=True".
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import re
+import stat
+import sys
+import warnings
+import zipfile
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from hasten.data.loading.out_of_memory import is_out_of_memory
+from hasten.errors import Misconfigured, OutOfMemory, StorageFailed
+from hasten.facts.formatting import printable, shortened
+
+SAFETENSORS = ".safetensors"
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys under which trainers keep the weights
+_DEEPEST = 3  # wrappers in each other
+_COMPILED, _PARALLEL = "_orig_mod", "module."  # what torch.compile and DistributedDataParallel put before names
+_MOST_SHOWN = 3
+_ASKED_FOR = re.compile(r"\bGLOBAL ([\w.]+)")
+_ADVICE = re.compile(r"weights_only|Weights only load|In PyTorch|Re-running|Do it only|documentation|trust")
+_AGAIN = "fetch or write the file again"
+_CONVERT = "give them as safetensors; where you trust who made the file, convert it there: torch.load, then save_file"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """tensors: by the names that the file has, on the CPU. under: the keys that they were found under, outermost
+    first."""
+
+    tensors: Mapping[str, Tensor]
+    under: tuple[str, ...] = ()
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The weights in a file, by name, on the CPU: to look at, or for load_state_dict() of a module of your own.
+
+    path: .safetensors; or .pt, .pth, .bin or .ckpt of torch.save, of which nothing but tensors is taken, from the file
+        itself or from its "state_dict", "model_state_dict" or "model". Names lose what torch puts before them:
+        "module." where all of them have it, and "_orig_mod.".
+
+    Tensors of a safetensors file lie in its memory map: do not write into the file while they are in use.
+
+    Raises Misconfigured for a file that holds no weights, asks to run code or describes tensors that its records do not
+    hold, StorageFailed when it cannot be read.
+    """
+    return without_prefixes(weights_in(Path(path)).tensors)[0]
+
+
+def weights_in(path: Path) -> WeightsFile:
+    """As read_weights, with the names that the file has."""
+    check_file(path)
+    if path.suffix.lower() == SAFETENSORS:
+        return WeightsFile(_of_safetensors(path))
+    content, storages = _unpickled(path)
+    found, under = _unwrapped(content, path)
+    tensors = _checked(found, path, under)
+    _refuse_unwritten(tensors, storages, path)
+    return WeightsFile(tensors, tuple(under))
+
+
+def _unwrapped(content: object, path: Path) -> tuple[dict[Any, Any], list[str]]:
+    """The weights inside what trainers wrap them in, and the keys that they were found under."""
+    found, under = _entries(content, path, ()), list[str]()
+    while present := [name for name in WRAPPERS if isinstance(found.get(name), dict)]:
+        if len(present) > 1 or len(under) == _DEEPEST:
+            what = f"has weights under {' and under '.join(present)}, and only you know which are meant"
+            raise Misconfigured(what, where=_name(path), fix=f"save one of them by itself; {_CONVERT}")
+        under.append(present[0])
+        found = _entries(found[present[0]], path, under)
+    return found, under
+
+
+def check_file(path: Path) -> None:
+    """Whether the path can be that of weights, before anything is read. Raises as read_weights does."""
+    if path.suffix.lower() not in (SAFETENSORS, *PICKLED):
+        what = f"no file of weights is called {path.suffix}" if path.suffix else "the name does not say what is in it"
+        raise Misconfigured(what, where=_name(path), fix=f"give one of {', '.join((SAFETENSORS, *PICKLED))}")
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise Misconfigured("there is no such file", where=_name(path), fix="check the path of the weights") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not stat.S_ISREG(mode):
+        what = "is a folder, and weights are a file" if stat.S_ISDIR(mode) else "is no file"
+        raise Misconfigured(what, where=_name(path), fix="name the file of the weights")
+
+
+def without_prefixes(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The tensors by the names that the model itself has, and the prefixes that were taken away; where two would get
+    the same name, as they are."""
+    found, taken = dict(tensors), list[str]()
+    while True:
+        if found and all(name.startswith(_PARALLEL) for name in found):
+            prefix, shorter = _PARALLEL, {name.removeprefix(_PARALLEL): each for name, each in found.items()}
+        elif any(_COMPILED in name.split(".") for name in found):
+            prefix, shorter = f"{_COMPILED}.", {_as_uncompiled(name): each for name, each in found.items()}
+        else:
+            return found, tuple(taken)
+        if len(shorter) < len(found):
+            return dict(tensors), ()
+        found = shorter
+        taken.append(prefix)
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few names, as they can be printed."""
+    listed = sorted(names)
+    shown = ", ".join(shortened(printable(name), 80) for name in listed[:_MOST_SHOWN])
+    return shown + (f" and {len(listed) - _MOST_SHOWN:,} more" if len(listed) > _MOST_SHOWN else "")
+
+
+def _as_uncompiled(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part != _COMPILED)
+
+
+def _of_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        found = safetensors.torch.load_file(path)
+        _refuse_names_twice(path)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
+        what = f"is no safetensors file: {_words(error)}"
+        raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
+    return _checked(_entries(found, path, ()), path, ())
+
+
+def _refuse_names_twice(path: Path) -> None:
+    """The format forbids it, and readers differ in which one they take. The header is known to be sound otherwise."""
+    with open(path, "rb") as file:
+        header = file.read(int.from_bytes(file.read(8), "little"))
+    json.loads(header, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """mark: what was written into it before torch read it; empty where it was read by then."""
+
+    bytes: torch.UntypedStorage
+    mark: bytes
+
+    @property
+    def is_unwritten(self) -> bool:
+        return bool(self.mark) and bytes(self.bytes[: len(self.mark)].tolist()) == self.mark
+
+
+def _unpickled(path: Path) -> tuple[Any, list[_Storage]]:
+    """What is in the file, and the storages that torch made for it."""
+    storages = list[_Storage]()
+
+    def on_cpu(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage:
+        # The old format has the bytes behind all else, and torch misses none that are not there.
+        mark = b"" if zipped else os.urandom(min(16, storage.nbytes()))
+        for place, value in enumerate(mark):
+            storage[place] = value
+        storages.append(_Storage(storage, mark))
+        return storage
+
+    zipped = False
+    try:
+        zipped = _is_zip(path)
+        if zipped:
+            _refuse_compressed(path)
+        return _loaded(path, on_cpu), storages
+    except Misconfigured:
+        raise
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # its reader raises what its parts raise
+        if is_out_of_memory(error):
+            raise OutOfMemory("these weights do not fit into memory", where=_name(path)) from error
+        if asked := _ASKED_FOR.search(str(error)):
+            what = f"asks for {shortened(printable(asked[1]), 80)}, which is no part of weights; nothing of it was run"
+            raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+        if zipped and (misfits := _misfits(path)):
+            what = f"describes storages of another length than the file holds: {some(misfits)}"
+            raise Misconfigured(what, where=_name(path), fix=_AGAIN) from error
+        what = f"is no file of weights that torch reads: {_words(error)}"
+        raise Misconfigured(what, where=_name(path), fix=_CONVERT) from error
+
+
+def _loaded(path: Path, place: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it has to say is said by the errors of this file
+        return torch.load(path, map_location=place, weights_only=True, mmap=False)
+
+
+def _is_zip(path: Path) -> bool:
+    """As torch.load decides it."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _misfits(path: Path) -> list[str]:
+    """Of a file that torch refuses: the tensors whose storage is as long as no record of the file. On the device
+    "meta", torch reads no record, and lets a storage grow until its tensor fits."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            lengths = {each.file_size for each in archive.infolist() if "/data/" in each.filename}
+        found, _ = _unwrapped(_loaded(path, "meta"), path)
+    except Exception:  # then torch's first words have to do
+        return []
+    tensors = {str(name): each for name, each in found.items() if isinstance(each, Tensor)}
+    return [name for name, each in tensors.items() if each.untyped_storage().nbytes() not in lengths]
+
+
+def _refuse_unwritten(tensors: Mapping[str, Tensor], storages: Sequence[_Storage], path: Path) -> None:
+    """Tensors whose bytes are no bytes of the file, but what memory held before."""
+    written = sorted((each.bytes.data_ptr(), each.bytes.nbytes()) for each in storages if not each.is_unwritten)
+
+    def is_written(tensor: Tensor) -> bool:
+        place = tensor.untyped_storage().data_ptr()
+        begin, length = written[bisect_right(written, (place, sys.maxsize)) - 1] if written else (0, 0)
+        return begin <= place < begin + length  # an old file has views of storages as well
+
+    if unwritten := [name for name, each in tensors.items() if each.numel() and not is_written(each)]:
+        raise Misconfigured(f"has no bytes for {some(unwritten)}", where=_name(path), fix=_AGAIN)
+
+
+def _refuse_compressed(path: Path) -> None:
+    """torch.save compresses nothing. What is compressed cannot be mapped, and may be larger than any memory."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            whole = all(each.compress_type == zipfile.ZIP_STORED for each in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise Misconfigured(f"is damaged: {_words(error)}", where=_name(path), fix="fetch it again") from error
+    if not whole:
+        raise Misconfigured("holds compressed records, which torch.save never writes", where=_name(path), fix=_CONVERT)
+
+
+def _entries(found: object, path: Path, under: Sequence[str]) -> dict[Any, Any]:
+    """Raises Misconfigured for what is no dictionary, and for an empty one."""
+    # Of the class, as below: a file can give an object attributes of its own, which hide its methods.
+    entries = dict(dict.items(cast("dict[Any, Any]", found))) if isinstance(found, dict) else None
+    if entries:
+        return entries
+    what = f"holds no weights{_inside(under)}: it is {'empty' if entries is not None else f'a {type(found).__name__}'}"
+    raise Misconfigured(what, where=_name(path), fix="give a state_dict")
+
+
+def _checked(entries: dict[Any, Any], path: Path, under: Sequence[str]) -> dict[str, Tensor]:
+    """Raises Misconfigured for anything but plain tensors under names."""
+    odd = {str(name): each for name, each in entries.items() if not isinstance(name, str) or not _is_plain(each)}
+    if odd:
+        shown = some(f"{name} ({type(each).__name__})" for name, each in odd.items())
+        what = f"holds other things than dense tensors under names{_inside(under)}: {shown}"
+        raise Misconfigured(what, where=_name(path), fix=f"give a state_dict; {_CONVERT}")
+    return {name: Tensor.detach(each) for name, each in entries.items()}
+
+
+def _inside(under: Sequence[str]) -> str:
+    return f" under {'/'.join(under)}" if under else ""
+
+
+def _is_plain(value: object) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and type(value) in (Tensor, nn.Parameter)
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+    )
+
+
+def _words(error: Exception) -> str:
+    """One sentence of it, and never torch's advice to read the file although it may run code."""
+    lines = [line for line in re.split(r"\n|\. ", str(error)) if line.strip()]
+    if isinstance(error, pickle.UnpicklingError):
+        lines = [line for line in lines if not _ADVICE.search(line)]
+    return shortened(printable(lines[0].strip()), 200) if lines else type(error).__name__
+
+
+def _name(path: Path) -> str:
+    return printable(str(path))
+
+
+def _unreadable(path: Path, error: Exception) -> StorageFailed:
+    reason = getattr(error, "strerror", None) or str(error)
+    fix = "check the path of the weights"
+    if isinstance(error, PermissionError):
+        fix = "make the file readable"
+    elif getattr(error, "errno", None) in (errno.EIO, errno.ESTALE):
+        fix = "check the disk that it is on, then run it again"
+    return StorageFailed(f"cannot be read: {printable(reason)}", where=_name(path), fix=fix)

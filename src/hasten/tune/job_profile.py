@@ -1,0 +1,117 @@
+"""Where the memory and the seconds of a job's step go, on this machine.
+
+The job is trained for a few dozen steps and thrown away. What is timed are whole optimizer steps with their data, after
+those that set things up: the arithmetic is counted in the first, memory is watched in the next two.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import quantiles
+
+import torch
+
+from hasten.facts.job import Job
+from hasten.facts.plan import Plan
+from hasten.measure.flop_count import FlopProfile, profile_flops
+from hasten.measure.matmul_rate import MatrixRate, measure_matrix_rate, model_flops_utilization
+from hasten.measure.memory_profile import MemoryProfile, profile_memory
+from hasten.techniques.allocator import fragmentation
+from hasten.training.probes.brief_run import brief_run, whole_step
+from hasten.training.run import Run
+
+BEFORE_TIMING = 3  # optimizer steps: one for the arithmetic, two for memory
+FEWEST, MOST = 5, 50  # optimizer steps that are timed
+TIMED_SECONDS = 5.0  # after which the timing ends, once it has its fewest steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTimes:
+    """Seconds of one optimizer step, its data included; half of all steps took between `low` and `high`."""
+
+    median_seconds: float
+    low: float
+    high: float
+    steps: int
+    data_wait_share: float  # 0 to 1
+    samples_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobProfile:
+    device: str
+    parameters: int
+    batch_size: int
+    microbatch_size: int
+    times: StepTimes
+    memory: MemoryProfile
+    fragmentation: float | None  # share of the reserved memory, 0 to 1; None where torch keeps no cache of it
+    flops: FlopProfile
+    rate: MatrixRate
+    utilization: float | None  # None when no operation of the model has a formula
+
+
+def profile_job(job: Job, plan: Plan | None = None, *, name: str = "") -> JobProfile:
+    """Train the job briefly by the plan, and look at it. The job's own length and schedule play no part.
+
+    Random states, those of the device included, are put back. Raises what building or training the job raises.
+    """
+    unjudged = replace(job, stop=None, evaluate_every=None, metrics={}, valid=None)
+    with brief_run(unjudged, plan, name=name, steps=BEFORE_TIMING + MOST) as run:
+        return _profile(run)
+
+
+def _profile(run: Run) -> JobProfile:
+    step = whole_step(run)
+    built, setup = run.built, run.setup
+    first_window = min(built.batch_size, built.fingerprint.samples or built.batch_size) // run.grid.data.size
+    flops = profile_flops(step, run.model, first_window)
+    memory = profile_memory(step, run.model, run.optimizers)
+    times = _time(run, step)
+    lost = fragmentation(torch.cuda.memory_stats(run.device)) if run.device.type == "cuda" else None
+    rate = measure_matrix_rate(setup.step.autocast or next(run.model.parameters()).dtype, run.device)
+    return JobProfile(
+        device=str(run.device),
+        parameters=built.fingerprint.parameters,
+        batch_size=built.batch_size,
+        microbatch_size=setup.step.microbatch_size or built.batch_size,
+        times=times,
+        memory=memory,
+        fragmentation=lost,
+        flops=flops,
+        rate=rate,
+        utilization=model_flops_utilization(
+            flops_per_sample=flops.flops_per_sample, samples_per_second=times.samples_per_second, rate=rate
+        )
+        if flops.flops_per_sample > 0
+        else None,
+    )
+
+
+def _time(run: Run, step: Callable[[], None]) -> StepTimes:
+    waited, seen, seconds = run.built.batches.wait_seconds, run.built.batches.samples_seen, list[float]()
+    begin = _now(run.device)
+    ends = begin + TIMED_SECONDS
+    while len(seconds) < FEWEST or (len(seconds) < MOST and begin < ends):
+        step()
+        end = _now(run.device)
+        seconds.append(end - begin)
+        begin = end
+    low, middle, high = quantiles(seconds, n=4)
+    total = sum(seconds)
+    return StepTimes(
+        median_seconds=middle,
+        low=low,
+        high=high,
+        steps=len(seconds),
+        data_wait_share=min((run.built.batches.wait_seconds - waited) / total, 1.0),
+        samples_per_second=(run.built.batches.samples_seen - seen) * run.grid.data.size / total,
+    )
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # queued work would be billed to the next step
+    return time.perf_counter()

@@ -1,0 +1,214 @@
+"""What a job needs of the devices that train it: parameters counted, activations measured, the optimizer's state by a
+step of it.
+
+The model is made as shapes alone (torch's fake tensors), so that one that fits nowhere can be looked at: its forward
+pass then allocates nothing, and keeps what the real one keeps. Where the job's code needs numbers, it is made on this
+host, and that is said. Activations are measured at two batch sizes, cut from one real batch. The optimizer takes one
+real step on stand-ins for the parameters, each no longer than a few elements in any direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hasten.errors import OutOfMemory
+from hasten.facts.formatting import byte_size
+from hasten.facts.job import Job
+from hasten.facts.machine import read_machine
+from hasten.facts.mesh import Amount, ModelNeeds, Part
+from hasten.facts.plan import Plan
+from hasten.measure.flop_count import profile_flops
+from hasten.techniques.common.few_samples import few_samples
+from hasten.techniques.common.mesh_parts import ModelParts, is_in, parts_of
+from hasten.training.probes.quiet import undisturbed
+from hasten.training.setup.prepared_job import PreparedJob, prepare_job
+from hasten.training.step_parts.losses import calling, mean_and_count
+from hasten.tune.mesh.saved_tensors import AROUND, Kept, kept_by
+from hasten.tune.mesh.state_bytes import state_bytes
+
+SAMPLES = 2, 4  # at which activations are measured
+ON_SHAPES = "on shapes alone"
+OF_A_MESH = ("shard", "tensor", "microbatch", "accumulation")  # techniques that a mesh says
+_HOST = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Looked:
+    """At one making of the model."""
+
+    built: PreparedJob
+    parts: ModelParts
+    few: Kept
+    many: Kept
+    flops_per_sample: float
+
+    def slope(self, block: str, kind: str) -> float:
+        few, many = getattr(self.few, kind)[block], getattr(self.many, kind)[block]
+        return (many - few) / (SAMPLES[1] - SAMPLES[0])
+
+    def fixed(self, block: str, kind: str) -> float:
+        return max(getattr(self.few, kind)[block] - SAMPLES[0] * self.slope(block, kind), 0.0)
+
+    def per_sample(self, block: str) -> Amount:
+        return Amount(self.slope(block, "whole"), self.slope(block, "divided"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Weight:
+    """Of one parameter, in bytes."""
+
+    elements: int
+    weight: int
+    gradient: int
+    state: float
+    divided: bool
+
+    def amount(self, size: float) -> Amount:
+        return Amount(0.0, size) if self.divided else Amount(size, 0.0)
+
+
+def needs_of(job: Job, plan: Plan | None = None, *, name: str = "") -> ModelNeeds:
+    """What the job needs with the plan, of which the choices that a mesh makes play no part. Random states are put
+    back. Raises what making the model, or a forward pass, raises."""
+    plan = plan or Plan()
+    plan = replace(plan, choices=tuple(item for item in plan.choices if item.choice.technique not in OF_A_MESH))
+    with undisturbed(_HOST):
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        try:
+            return _needs(job, plan, name, mode, ON_SHAPES)
+        except Exception as error:  # whatever a job's own code says to tensors without numbers
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+        _check_room(job, mode, why)
+        return _needs(job, plan, name, nullcontext(), f"on this host, as shapes alone do not do: {why}")
+
+
+def _check_room(job: Job, mode: FakeTensorMode, why: str) -> None:
+    """Raises OutOfMemory where the model is known to be larger than this host."""
+    try:
+        with mode:
+            needed = sum(each.nbytes for each in job.model().parameters())
+    except Exception:  # then only making it can tell
+        return
+    if needed > (room := read_machine().memory_bytes):
+        raise OutOfMemory(
+            f"the model's weights take {byte_size(needed)}, this host has {byte_size(room)}, and the job cannot be "
+            f"looked at by shapes alone: {why}",
+            fix="let the model and the loss look at no values, or plan on a larger host",
+        )
+
+
+def _needs(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any], how: str) -> ModelNeeds:
+    looked = full = _look(job, plan, name, mode)
+    recomputing = [item for item in plan.choices if item.choice.technique == "activation_checkpointing"]
+    if recomputing:  # a part that runs backward has all that it would keep otherwise
+        without = tuple(item for item in plan.choices if item not in recomputing)
+        full = _look(job, replace(plan, choices=without), name, mode)
+    built, parts = looked.built, looked.parts
+    trained = [each.dtype for each in built.setup.model.parameters() if each.requires_grad]
+    weights = _weights(job, built, parts)
+    found = [_part(each, weights, looked, full) for each in (*parts.blocks, AROUND)]
+    return ModelNeeds(
+        parameters=sum(each.elements for each in weights.values()),
+        batch_size=built.batch_size,
+        around=found[-1],
+        blocks=tuple(found[:-1]),
+        divisible=parts.sizes,
+        border_bytes=(looked.many.border - looked.few.border) / (SAMPLES[1] - SAMPLES[0]),
+        buffer_bytes=sum(each.nbytes for each in built.setup.model.buffers()),
+        short_weights=any(each.itemsize == 2 for each in trained),
+        flops_per_sample=full.flops_per_sample,
+        how=how,
+    )
+
+
+def _look(job: Job, plan: Plan, name: str, mode: AbstractContextManager[Any]) -> _Looked:
+    def model() -> nn.Module:
+        with mode:
+            return job.model()
+
+    built = prepare_job(replace(job, model=model), plan, lambda options: [], name=name)
+    setup, parts = built.setup, parts_of(built.setup.model)
+    setup.model.train()
+    batches = [few_samples(setup.sample, samples) for samples in SAMPLES]
+
+    def forward(batch: Any) -> Any:
+        return calling(_HOST, setup.step.autocast)(job.loss, setup.model, batch)
+
+    def both_ways() -> None:
+        mean_and_count(forward(batches[0]), SAMPLES[0])[0].backward()
+
+    with mode:
+        few, many = (kept_by(partial(forward, batch), setup.model, parts) for batch in batches)
+        flops = profile_flops(both_ways, setup.model, SAMPLES[0]).flops_per_sample
+        setup.model.zero_grad(set_to_none=True)
+    return _Looked(built=built, parts=parts, few=few, many=many, flops_per_sample=flops)
+
+
+def _weights(job: Job, built: PreparedJob, parts: ModelParts) -> dict[str, _Weight]:
+    """By name. The model is of no use behind this."""
+    model = built.setup.model
+    sizes = {name: (each.numel(), each.nbytes, each.requires_grad) for name, each in model.named_parameters()}
+    tied = _tied(model)
+    state = state_bytes(job, model, built.setup.optimizer)
+    return {
+        name: _Weight(
+            elements=elements,
+            weight=size,
+            gradient=size if trained else 0,
+            state=state[name],
+            divided=name in parts.divided and name not in tied,
+        )
+        for name, (elements, size, trained) in sizes.items()
+    }
+
+
+def _tied(model: nn.Module) -> frozenset[str]:
+    """Names of parameters that several modules have."""
+    named = [(name, id(each)) for name, each in model.named_parameters(remove_duplicate=False)]
+    count = dict[int, int]()
+    for _, key in named:
+        count[key] = count.get(key, 0) + 1
+    return frozenset(name for name, key in named if count[key] > 1)
+
+
+def _part(block: str, weights: Mapping[str, _Weight], looked: _Looked, full: _Looked) -> Part:
+    parts = looked.parts
+    own = {name: each for name, each in weights.items() if _block_of(name, parts.blocks) == block}
+    in_units = dict[str, Amount]()
+    root = Amount()
+    for name, each in own.items():
+        unit = min((unit for unit in parts.units if is_in(name, unit)), key=len, default=None)  # the outermost
+        if unit is None:
+            root += each.amount(each.weight)
+        else:
+            in_units[unit] = in_units.get(unit, Amount()) + each.amount(each.weight)
+    kept = looked.per_sample(block)
+    unkept = full.per_sample(block)
+    return Part(
+        name=block,
+        weights=_sum(each.amount(each.weight) for each in own.values()),
+        gradients=_sum(each.amount(each.gradient) for each in own.values()),
+        state=_sum(each.amount(each.state) for each in own.values()),
+        root=root,
+        unit=max(in_units.values(), key=lambda amount: amount.total, default=Amount()),
+        fixed=Amount(looked.fixed(block, "whole"), looked.fixed(block, "divided")),
+        per_sample=kept,
+        recomputed=Amount(max(unkept.whole - kept.whole, 0.0), max(unkept.divided - kept.divided, 0.0)),
+        summed=Amount(full.slope(block, "summed"), 0.0),
+    )
+
+
+def _block_of(name: str, blocks: Iterable[str]) -> str:
+    return next((block for block in blocks if is_in(name, block)), AROUND)
+
+
+def _sum(amounts: Iterable[Amount]) -> Amount:
+    return sum(amounts, Amount())

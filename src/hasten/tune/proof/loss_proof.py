@@ -1,0 +1,266 @@
+"""What pairs of runs, the plain job's and the planned one's from the same seeds, say of the plan's loss.
+
+The pairs are trained by pairs.py and judged by measure/curves.py. This file stands between them, so that nothing spoils
+the judge's sample:
+
+* A run that fails is never left out. Where the planned run alone has become NaN, that is harm, whatever the other pairs
+  say. Where the plain run fails, or the plan fails for another reason, nothing can be said of the loss, and that is
+  said (trap 51).
+* Seeds that change nothing are refused: their pairs are one pair, told several times.
+
+What is judged. A whole run by a result of its evaluation, the loss or a metric; without valid data by the mean of the
+last tenth of its training losses.
+
+A short run (`paired_curves`) by its training losses, over its last half. Both arms see the same batches there, so the
+batches' own noise drops out of every pair, and what is left is how far rounding and other random numbers have carried
+two equal runs apart. That grows as a harm grows, but changes its sign from step to step, so the mean of many steps
+shows a harm better than the last few do; the first half is left out, as the runs had no time to part there.
+
+Its shares are of the loss on the way there, the middle one of the first half. In shares of itself, a loss that falls to
+a tenth within the run would make harm of every step that a run is behind. The margin is how far behind a run may be at
+this point, and who is behind here may catch up, or fall back further. So a short run can show a harm, and never that
+there will be none; its sentence says how small a harm it could have seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from hasten.errors import InvalidMeasurement, Misconfigured
+from hasten.facts.formatting import did_you_mean
+from hasten.facts.plan import Plan
+from hasten.facts.trials import Curves, Numbers
+from hasten.measure.loss_equivalence import LEAST_PAIRS, Criterion, Judgement, Verdict, final_values, judge
+from hasten.tune.proof.paired_runs import Pair, Pairing, PlannedRun, Trained, Watch, losses_of, nobody, trained
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+
+TRAINING = "training loss"  # the metric of a whole run where there is no valid data
+EARLY = "early training loss"  # that of a short run, in shares of the loss on its way
+LONGEST_SECONDS = 3600.0  # that an arm may be silent: while it builds the job, or is in one step or evaluation
+SHORT_MARGIN = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossProof:
+    """What all pairs that were trained say together.
+
+    verdict: "failed" where an arm failed in a way that says nothing of the loss; `failure` is then that arm's.
+    judgement: None where an arm failed, where too few pairs were trained, or where they cannot be judged, as the
+    sentence then says. wanted: pairs that were asked for; interrupt: by which somebody did not wait for all of them.
+    """
+
+    criterion: Criterion
+    pairs: tuple[Pair, ...]
+    wanted: int
+    verdict: Verdict | Literal["failed"]
+    judgement: Judgement | None
+    sentence: str
+    failure: ArmFailed | None = None
+    interrupt: KeyboardInterrupt | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupt is not None
+
+
+def prove_loss(
+    arms: Arms,
+    plan: Plan,
+    *,
+    pairs: int = 5,
+    margin: float = 0.005,
+    metric: str = "loss",
+    steps: int | None = None,
+    first_seed: int | None = None,
+    limit_seconds: float = LONGEST_SECONDS,
+    watch: Watch = nobody,
+) -> LossProof:
+    """The paired equivalence test of whole runs, or of the first `steps` of them.
+
+    metric: "loss" or one of the job's metrics; without valid data "loss" is the training loss. first_seed: the seeds
+    are it and those after it; None takes the job's own. limit_seconds: after which an arm without an answer hangs; it
+    answers about every second, but for the build, one optimizer step or one evaluation that takes longer.
+
+    A KeyboardInterrupt ends the training, and what the finished pairs say is returned; before the first arm is built it
+    goes through. Raises ArmFailed when the plain job cannot be built, Misconfigured for fewer than three pairs, and for
+    a metric that the job has not or that does not say whether higher is better.
+    """
+    _refuse_few(pairs)
+    with Pairing(arms, plan, limit_seconds) as pairing:
+        run = pairing.look()
+        criterion = criterion_of(run, metric, margin)
+        seeds = range(run.seed if first_seed is None else first_seed, 2**63)[:pairs]
+        evaluated = None if criterion.metric == TRAINING else criterion.metric
+        found, interrupt = list[Pair](), None
+        try:
+            with closing(pairing.pairs(seeds, steps, evaluated, watch)) as all_pairs:
+                for pair in all_pairs:
+                    found.append(pair)
+                    if pair.failed:
+                        break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    return judged(found, criterion, len(seeds), interrupt)
+
+
+def paired_curves(
+    arms: Arms,
+    plan: Plan,
+    seeds: Sequence[int],
+    steps: int,
+    watch: Watch = nobody,
+    *,
+    limit_seconds: float = 120.0,
+) -> Curves:
+    """The first `steps` training losses of both arms from each seed, judged, for a plan that does visible harm to be
+    rejected: by verdict "harmed". Its sentence says what could have been seen.
+
+    Raises ArmFailed when an arm fails for another reason than a loss that is not finite, or when the plain one does;
+    InvalidMeasurement for pairs that cannot be judged; Misconfigured for fewer than three seeds.
+    """
+    _refuse_few(len(seeds))
+    criterion, found = Criterion(metric=EARLY, margin=SHORT_MARGIN), list[Pair]()
+    with (
+        Pairing(arms, plan, limit_seconds) as pairing,
+        closing(pairing.pairs(seeds, steps, None, watch)) as all_pairs,
+    ):
+        for pair in all_pairs:
+            found.append(pair)
+            if pair.failed:
+                break
+    proof = judged(found, criterion, len(seeds))
+    if proof.failure is not None:
+        raise proof.failure
+    if proof.judgement is None and proof.verdict != "harmed":
+        raise InvalidMeasurement(proof.sentence, where="losses", fix="`hasten prove loss` trains whole runs")
+    return curves_of(proof, f"the first {steps} steps: {proof.sentence}")
+
+
+def curves_of(proof: LossProof, sentence: str) -> Curves:
+    """The training losses of all pairs that came to their end, with what they say, as a record."""
+    whole = [pair for pair in proof.pairs if not pair.failed]
+    return Curves(
+        seeds=tuple(pair.seed for pair in whole),
+        plain=tuple(losses_of(pair.plain) for pair in whole),
+        planned=tuple(losses_of(pair.planned) for pair in whole),
+        verdict=proof.verdict,
+        sentence=sentence,
+    )
+
+
+def criterion_of(run: PlannedRun, metric: str, margin: float) -> Criterion:
+    """What is judged, fixed before anything is trained."""
+    if metric == "loss" and not run.metrics:
+        return Criterion(metric=TRAINING, margin=margin)
+    if metric not in run.metrics:
+        known = did_you_mean(metric, list(run.metrics)) if run.metrics else "give valid data and Job.metrics"
+        raise Misconfigured(f'the job has no metric "{metric}"', where="--metric", fix=known)
+    higher = run.metrics[metric]
+    if higher is None:
+        what = f'"{metric}" does not say whether higher is better'
+        raise Misconfigured(what, where="--metric", fix="judge the loss, or set higher_is_better in the metric")
+    return Criterion(metric=metric, margin=margin, higher_is_better=higher)
+
+
+# ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def judged(
+    pairs: Sequence[Pair], criterion: Criterion, wanted: int, interrupt: KeyboardInterrupt | None = None
+) -> LossProof:
+    """What these pairs say."""
+    verdict, judgement, failure = "inconclusive", None, None
+    if broken := next((pair for pair in pairs if pair.failed), None):
+        verdict, sentence, failure = _of_failure(broken)
+    elif len(pairs) < LEAST_PAIRS:
+        sentence = f"{len(pairs)} of {wanted} pairs were trained, too few to say anything: {LEAST_PAIRS} are the least"
+    else:
+        try:
+            _refuse_equal_seeds(pairs)
+            judgement = judge(*values_of(pairs, criterion), criterion, _scale_of(pairs, criterion))
+            verdict, sentence = judgement.verdict, judgement.sentence
+        except InvalidMeasurement as error:  # what was trained is not lost with it
+            sentence = f"these pairs cannot be judged: {error.where}: {error.what}; {error.fix}"
+        if len(pairs) < wanted:
+            sentence += f"; ended after {len(pairs)} of {wanted} pairs, and a test that ends early errs more often"
+    return LossProof(
+        criterion=criterion,
+        pairs=tuple(pairs),
+        wanted=wanted,
+        verdict=verdict,
+        judgement=judgement,
+        sentence=sentence,
+        failure=failure,
+        interrupt=interrupt,
+    )
+
+
+def value_of(run: Trained, criterion: Criterion) -> float:
+    """What a run is judged by."""
+    if criterion.metric == TRAINING:
+        return final_values([run.losses], [run.losses], metric=TRAINING)[0][0]
+    if criterion.metric == EARLY:
+        late = run.losses[len(run.losses) // 2 :]
+        return math.fsum(late) / len(late)
+    return run.results[criterion.metric]
+
+
+def _scale_of(pairs: Sequence[Pair], criterion: Criterion) -> float | None:
+    """What the harms of short runs are shares of: the middle loss of their first halves, or the one that is judged
+    where it is larger. None where they are shares of what is judged."""
+    if criterion.metric != EARLY:
+        return None
+    runs = [trained(pair.plain) for pair in pairs]
+    before = [abs(loss) for run in runs for loss in run.losses[: len(run.losses) // 2]]
+    judged_mean = abs(math.fsum(value_of(run, criterion) for run in runs)) / len(runs)
+    return max(median(before), judged_mean) or None if before else None
+
+
+def values_of(pairs: Sequence[Pair], criterion: Criterion) -> tuple[Numbers, Numbers]:
+    """What all runs of either arm are judged by, where none has failed."""
+    runs = [(trained(pair.plain), trained(pair.planned)) for pair in pairs]
+    if criterion.metric in (TRAINING, EARLY):  # losses can be compared where both took as many steps
+        final_values([plain.losses for plain, _ in runs], [planned.losses for _, planned in runs], metric=TRAINING)
+    plain, planned = zip(*((value_of(a, criterion), value_of(b, criterion)) for a, b in runs), strict=True)
+    return plain, planned
+
+
+def _refuse_few(pairs: int) -> None:
+    if pairs < LEAST_PAIRS:
+        what = f"{pairs} pairs are too few for an interval"
+        raise Misconfigured(what, where="pairs", fix=f"train {LEAST_PAIRS} at least")
+
+
+def _of_failure(pair: Pair) -> tuple[Verdict | Literal["failed"], str, ArmFailed | None]:
+    plain, planned = pair.plain, pair.planned
+    if isinstance(plain, ArmFailed):
+        return (
+            "failed",
+            f"the plain job itself failed with seed {pair.seed}, so there is nothing to compare: {plain}",
+            plain,
+        )
+    assert isinstance(planned, ArmFailed)
+    if planned.fate is not Fate.NON_FINITE:
+        return "failed", f"the plan failed with seed {pair.seed}, which says nothing of its loss: {planned}", planned
+    sentence = (
+        f"the loss is harmed: with seed {pair.seed} the planned run became {planned.fate.value} ({planned.what}), "
+    )
+    return "harmed", f"{sentence}and the plain one came to its end", None
+
+
+def _refuse_equal_seeds(pairs: Sequence[Pair]) -> None:
+    seen: dict[Numbers, int] = {}
+    for pair in pairs:
+        losses = losses_of(pair.plain)
+        if (other := seen.setdefault(losses, pair.seed)) != pair.seed:
+            raise InvalidMeasurement(
+                f"seeds {other} and {pair.seed} gave the same losses to the last bit, so they are no sample",
+                where="plain",
+                fix="let weights and order come from Job.seed: seed nothing in the job's own functions",
+            )

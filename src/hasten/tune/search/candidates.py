@@ -1,0 +1,195 @@
+"""Which choices a search tries, and with what reason it leaves out the others. Nothing here runs anything."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Plan, PlannedChoice
+from hasten.techniques.combinations import conflicts
+from hasten.tune.search.bounds import Bound, order
+from hasten.tune.search.objective import WORTH_SEEING
+
+INTERACTIONS: Mapping[str, frozenset[str]] = {
+    "channels_last": frozenset({"precision", "compile"}),
+    "compile": frozenset({"precision", "channels_last", "microbatch"}),
+    "cudnn_autotune": frozenset({"precision", "channels_last"}),
+    "loader_workers": frozenset({"threads", "cache"}),
+    "microbatch": frozenset({"precision", "compile"}),
+    "precision": frozenset({"channels_last"}),
+    "threads": frozenset({"loader_workers"}),
+}
+"""Technique -> those whose adoption can turn its result round: it is tried again after one of them."""
+
+ONE_OF: Mapping[str, str] = {"accumulation": "microbatch"}
+"""Technique -> another that says the same in other words; where both are proposed, only the other is tried."""
+
+EVALUATION_ALONE = frozenset({"evaluation_batch"})
+"""They change nothing of the steps, so evaluations are all that has to be compared."""
+
+SAME_GRADIENTS = frozenset({"fused_optimizer"}) | EVALUATION_ALONE
+"""They should leave the gradients as they are to the last bit, which takes less time to prove than that they are right.
+Where they do not, nothing but that time is lost."""
+
+MEMORY_ALONE = frozenset({"activation_checkpointing"})
+"""They buy memory with time, and help where the job does not fit."""
+
+Member = TypeVar("Member")
+
+AT_ONCE = 2
+"""Values of one row that are tried first; the next ones only where the last of these was the best."""
+
+OUT_OF_TIME = "the time was over"
+"""The reason of a choice that a search did not come to."""
+
+UNPROVEN = ", and there was no time to prove it"
+"""What the reason of a choice that was faster ends with, where it did not join."""
+
+RUNS = 5
+"""For how many planned runs a plan is taken to be used: what they would save at most has to be worth the trial."""
+
+COMPILE_SECONDS, COMPILE_GAIN = 20.0, 1.5
+"""What compiling is taken to cost at least and to gain at most before it has been tried: trying it takes longer than
+all else, so a run that could not earn that is not put to it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Left:
+    """A choice that is not tried, and why."""
+
+    choice: Choice
+    reason: str
+
+
+def worth_trying(
+    choices: Iterable[Choice], bounds: Mapping[str, Bound], run_seconds: float, trial_seconds: Callable[[Choice], float]
+) -> tuple[list[Choice], list[Left]]:
+    """Those that could gain enough to be seen and to be worth the trial, most promising first, and all others.
+
+    run_seconds: of the planned run; trial_seconds: of trying one choice.
+    """
+    found, left = list[Choice](), list[Left]()
+    for choice in choices:
+        bound = bounds.get(choice.technique)
+        if bound is None:
+            found.append(choice)
+        elif bound.most_gain < WORTH_SEEING:
+            left.append(Left(choice=choice, reason=bound.reason))
+        elif (saved := run_seconds * (1 - 1 / bound.most_gain)) * RUNS < (takes := trial_seconds(choice)):
+            reason = f"trying it takes {takes:.1f} s, and it could save {saved:.2f} s of a planned run (upper bound)"
+            left.append(Left(choice=choice, reason=reason))
+        else:
+            found.append(choice)
+    return order(found, bounds), left
+
+
+def allowed(proposed: Iterable[Choice], ceiling: Preserves) -> tuple[list[Choice], list[Left]]:
+    """Those that a search may try by rules alone, in the order proposed, and those that it may not."""
+    found, left, proposed = list[Choice](), list[Left](), list(proposed)
+    names = {choice.technique for choice in proposed}
+    for choice in proposed:
+        reason = _refused(choice, names, ceiling)
+        if reason is None:
+            found.append(choice)
+        else:
+            left.append(Left(choice=choice, reason=reason))
+    return found, left
+
+
+def changes_training(choice: Choice) -> bool:
+    """Whether its steps learn something else, so that no heat can compare them: target.py judges it by whole runs."""
+    return (Preserves.TRAINING if choice.preserves is None else choice.preserves) is Preserves.TRAINING
+
+
+def _refused(choice: Choice, names: Collection[str], ceiling: Preserves) -> str | None:
+    claim = Preserves.TRAINING if choice.preserves is None else choice.preserves
+    if claim > ceiling:
+        return f"{claim.words}, which --allow {ceiling.name.lower()} leaves out"
+    other = ONE_OF.get(choice.technique)
+    if other in names:
+        return f"says the same as {other}, which is tried"
+    if choice.technique in MEMORY_ALONE:
+        return "buys memory with time, and the job fits into memory as it is"
+    return None
+
+
+def row_of(choice: Choice) -> str | None:
+    """Choices with the same name here lie in a row: numbers, of one technique with the same options. None for a value
+    that is no number, which says nothing of another."""
+    if isinstance(choice.value, bool) or not isinstance(choice.value, int | float):
+        return None
+    return f"{choice.technique} {sorted(choice.options.items())}"
+
+
+def first_values(choices: Iterable[Choice]) -> tuple[list[Choice], list[Choice]]:
+    """The first values of every row with all that lies in none, and those that wait for them."""
+    first, waiting, seen = list[Choice](), list[Choice](), Counter[str]()
+    for choice in choices:
+        row = row_of(choice)
+        (first if row is None or seen[row] < AT_ONCE else waiting).append(choice)
+        seen[row or ""] += 1
+    return first, waiting
+
+
+def why_not_compiled(run_seconds: float) -> str | None:
+    """Why a planned run of so many seconds is too short to try compiling; None where it is not."""
+    saved = run_seconds * (1 - 1 / COMPILE_GAIN)
+    if saved > COMPILE_SECONDS:
+        return None
+    return (
+        f"it takes {COMPILE_SECONDS:.0f} s or more once, and {COMPILE_GAIN} times as fast would save {saved:.1f} s "
+        f"of a planned run of {run_seconds:.0f} s"
+    )
+
+
+def with_choice(base: Sequence[Choice], added: Choice) -> tuple[Choice, ...] | None:
+    """The base with one choice more, in place of the one that it has of that technique; None where that is illegal, or
+    changes nothing."""
+    if any(same(added, choice) for choice in base):
+        return None
+    joined = (*(choice for choice in base if choice.technique != added.technique), added)
+    return None if conflicts(joined) else joined
+
+
+def joined(base: Sequence[Choice], winners: Iterable[Choice]) -> tuple[Choice, ...]:
+    """The base with all winners, the first ones first; one that does not go with those before it is left out."""
+    found = tuple(base)
+    for winner in winners:
+        found = with_choice(found, winner) or found
+    return found
+
+
+def without(base: Sequence[Choice], *removed: Choice) -> tuple[Choice, ...]:
+    """The base without these choices, and without those that cannot be without them."""
+    found = tuple(choice for choice in base if not any(choice is other for other in removed))
+    return tuple(choice for choice in found if not any(_needs(choice, other) for other in removed))
+
+
+def _needs(choice: Choice, removed: Choice) -> bool:
+    return removed.technique == "loader_workers" and choice.technique in ("prefetch", "persistent_workers")
+
+
+def tried_again(technique: str, since: Iterable[Choice]) -> bool:
+    """Whether choices that were adopted since a technique was tried can turn its result round."""
+    return any(choice.technique in INTERACTIONS.get(technique, ()) for choice in since)
+
+
+def same(one: Choice, other: Choice) -> bool:
+    return (one.technique, one.value, dict(one.options)) == (other.technique, other.value, dict(other.options))
+
+
+def plan_of(choices: Iterable[Choice]) -> Plan:
+    return Plan(choices=tuple(PlannedChoice(choice=choice) for choice in choices))
+
+
+def in_groups(members: Sequence[Member], most: int) -> Iterator[Sequence[Member]]:
+    """As few groups as can be, of nearly one size."""
+    groups = math.ceil(len(members) / most)
+    ends = [len(members) * group // max(groups, 1) for group in range(groups + 1)]
+    for begin, end in pairwise(ends):
+        yield members[begin:end]

@@ -1,0 +1,368 @@
+"""hasten checkpoints and hasten export: what they say, what they write, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import hasten
+from hasten.checkpoint.listing import listed
+from hasten.checkpoint.store import Store
+from hasten.training.run_folder.folder_names import ASKED
+from support import small_job
+from support.cli.commands import ran
+from support.training.complete_runs import checkpoints_of, complete_run, flip, sealed_again
+
+TENSORS = "tensors.safetensors"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return complete_run(tmp_path_factory.mktemp("made") / "job-1")
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a run in runs/job-1, and the present one while the test runs."""
+    shutil.copytree(made, tmp_path / "runs" / "job-1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs" / "job-1"
+
+
+def rows(shown: str) -> list[str]:
+    return [line for line in shown.splitlines() if re.match(r"  (→ |  ) *\d", line)]
+
+
+def fields() -> list[dict]:
+    return json.loads(ran("checkpoints runs/job-1 --json")[1])["checkpoints"]
+
+
+# ── hasten checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_checkpoints_are_listed_newest_first_and_the_one_that_is_resumed_from_is_marked(here: Path):
+    code, shown, error = ran("checkpoints runs/job-1")
+    assert (code, error) == (0, "")
+    found = rows(shown)
+    assert [row.split()[:2] for row in found] == [["→", "10"], ["8", "1"], ["6", "1"]]
+    assert re.search(r" 10 +1 +\d+ s +1\d\.\d KiB  as planned +verified$", found[0])
+    assert "resumes   at step 10, in runs/job-1/checkpoints/step-10\n" in shown
+
+
+def test_the_list_ends_with_the_command_that_resumes_the_run_by_the_name_of_its_job(here: Path):
+    last = "next      hasten train {} --resume --run-dir runs/job-1"
+    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
+    (here / ASKED).unlink()  # as an older hasten has left it: then the log tells
+    assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("jobs_of_tests.py:job")
+    named = [f'{{"event": "started", "job": "{name}"}}' for name in ("", "--help", "my experiment", ":job")]
+    for log in (None, "", "no JSON", "[1]", *named):
+        (here / "metrics.jsonl").unlink(missing_ok=True)
+        if log is not None:
+            (here / "metrics.jsonl").write_text(log)
+        assert ran("checkpoints runs/job-1")[1].splitlines()[-1].strip() == last.format("JOB")
+
+
+HARMS = {
+    "flipped": "was changed after it was written",
+    "cut": "has [0-9,]+ bytes, and [0-9,]+ were written",
+    "gone": "No such file or directory",
+    "of another step": "",
+    "a folder": "is no regular file",
+}
+
+
+@pytest.mark.parametrize("file", ["manifest.json", TENSORS, "state.json"])
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_checkpoint_says_what_is_wrong_and_an_older_one_is_marked(here: Path, file: str, harm: str):
+    newest, before, _ = checkpoints_of(here)
+    path = newest.path / file
+    content = path.read_bytes()
+    path.unlink()
+    if harm == "flipped":
+        path.write_bytes(content)
+        flip(path)
+    elif harm == "cut":
+        path.write_bytes(content[:-1])
+    elif harm == "of another step":
+        shutil.copy(before.path / file, path)
+    elif harm == "a folder":
+        path.mkdir()
+    code, shown, _ = ran("checkpoints runs/job-1")
+    assert code == 0
+    broken, marked, _ = rows(shown)
+    assert broken.startswith("    10")
+    assert f"damaged: {file} " in broken
+    assert file == "manifest.json" or re.search(HARMS[harm], broken)  # whose own seal has words of its own
+    assert marked.startswith("  →  8")
+    loaded = Store(here / "checkpoints").newest(lambda checkpoint, error: None)
+    assert loaded is not None
+    assert loaded.manifest.step == 8  # as a resumed run would choose
+
+
+def test_what_is_listed_and_what_is_whole_is_what_the_store_says(here: Path):
+    """The listing has its own eyes, so that it loads without torch; they must see the same."""
+    folder = here / "checkpoints"
+    for name in ("step-10.2", "step-10.1", "step-06", "step-007.3", "step-٣", "step-3 ", "step-", "step-3.x", "Step-3"):
+        shutil.copytree(folder / "step-10", folder / name)
+    for name in (".step-3.tmp-00000000", "step-3.tmp", "step-9999999999999999999", "step-999999999999999999"):
+        (folder / name).mkdir()
+    (folder / "step-4").write_text("no folder")
+    flip(folder / "step-10.2" / TENSORS)
+    found = listed(here, lambda done, whole: None)
+    stored = Store(folder).found()
+    assert [(each.path, each.step, each.attempt) for each in found] == [
+        (each.path, each.step, each.attempt) for each in stored
+    ]
+    assert [each.damage is None for each in found] == [is_whole(each) for each in stored]
+    assert {each.damage is None for each in found} == {True, False}
+
+
+def is_whole(checkpoint) -> bool:
+    try:
+        checkpoint.read()
+    except hasten.errors.StorageFailed:
+        return False
+    return True
+
+
+def test_the_list_as_json_is_one_object_with_the_truth(here: Path):
+    flip(here / "checkpoints" / "step-8" / TENSORS)
+    code, shown, _ = ran("checkpoints runs/job-1 --json")
+    answer = json.loads(shown)
+    assert code == 0
+    assert answer["resumes_from"] == "runs/job-1/checkpoints/step-10"
+    assert answer["next"] == "hasten train jobs_of_tests.py:job --resume --run-dir runs/job-1"
+    newest, damaged, _ = answer["checkpoints"]
+    manifest = checkpoints_of(here)[0].manifest()
+    about = ("runs/job-1/checkpoints/step-10", 10, 1, 1, "as planned", False)
+    assert tuple(newest[name] for name in ("path", "step", "attempt", "epoch", "reason", "best")) == about
+    assert (newest["verified"], newest["damage"]) == (True, None)
+    assert (newest["saved_at"], newest["bytes"]) == (manifest.saved_at, manifest.bytes)
+    assert 0 <= newest["age_seconds"] < 3600
+    assert not damaged["verified"]
+    assert damaged["damage"] == f"{TENSORS} was changed after it was written: its digest differs"
+
+
+def test_the_best_evaluation_and_a_second_attempt_are_marked(here: Path):
+    sealed_again(here / "checkpoints" / "step-6", lambda manifest: replace(manifest, best=True))
+    (here / "checkpoints" / "step-8").rename(here / "checkpoints" / "step-8.2")
+    _, second, best = rows(ran("checkpoints runs/job-1")[1])
+    assert second.split()[:2] == ["8", "(2)"]
+    assert best.endswith("best, verified")
+
+
+def test_a_run_without_a_checkpoint_begins_anew_and_says_so(here: Path):
+    shutil.rmtree(here / "checkpoints")
+    code, shown, _ = ran("checkpoints runs/job-1")
+    assert code == 0
+    assert "runs/job-1 has no checkpoint yet\n  resumes   at its beginning\n" in shown
+    assert json.loads(ran("checkpoints runs/job-1 --json")[1])["resumes_from"] is None
+
+
+def test_a_run_without_a_whole_checkpoint_is_not_said_to_resume(here: Path):
+    for each in checkpoints_of(here):
+        flip(each.path / TENSORS)
+    _, shown, _ = ran("checkpoints runs/job-1")
+    assert "resumes   nowhere, as none of them is whole; it can only begin anew\n" in shown
+    anew = "hasten train jobs_of_tests.py:job --save-every 2 --keep-last 3"
+    assert shown.splitlines()[-1].strip() == f"next      {anew}"
+    assert json.loads(ran("checkpoints runs/job-1 --json")[1])["next"] == anew
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"), [("runs", "is no folder of a run"), ("nowhere", "no such folder"), ("file", "is no folder")]
+)
+@pytest.mark.parametrize("command", ["checkpoints {}", "export {} -o model.safetensors"])
+def test_a_folder_that_is_no_run_is_refused(here: Path, folder: str, says: str, command: str):
+    Path("file").write_text("")
+    code, shown, error = ran(command.format(folder))
+    assert (code, shown) == (2, "")
+    assert says in error
+    assert not Path("model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("times", "age", "says"),
+    [
+        ({10: 2e9 * 2}, "in the future", "one was saved at a time that is still to come by this clock"),
+        ({10: 0.0}, "–", "a clock was not set when one was saved"),
+        ({10: 1_750_000_000.0, 8: 1_760_000_000.0, 6: 1_740_000_000.0}, " d ", "so a clock was set back"),
+    ],
+)
+def test_an_age_that_cannot_be_right_is_said(here: Path, times: dict[int, float], age: str, says: str):
+    for step, time in times.items():
+        path = here / "checkpoints" / f"step-{step}"
+        sealed_again(path, lambda manifest, time=time: replace(manifest, saved_at=time))
+    shown = ran("checkpoints runs/job-1")[1]
+    assert age in rows(shown)[0]
+    assert "ages may be wrong: " in shown
+    assert says in shown
+
+
+def test_ages_that_can_be_right_are_not_doubted(here: Path):
+    assert "may be wrong" not in ran("checkpoints runs/job-1")[1]
+
+
+def test_how_far_the_verifying_has_come_is_told_up_to_its_end(here: Path):
+    told = list[tuple[int, int]]()
+    found = listed(here, lambda done, whole: told.append((done, whole)))
+    whole = sum(each.manifest.bytes for each in found if each.manifest is not None)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (whole, whole)
+
+
+def test_a_checkpoint_that_the_run_removes_meanwhile_is_left_out(here: Path):
+    oldest = checkpoints_of(here)[-1]
+    found = listed(here, lambda done, whole: shutil.rmtree(oldest.path, ignore_errors=True))
+    assert [each.step for each in found] == [10, 8]
+
+
+def test_a_list_needs_no_torch(here: Path):
+    program = (
+        "import sys; from hasten.cli import app; app(['checkpoints', 'runs/job-1'], standalone_mode=False); "
+        "sys.exit(' '.join({'torch', 'numpy', 'tomlkit', 'matplotlib', 'psutil'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ── hasten export ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, as a language model has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.last.weight = self.first.weight
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.last(self.first(rows))
+
+
+def convolution() -> nn.Module:
+    layers = nn.Unflatten(1, (2, 3, 1)), nn.Conv2d(2, 4, (2, 1)), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(8, 3)
+    return nn.Sequential(*layers)
+
+
+JOBS = {
+    "plain": (None, {}),
+    "the best evaluation": (None, {"valid": small_job().train, "stop": hasten.EarlyStopping("loss", patience=9)}),
+    "an average": (None, {"average": hasten.ExponentialAverage(0.9)}),
+    "tied weights": (None, {"model": Tied}),
+    "biases that a plan removed": (hasten.make_plan(conv_bn_bias=True), {"model": convolution}),
+    "channels last": (hasten.make_plan(channels_last=True), {"model": convolution}),
+    "channels last of its own": (None, {"model": lambda: convolution().to(memory_format=torch.channels_last)}),
+    "16 bits": (None, {"model": lambda: nn.Linear(6, 3).bfloat16(), "loss": lambda m, b: m(b[0].bfloat16()).sum()}),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_weights_of_a_complete_run_are_those_that_it_left(tmp_path: Path, monkeypatch, name: str):
+    plan, changes = JOBS[name]
+    run = complete_run(tmp_path / "run", plan, **changes)
+    monkeypatch.chdir(tmp_path)
+    assert ran("export run -o model.safetensors")[0] == 0
+    assert Path("model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+
+def test_what_was_written_is_told_and_can_be_loaded_as_it_says(here: Path):
+    code, shown, _ = ran("export runs/job-1 -o out.safetensors")
+    assert code == 0
+    assert re.search(r"step +10, from runs/job-1/checkpoints/step-10$", shown, re.MULTILINE)
+    assert f"weights   2 tensors, {Path('out.safetensors').stat().st_size} B, in out.safetensors" in shown
+    assert shown.splitlines()[-1].strip() == "next      hasten train jobs_of_tests.py:job --weights out.safetensors"
+    model = nn.Linear(6, 3)
+    exec(re.search(r"^  load +(.*)$", shown, re.MULTILINE)[1], {"model": model, "hasten": hasten})  # type: ignore[index]
+    written = safetensors.torch.load_file(here / "model.safetensors")
+    assert all(torch.equal(each, written[name]) for name, each in model.state_dict().items())
+
+
+def test_weights_of_an_earlier_step_are_said_to_be_the_best_so_far(tmp_path: Path, monkeypatch):
+    complete_run(
+        tmp_path / "run",
+        valid=small_job().train,
+        optimizer=lambda params: torch.optim.SGD(params, lr=0.1, maximize=True),  # the first evaluation is the best
+        stop=hasten.EarlyStopping("loss", patience=9),
+    )
+    monkeypatch.chdir(tmp_path)
+    _, shown, _ = ran("export run -o model.safetensors")
+    assert re.search(r"step +10, from \S+; they are those of step 5, the best so far$", shown, re.MULTILINE)
+
+
+def test_an_older_checkpoint_is_exported_by_its_step(here: Path):
+    assert ran("export runs/job-1 -o early.safetensors --step 6")[0] == 0
+    loaded = checkpoints_of(here)[-1].read()
+    written = safetensors.torch.load_file("early.safetensors")
+    assert all(torch.equal(each, loaded.states["weights"][name]) for name, each in written.items())
+    assert not torch.equal(written["weight"], safetensors.torch.load_file(here / "model.safetensors")["weight"])
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_an_older_one_is_exported(here: Path):
+    flip(here / "checkpoints" / "step-10" / TENSORS)
+    code, shown, _ = ran("export runs/job-1 -o model.safetensors")
+    assert code == 0
+    assert "note      step-10 is not used: tensors.safetensors was changed" in shown
+    assert "step      8, from runs/job-1/checkpoints/step-8" in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says", "fix"),
+    [
+        ("-o model.pt", 2, "a .pt file is a pickle, which can run code when it is opened", "-o model.safetensors"),
+        ("-o model.bin", 2, "a .bin file is a pickle", "-o model.safetensors"),
+        ("-o model.onnx", 2, "weights are written as safetensors only", "-o model.safetensors"),
+        ("-o model", 2, "weights are written as safetensors only", "-o model.safetensors"),
+        ("-o runs/job-1/model.safetensors", 2, "is there already", "choose another name"),
+        ("-o no/where/model.safetensors", 15, "could not be written", "make the folder first"),
+        (
+            "-o new.safetensors --step 7",
+            2,
+            "no checkpoint of step 7 was kept; there are those of step 10, 8, 6",
+            "hasten",
+        ),
+        ("-o new.safetensors --step 8", 15, "step-8: tensors.safetensors was changed", "hasten checkpoints"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_and_nothing_is_written(here: Path, line: str, code: int, says: str, fix: str):
+    flip(here / "checkpoints" / "step-8" / TENSORS)
+    before = {path: path.stat().st_mtime_ns for path in here.parent.parent.rglob("*")}
+    ended, shown, error = ran(f"export runs/job-1 {line}")
+    assert (ended, shown) == (code, "")
+    assert says in error
+    assert fix in error
+    assert {path: path.stat().st_mtime_ns for path in before} | {here.parent.parent: 0} == before | {
+        here.parent.parent: 0
+    }
+    assert not list(here.parent.parent.glob("*.safetensors"))
+
+
+def test_a_file_that_cannot_be_written_is_known_before_anything_is_read(here: Path):
+    for each in checkpoints_of(here):
+        flip(each.path / TENSORS)
+    code, _, error = ran("export runs/job-1 -o no/where/model.safetensors")
+    assert code == 15
+    assert "make the folder first" in error
+
+
+def test_where_no_checkpoint_is_whole_each_is_named(here: Path):
+    for each in checkpoints_of(here):
+        flip(each.path / TENSORS)
+    code, _, error = ran("export runs/job-1 -o model.safetensors")
+    assert code == 15
+    assert all(each.path.name in error for each in checkpoints_of(here))
+    shutil.rmtree(here / "checkpoints")
+    code, _, error = ran("export runs/job-1 -o model.safetensors")
+    assert code == 2
+    assert "no checkpoint was saved yet" in error

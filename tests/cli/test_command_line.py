@@ -1,0 +1,383 @@
+"""The command line: its options, its words, what it imports, and how each command ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from ast import literal_eval
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from hasten.cli import app
+from hasten.facts.plan_file import read_plan
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+JOBS = """
+from support import small_job
+
+def job():
+    return small_job()
+
+def with_valid():
+    job = small_job()
+    return small_job(valid=job.train)
+
+def faulty():
+    return small_job(loss=lambda model, batch: model(batch[0][:, :1]).sum())
+
+def endless():
+    import os, signal
+    def loss(model, batch):
+        os.kill(os.getpid(), signal.SIGINT)
+        return model(batch[0]).sum()
+    return small_job(loss=loss)
+
+def terminated():
+    import os, signal
+    def loss(model, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return model(batch[0]).sum()
+    return small_job(loss=loss)
+
+def pooled():
+    import multiprocessing, pathlib, signal
+    child = multiprocessing.get_context("fork").Process(target=signal.pause, daemon=True)
+    child.start()
+    def loss(model, batch):
+        child.terminate()
+        child.join()
+        pathlib.Path("ended_by").write_text(str(child.exitcode))
+        return model(batch[0]).sum()
+    return small_job(loss=loss)
+
+def full():
+    def loss(model, batch):
+        raise MemoryError("no room")
+    return small_job(loss=loss)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with jobs and a plan, and the present one while the test runs."""
+    (tmp_path / "jobs_of_tests.py").write_text(JOBS)
+    (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "clipping"\nvalue = 1.0\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "jobs_of_tests", raising=False)
+    return tmp_path
+
+
+def ran(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    result = CliRunner().invoke(app, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_commands_and_options_change_only_on_purpose():
+    assert {
+        name: [option for item in command.params for option in item.opts] for name, command in COMMANDS.items()
+    } == {
+        "train": [
+            *("job", "--plan", "--weights", "--nproc", "--run-dir", "--resume", "--allow-change"),
+            *("--save-every", "--keep-last", "--keep-every", "--grace"),
+            *("--epochs", "--max-steps", "--batch-size", "--seed", "--device", "--tensorboard"),
+        ],
+        "doctor": ["targets", "--plan", "--select", "--ignore", "--format", "--fix", "--unsafe-fixes", "--diff"],
+        "checkpoints": ["run", "--json"],
+        "export": ["run", "--output", "-o", "--step"],
+        "techniques": [],
+        "explain": ["name"],
+        "schedule": ["job", "--plan", "--png", "--range-test"],
+        "profile": ["job", "--plan", "--microbatch"],
+        "plan-mesh": [
+            *("job", "--devices", "--memory", "--bandwidth", "--per-machine", "--microbatch", "--flops", "--plan"),
+            *("--all", "--format"),
+        ],
+        "pack": ["source", "folder", "--shard-size", "--seed", "--keep-order", "--verify"],
+        "report": ["source", "--output", "-o"],
+        "tune": ["job", "--output", "-o", "--allow", "--seconds", "--busy", "--json"],
+        "prove": [],
+    }
+
+
+HEAVY = {"torch", "numpy", "matplotlib", "tomlkit", "rich", "psutil", "pydantic"}
+TYPER_OWN = {"pydantic"}  # newer typers load it themselves, to read the options of a command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [(["--help"], set()), *(([name, "--help"], TYPER_OWN) for name in COMMANDS), (["--version"], TYPER_OWN)],
+)
+def test_help_loads_nothing_heavy(arguments: list[str], allowed: set[str]):
+    program = (
+        "import sys; from hasten.cli import app; "
+        f"app({arguments}, standalone_mode=False); sys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_shows_an_example(name: str):
+    code, shown, _ = ran(name, "--help")
+    assert code == 0
+    assert re.search(rf"Examples?:\n  +hasten {name}\b", shown)
+    assert "..." not in ran("--help")[1].partition("Commands:")[2]  # no summary is cut off
+
+
+def last_line(shown: str) -> str:
+    return shown.strip().splitlines()[-1].strip()
+
+
+def test_training_leaves_a_run_and_says_what_to_do_next(here: Path):
+    code, shown, _ = ran("train", "jobs_of_tests.py:with_valid", "--plan", "plan.toml", "--epochs", "1")
+    assert code == 0
+    assert not CONTROL_CODE.search(shown)
+    assert last_line(shown) == "next      hasten profile jobs_of_tests.py:with_valid --plan plan.toml"
+    run = here / "runs" / "with_valid-1"
+    assert {path.name for path in run.iterdir()} == {
+        *("asked.json", "plan.toml", "environment.json", "metrics.jsonl", "model.safetensors", "checkpoints")
+    }
+    assert read_plan(run / "plan.toml").value_of("clipping") == 1.0
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert events[0]["job"] == "jobs_of_tests.py:with_valid"
+    assert events[-1]["epochs"] == 1
+
+
+def test_options_replace_fields_of_the_job(here: Path):
+    assert ran("train", "jobs_of_tests.py:job", "--max-steps", "3", "--batch-size", "4", "--seed", "5")[0] == 0
+    events = [json.loads(line) for line in (here / "runs" / "job-1" / "metrics.jsonl").read_text().splitlines()]
+    assert (events[0]["batch_size"], events[0]["total_steps"], events[-1]["steps"]) == (4, 3, 3)
+
+
+def test_a_run_can_begin_with_the_weights_of_another(here: Path):
+    assert ran("train", "jobs_of_tests.py:job", "--max-steps", "1")[0] == 0
+    assert ran("export", "runs/job-1", "-o", "first.safetensors")[0] == 0
+    code, shown, _ = ran("train", "jobs_of_tests.py:job", "--max-steps", "1", "--weights", "first.safetensors")
+    assert code == 0
+    assert f"note: begun with the weights of {here / 'first.safetensors'}: 2 tensors, 84 B\n" in shown
+    assert (here / "runs" / "job-2" / "initial_weights.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "fix"),
+    [
+        (["--weights", "a.pt"], "a.pt: there is no such file", "check the path"),
+        (["--weights", "file.h5"], "no file of weights is called .h5", ".safetensors"),
+    ],
+)
+def test_weights_that_cannot_be_taken_are_refused_before_the_job_is_loaded(
+    here: Path, given: list[str], says: str, fix: str
+):
+    (here / "jobs_of_tests.py").write_text("raise AssertionError('the job was loaded')")
+    (here / "file.h5").write_text("")
+    code, _, error = ran("train", "jobs_of_tests.py:job", *given)
+    assert code == 2
+    assert says in error
+    assert fix in error
+    assert not (here / "runs").exists()
+
+
+def test_weights_of_another_model_leave_no_folder(here: Path):
+    import torch
+
+    torch.save({"other": torch.zeros(1)}, here / "a.pt")
+    code, _, error = ran("train", "jobs_of_tests.py:job", "--weights", "a.pt")
+    assert code == 2
+    assert "2 are missing: bias, weight; 1 is unknown to the model: other" in error
+    assert not list((here / "runs").iterdir())
+
+
+def test_every_run_gets_a_folder_of_its_own(here: Path):
+    for _ in range(2):
+        assert ran("train", "jobs_of_tests.py:job", "--max-steps", "1")[0] == 0
+    assert {path.name for path in (here / "runs").iterdir()} == {"job-1", "job-2"}
+    before = (here / "runs" / "job-1" / "metrics.jsonl").read_bytes()
+    code, _, error = ran("train", "jobs_of_tests.py:job", "--run-dir", "runs/job-1")
+    assert code == 2
+    assert "--run-dir" in error
+    assert (here / "runs" / "job-1" / "metrics.jsonl").read_bytes() == before
+
+
+def test_tensorboard_events_lie_in_the_run(here: Path):
+    pytest.importorskip("tensorboard")
+    code, shown, _ = ran("train", "jobs_of_tests.py:job", "--max-steps", "1", "--tensorboard")
+    assert code == 0
+    assert list((here / "runs" / "job-1" / "tensorboard").iterdir())
+    assert last_line(shown) == "next      tensorboard --logdir runs/job-1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says", "fix"),
+    [
+        (["train", "missing.py:job"], 2, "missing.py: there is no such file", "jobs_of_tests.py"),
+        (["train", "jobs_of_tests.py:jobb"], 2, 'there is no function "jobb"', 'did you mean "job"?'),
+        (["train", "jobs_of_tests.py:job", "--epochs", "0"], 2, "Job.epochs: is 0 (int)", "1 or more"),
+        (["train", "jobs_of_tests.py:job", "--plan", "plan.tml"], 2, "plan.tml: there is no such file", "check"),
+        (["train", "jobs_of_tests.py:faulty"], 10, "jobs_of_tests.py:12, in <lambda>: RuntimeError", "mend this line"),
+        (["train", "jobs_of_tests.py:full"], 12, "no room", "smaller samples"),
+        (["explain", "channel_last"], 2, 'there is no technique "channel_last"', 'did you mean "channels_last"?'),
+        (["profile", "jobs_of_tests.py"], 2, "names no function", "jobs_of_tests.py:job"),
+        (["schedule", "jobs_of_tests.py:job", "--png", "no/where.png"], 15, "no/where.png: could not be", "folder"),
+    ],
+)
+def test_a_failure_is_one_block_with_its_exit_code(here: Path, arguments: list[str], code: int, says: str, fix: str):
+    ended, _, error = ran(*arguments)
+    assert ended == code
+    lines = [line for line in error.splitlines() if not line.startswith("ended by ")]  # of a run that had begun
+    *_, what, remedy = lines
+    assert what.startswith("  error ")
+    assert says in what
+    assert remedy.startswith("  fix ")
+    assert fix in remedy
+    assert not CONTROL_CODE.search(error)
+
+
+@pytest.mark.fault("user exception")
+def test_a_failure_of_the_users_code_shows_their_lines_and_none_of_ours_above_them(here: Path):
+    _, _, error = ran("train", "jobs_of_tests.py:faulty")
+    first = error.splitlines()[0]
+    assert first.endswith('jobs_of_tests.py", line 12, in <lambda>')
+
+
+def test_a_run_that_never_began_leaves_no_folder(here: Path):
+    assert ran("train", "jobs_of_tests.py:jobb")[0] == 2
+    assert not list((here / "runs").iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_job_is_loaded(here: Path):
+    (here / "jobs_of_tests.py").write_text("raise AssertionError('the job was loaded')")
+    (here / "file").write_text("")
+    code, _, error = ran("train", "jobs_of_tests.py:job", "--run-dir", "file")
+    assert code == 15
+    assert "a file has this name" in error
+
+
+def apart(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What Python has come to with these arguments, in a process that signals can end."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.proof
+def test_a_command_of_its_own_process_leaves_libraries_out_of_collections_and_nothing_of_the_job(here: Path):
+    (here / "counted.py").write_text(
+        "import gc, pathlib\nfrom support import small_job\n"
+        "def job():\n"
+        "    mine = []\n"
+        "    counts = gc.get_freeze_count(), any(each is mine for each in gc.get_objects())\n"
+        "    pathlib.Path('counts').write_text(str(counts))\n"
+        "    return small_job(max_steps=1)\n"
+    )
+    assert apart("-c", "from hasten.cli import main; main()", "train", "counted.py:job").returncode == 0
+    frozen, mine = literal_eval((here / "counts").read_text())
+    assert frozen > 100_000
+    assert mine
+    (here / "counts").unlink()
+    before = gc.get_freeze_count()
+    assert ran("train", "counted.py:job")[0] == 0
+    assert literal_eval((here / "counts").read_text())[0] == before  # what runs in another's process leaves it as it is
+
+
+@pytest.mark.fault("SIGINT once / twice")
+def test_an_interrupt_ends_with_130_and_without_a_traceback(here: Path):
+    # A process in the background of a shell is born deaf to this signal.
+    hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{hearing}; from hasten.cli import main; main()"
+    done = apart("-c", program, "train", "jobs_of_tests.py:endless")
+    assert signal.SIGINT + 128 == done.returncode == 130
+    assert done.stderr.split("\n\n")[-1] == (
+        "interrupted\nended by Ctrl-C; step 1 is saved and verified in runs/endless-1/checkpoints/step-1; "
+        "go on with  hasten train jobs_of_tests.py:endless --resume --run-dir runs/endless-1\n"
+    )
+    assert (here / "runs" / "endless-1" / "metrics.jsonl").is_file()
+
+
+@pytest.mark.fault("SIGTERM, preemption notice")
+def test_a_termination_ends_as_an_interrupt_does_with_143(here: Path):
+    done = apart("-m", "hasten", "train", "jobs_of_tests.py:terminated")
+    assert signal.SIGTERM + 128 == done.returncode == 143
+    assert "interrupted\nended by SIGTERM; step 1 is saved" in done.stderr
+
+
+@pytest.mark.proof
+def test_what_the_job_forks_ends_by_sigterm_as_any_process_does(here: Path):
+    done = apart("-W", "ignore", "-m", "hasten", "train", "jobs_of_tests.py:pooled", "--max-steps", "2")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert (here / "ended_by").read_text() == str(-signal.SIGTERM)
+
+
+def test_a_fault_of_our_own_is_said_and_keeps_its_traceback(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hasten.training.failures.as_failure.user_code_failed", lambda error: None)
+    monkeypatch.setattr("hasten.training.failures.as_failure._in_the_loss", lambda error: None)
+    with pytest.raises(RuntimeError):
+        ran("train", "jobs_of_tests.py:faulty")
+
+
+def test_techniques_are_listed_and_each_can_be_explained():
+    from hasten.techniques import ALL
+
+    _, listed, _ = ran("techniques")
+    for technique in ALL:
+        assert f"  {technique.name} " in listed
+        assert technique.headline in listed
+        code, shown, _ = ran("explain", technique.name)
+        assert code == 0
+        assert technique.source in shown
+        assert technique.values in shown
+        assert f'technique = "{technique.name}"' in shown
+        assert all(cost in shown for cost in technique.costs)
+        words = technique.manual.split()
+        assert shown.split()[1 : len(words) + 1] == words  # after the name, the whole page
+        assert last_line(shown).startswith("next ")
+
+
+def test_a_schedule_is_drawn_before_training(here: Path):
+    code, shown, _ = ran("schedule", "jobs_of_tests.py:job", "--png", "rate.png")
+    assert code == 0
+    assert "0.1000 → 0.1000 → 0.1000" in shown
+    assert "█" in shown
+    assert (here / "rate.png").read_bytes().startswith(b"\x89PNG")
+    assert last_line(shown) == "next      hasten train jobs_of_tests.py:job"
+
+
+def test_a_range_test_tells_what_it_tried(here: Path):
+    code, shown, _ = ran("schedule", "jobs_of_tests.py:job", "--range-test", "--png", "range.png")
+    assert code == 0
+    assert "rates from 1.0e-06 to" in shown
+    assert (here / "range.png").read_bytes().startswith(b"\x89PNG")
+    assert last_line(shown) == "next      hasten explain learning_rate"
+
+
+def test_a_search_for_a_microbatch_shows_every_size_that_ran(here: Path):
+    code, shown, _ = ran("profile", "jobs_of_tests.py:job", "--microbatch")
+    assert code == 0
+    assert "tried 8 samples at a time" in shown
+    assert re.search(r"^  fastest +\d samples at a time$", shown, re.MULTILINE)
+    assert last_line(shown) == "next      hasten explain microbatch"
+
+
+def test_a_profile_shows_seconds_work_and_memory(here: Path):
+    code, shown, _ = ran("profile", "jobs_of_tests.py:job", "--plan", "plan.toml")
+    assert code == 0
+    for label in ("step", "speed", "work", "reached", "memory", "fragments", "at the peak", "activations of"):
+        assert re.search(rf"^  {label} ", shown, re.MULTILINE)
+    assert "72.0 FLOP a sample" in shown
+    assert last_line(shown) == "next      hasten techniques"
+    assert math.isfinite(float(re.search(r"speed +([\d,]+)", shown)[1].replace(",", "")))  # type: ignore[index]

@@ -1,0 +1,266 @@
+"""`hasten doctor`: what it prints, what it ends with, and what it offers next."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hasten.cli import app
+from hasten.cli.doctor_job import look_at_job
+from hasten.errors import HastenError
+from support.cli.commands import ran
+
+WRONG = "optimizer.zero_grad(set_to_none=False)\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "right.py").write_text("optimizer.zero_grad()\n")
+    return tmp_path
+
+
+def test_a_finding_is_shown_with_its_line_and_what_to_do(here):
+    result = CliRunner().invoke(app, ["doctor", "."])
+    assert result.exit_code == 1
+    assert result.stdout.startswith("wrong.py:1:1  H303  gradients are filled with zeros instead of forgotten\n")
+    assert "    optimizer.zero_grad(set_to_none=False)\n    → leave set_to_none=False out\n" in result.stdout
+    assert "1 finding in 2 files" in result.stdout
+    assert result.stdout.rstrip().endswith("hasten explain H303")
+
+
+def test_a_machine_is_told_the_same(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "json"])
+    (found,) = json.loads(result.stdout)
+    assert (found["code"], found["path"], found["line"], found["safety"]) == ("H303", "wrong.py", 1, "unsafe")
+
+
+def test_a_code_host_is_told_the_same_beside_the_lines_of_a_change(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "github"])
+    assert result.stdout.startswith("::warning file=wrong.py,line=1,col=1,endLine=1,endColumn=39,title=H303::gradients")
+    assert result.exit_code == 1
+
+
+def test_an_editor_is_told_the_same_in_sarif(here):
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--format", "sarif"])
+    (run,) = json.loads(result.stdout)["runs"]
+    (found,) = run["results"]
+    assert run["tool"]["driver"]["rules"][found["ruleIndex"]]["id"] == found["ruleId"] == "H303"
+    (location,) = found["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "wrong.py"
+    assert location["physicalLocation"]["region"] == {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 39}
+
+
+def test_a_difference_is_one_that_patch_can_read(here):
+    (here / "odd.py").write_text(f"x = '\u2028'\n\f\n{WRONG}y = 1")
+    result = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"])
+    assert result.stdout.count("No newline at end of file") == 1
+    told = result.stdout.replace("--- odd", "--- a/odd").replace("+++ odd", "+++ b/odd")
+    subprocess.run(["git", "apply", "-"], input=told, cwd=here, text=True, check=True)
+    assert "set_to_none" not in (here / "odd.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# coding: latin-1\n'\xe9'; optimizer.zero_grad(set_to_none=False)  # \xe9t\xe9\nx = 1",
+        b"# coding: cp932\n'\x83\x5c'\noptimizer.zero_grad(set_to_none=False)\n",
+        b"\xef\xbb\xbfoptimizer.zero_grad(set_to_none=False)  # \xc3\xa9\n",
+        b"# one\rx = 1\roptimizer.zero_grad(set_to_none=False)\ry = 1\r",
+        b"# one\r\nx = 1\roptimizer.zero_grad(set_to_none=False)\r\ny = 1\n",
+    ],
+    ids=["latin-1", "Shift JIS", "a mark at the beginning", "old line ends", "all line ends"],
+)
+def test_a_difference_is_told_in_the_bytes_of_its_file(here, content):
+    (here / "odd.py").write_bytes(content)
+    told = CliRunner().invoke(app, ["doctor", "odd.py", "--diff", "--unsafe-fixes"]).stdout_bytes
+    told = told.replace(b"--- odd", b"--- a/odd").replace(b"+++ odd", b"+++ b/odd")
+    subprocess.run(["git", "apply", "-"], input=told, cwd=here, check=True)
+    assert (here / "odd.py").read_bytes() == content.replace(b"set_to_none=False", b"")
+
+
+def test_what_is_asked_for_here_is_not_taken_back_by_the_project(here):
+    (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--select", "H303"]).exit_code == 1
+
+
+def test_what_would_be_mended_is_shown_and_nothing_is_written(here):
+    result = CliRunner().invoke(app, ["doctor", ".", "--diff", "--unsafe-fixes"])
+    assert "-optimizer.zero_grad(set_to_none=False)\n+optimizer.zero_grad()\n" in result.stdout
+    assert result.exit_code == 1
+    assert (here / "wrong.py").read_text() == WRONG
+
+
+def test_what_may_change_the_program_is_mended_only_where_that_is_asked_for(here):
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--fix"]).exit_code == 1
+    assert (here / "wrong.py").read_text() == WRONG
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--unsafe-fixes"])
+    assert (result.exit_code, "add --diff to see them" in result.stderr) == (2, True)
+    assert (here / "wrong.py").read_text() == WRONG
+    result = CliRunner().invoke(app, ["doctor", "wrong.py", "--fix", "--unsafe-fixes"])
+    assert (result.exit_code, "wrong.py: 1 mended" in result.stderr) == (0, True)
+    assert (here / "wrong.py").read_text() == "optimizer.zero_grad()\n"
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--diff", "--unsafe-fixes"]).stdout == ""
+
+
+def test_a_project_chooses_what_is_looked_for(here):
+    (here / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    assert CliRunner().invoke(app, ["doctor", "wrong.py"]).exit_code == 0
+
+
+@pytest.mark.parametrize("target", [".", "wrong.py"])
+def test_what_a_project_excludes_is_not_looked_at_and_said_to_be(here, target):
+    (here / "pyproject.toml").write_text('[tool.hasten]\nexclude = ["wrong.py"]\n')
+    told = CliRunner().invoke(app, ["doctor", target])
+    assert told.exit_code == 0
+    assert "not looked at: 1 file that [tool.hasten] in pyproject.toml excludes" in told.stderr
+
+
+def test_each_project_chooses_for_its_own_files(here):
+    for name, ignored in (("first", "H303"), ("second", "H2")):
+        (here / name).mkdir()
+        (here / name / "train.py").write_text(WRONG)
+        (here / name / "pyproject.toml").write_text(f'[tool.hasten]\nignore = ["{ignored}"]\n')
+    told = CliRunner().invoke(app, ["doctor", "first", "second", "--format", "json"])
+    assert [each["path"] for each in json.loads(told.stdout)] == ["second/train.py"]
+
+
+def test_a_project_below_a_folder_that_is_named_chooses_too_and_nothing_is_looked_at_twice(here):
+    (here / "inner").mkdir()
+    (here / "inner" / "train.py").write_text(WRONG)
+    (here / "inner" / "pyproject.toml").write_text('[tool.hasten]\nignore = ["H303"]\n')
+    told = CliRunner().invoke(app, ["doctor", ".", "inner", "wrong.py", "--format", "json"])
+    assert [each["path"] for each in json.loads(told.stdout)] == ["wrong.py"]
+
+
+@pytest.mark.proof
+def test_findings_of_a_job_that_is_named_as_a_module_are_told_in_sarif_too(here):
+    (here / "inner").mkdir()
+    (here / "inner" / "train.py").write_text(WRONG)
+    (here / "inner" / "pyproject.toml").write_text('[tool.hasten]\nselect = ["H2"]\n')
+    (here / "small.py").write_text(
+        "import hasten, torch\n"
+        "from torch.nn.functional import mse_loss\n"
+        "print('of the file')\n"
+        "class Model(torch.nn.Linear):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(4, 1)\n"
+        "        self.never_called = torch.nn.Linear(4, 4)\n"
+        "def job():\n"
+        "    print('of the job')\n"
+        "    rows = torch.randn(64, 4), torch.zeros(64, 1)\n"
+        "    return hasten.Job(model=Model, loss=hasten.supervised(mse_loss), train=rows, batch_size=2, epochs=1,\n"
+        "        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1))\n"
+    )
+    told = CliRunner().invoke(app, ["doctor", "inner", "small:job", "--format", "sarif"])
+    assert {"of the file", "of the job"} <= {*told.stderr.splitlines()}  # nothing but what is found is for the machine
+    (run,) = json.loads(told.stdout)["runs"]
+    rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    assert "H602" in {each["ruleId"] for each in run["results"]}
+    assert all(rules[each["ruleIndex"]] == each["ruleId"] for each in run["results"])
+
+
+def test_many_files_are_looked_at_by_several_processes_and_told_in_order(here):
+    for number in range(40):
+        (here / f"{number:02}.py").write_text(f"{WRONG}{'# long' * 6_000}\n")  # so much that it is shared
+    (here / "broken.py").write_text("def f(:\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "hasten", "doctor", ".", "--format", "json", "--ignore", "H6,H7"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert [each["path"] for each in json.loads(run.stdout)] == [f"{number:02}.py" for number in range(40)] + [
+        "wrong.py"
+    ]
+    assert (run.returncode, "broken.py:1: is not Python" in run.stderr) == (2, True)
+
+
+def test_nothing_found_is_said_and_is_no_failure(here):
+    result = CliRunner().invoke(app, ["doctor", "right.py"])
+    assert (result.exit_code, "nothing found in 1 file" in result.stdout) == (0, True)
+    assert CliRunner().invoke(app, ["doctor", "wrong.py", "--ignore", "H3"]).exit_code == 0
+
+
+def test_a_file_that_is_not_python_is_told_with_its_line_and_the_others_are_looked_at(here):
+    (here / "broken.py").write_text("x = 1\ndef f(:\n")
+    result = CliRunner().invoke(app, ["doctor", "."])
+    assert result.exit_code == 2
+    assert "broken.py:2: is not Python" in result.stderr
+    assert "wrong.py:1:1  H303" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["none.py"], ["wrong.py", "--select", "H9"]])
+def test_what_was_asked_for_and_is_not_there_ends_with_the_code_of_a_mistake(here, arguments):
+    result = CliRunner().invoke(app, ["doctor", *arguments])
+    assert result.exit_code == 2
+
+
+def test_a_rule_is_explained_by_its_code():
+    result = CliRunner().invoke(app, ["explain", "H303"])
+    assert result.exit_code == 0
+    assert "H303  gradients_zeroed" in result.stdout
+    assert "Why it costs: Every gradient is filled with zeros" in " ".join(result.stdout.split())
+    assert CliRunner().invoke(app, ["explain", "H999"]).exit_code == 2
+
+
+def test_source_files_are_looked_at_without_torch():
+    program = "import sys, hasten.doctor.lint.linter; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_what_is_under_way_is_gone_from_the_line_that_an_error_is_told_on(here, monkeypatch, capsys):
+    (here / "broken.py").write_text("job = 1 / 0\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+    told = capsys.readouterr().err
+    assert "looking at the model" in told
+    assert told.endswith("\r\033[K")
+
+
+def test_what_other_processes_and_c_code_print_for_a_job_is_no_part_of_what_is_found(here, capfd):
+    (here / "broken.py").write_text(
+        "import ctypes, os, sys\n"
+        "os.system('echo of a child')\n"
+        "os.write(1, b'of a descriptor\\n')\n"
+        "ctypes.CDLL(None).puts(b'of C')\n"
+        "print('of Python', file=sys.__stdout__)\n"
+        "job = 1 / 0\n"
+    )
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+    os.write(1, b"afterwards\n")
+    told, errors = capfd.readouterr()
+    assert told == "afterwards\n"
+    assert {"of a child", "of a descriptor", "of C", "of Python"} <= {*errors.splitlines()}
+
+
+def test_a_job_is_looked_at_without_a_standard_output(here, monkeypatch):
+    def refused(descriptor: int) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    (here / "broken.py").write_text("job = 1 / 0\n")
+    monkeypatch.setattr(os, "dup", refused)
+    with pytest.raises(HastenError, match="division by zero"):
+        look_at_job("broken.py:job", None)
+
+
+@pytest.mark.parametrize("options", ["--diff", "--fix", "--diff --unsafe-fixes"])
+def test_what_a_job_of_no_file_known_is_to_be_mended_in_is_asked_for(here, options):
+    code, told, errors = ran(f"doctor somewhere.else:job {options}")
+    assert (code, told, "is for files" in errors) == (2, "", True)
+
+
+@pytest.mark.parametrize("targets", ["wrong.py:job", "right.py wrong.py:job"])
+def test_a_difference_is_of_a_jobs_file_and_the_job_is_said_not_to_be_looked_at(here, targets):
+    code, told, errors = ran(f"doctor {targets} --diff --unsafe-fixes")
+    assert (code, told.count("+optimizer.zero_grad()")) == (1, 1)
+    assert "wrong.py:job was not looked at" in errors

@@ -1,0 +1,333 @@
+"""hasten prove: what it shows, what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from hasten import errors
+from hasten.cli import app
+from hasten.cli.prove import resume_command
+from hasten.cli.prove.loss_command import distances
+from hasten.cli.prove.loss_evidence import add_losses
+from hasten.errors import HARMED, INTERRUPTED, NOT_PROVEN, TERMINATED
+from hasten.facts.choice import Preserves
+from hasten.facts.plan_file import read_plan
+from hasten.facts.trials import Confirmed, Curves, line_of, read_trials
+from hasten.measure.loss_equivalence import Criterion
+from hasten.measure.run_difference import Extent
+from hasten.tune.proof.loss_proof import judged
+from hasten.tune.proof.paired_runs import Pair, Trained
+from hasten.tune.resume.kill_instants import Pace, Phase
+from hasten.tune.resume.resume_proof import Kill, ResumeProof
+from hasten.tune.search.plan_profile import look_at
+from hasten.tune.trials.arms import Arms
+from support.report.samples import sample_records
+from support.tune import forked_runs
+
+CONTROL_CODE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with jobs and plans, and the present one while the test runs."""
+    for jobs in ("loss_jobs.py", "resumed_jobs.py"):
+        shutil.copy(Path(__file__).parents[1] / "tune" / "jobs" / jobs, tmp_path)
+    (tmp_path / "plan.toml").write_text('[[choice]]\ntechnique = "accumulation"\nvalue = 2\n')
+    (tmp_path / "nothing.toml").write_text('[[choice]]\ntechnique = "precision"\nvalue = "fp32"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of hasten prove loss."""
+    return ran_proof("loss", *arguments)
+
+
+def ran_proof(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["prove", *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def last_line(shown: str) -> str:
+    return shown.strip().splitlines()[-1].strip()
+
+
+def test_options_change_only_on_purpose():
+    prove = typer.main.get_command(app).commands["prove"]  # type: ignore[attr-defined]
+    options = [option for item in prove.commands["loss"].params for option in item.opts]
+    assert options == ["job", "--plan", "--pairs", "--margin", "--metric", "--steps", "--seeds", "--json"]
+    options = [option for item in prove.commands["resume"].params for option in item.opts]
+    assert options == ["job", "--plan", "--kills", "--steps", "--seed", "--json"]
+    assert list(prove.commands) == ["loss", "resume"]
+
+
+def test_equal_arms_are_shown_pair_by_pair_and_the_plan_is_offered(here: Path):
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3")
+    assert code == 0
+    assert not CONTROL_CODE.search(shown)
+    assert "judged by  loss of the last evaluation, with a margin of 0.50%" in shown
+    rows = [line.split() for line in shown.splitlines() if line.endswith("+0.00%")]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert all(row[1] == row[2] for row in rows)
+    assert "all training losses of both arms are equal to the last bit" in shown
+    assert "loss is equivalent with 3 pairs" in shown
+    assert last_line(shown) == "next      hasten train loss_jobs.py:job --plan nothing.toml"
+
+
+def test_a_proven_harm_has_a_code_of_its_own_and_the_plan_is_not_offered(here: Path):
+    asked = ("--pairs", "3", "--margin", "1")
+    code, shown, _ = ran("loss_jobs.py:another_rate_when_planned", "--plan", "plan.toml", *asked)
+    assert code == 16
+    assert "loss is harmed with 3 pairs" in shown
+    assert "distance between the two arms' training losses" in shown
+    assert last_line(shown) == "next      hasten train loss_jobs.py:another_rate_when_planned"
+
+
+@pytest.mark.trap(51)
+def test_a_planned_run_that_becomes_nan_is_a_harm(here: Path):
+    code, shown, _ = ran("loss_jobs.py:never_finite_when_planned", "--plan", "plan.toml")
+    assert code == 16
+    assert "the planned run became not finite" in shown
+    assert re.search(r"^ +0 +\d\.\d+ +not finite +–$", shown, re.MULTILINE)
+
+
+def test_what_is_not_proven_is_no_success_and_asks_for_as_many_pairs_as_it_takes(here: Path):
+    asked = ("--pairs", "3", "--steps", "9", "--margin", "0.01", "--seeds", "4")
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "plan.toml", *asked)
+    assert code == 17
+    assert "loss is inconclusive with 3 pairs" in shown
+    assert "would be called harm less often than 80%" in shown
+    again = r"next +hasten prove loss loss_jobs.py:job --plan plan.toml --pairs \d+ --seeds 7 --margin 0.01 --steps 9"
+    assert re.fullmatch(again, last_line(shown))
+
+
+def test_the_answer_is_one_object_for_a_program(here: Path):
+    asked = ("--pairs", "3", "--metric", "right", "--steps", "9", "--json")
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", *asked)
+    assert code == 0
+    found = json.loads(shown)
+    assert (found["verdict"], found["metric"], found["higher_is_better"]) == ("equivalent", "right", True)
+    assert found["harm"] == found["high"] == 0
+    assert found["unharmed"] is True
+    assert [pair["seed"] for pair in found["pairs"]] == [0, 1, 2]
+    assert all(pair["plain"] == pair["planned"] and pair["plain"]["steps"] == 9 for pair in found["pairs"])
+    assert found["next"] == "hasten train loss_jobs.py:job --plan nothing.toml"
+
+
+def test_an_arm_without_room_ends_with_the_code_of_memory_after_what_was_found(here: Path):
+    code, shown, _ = ran("loss_jobs.py:full_when_planned", "--plan", "plan.toml", "--json")
+    assert code == 12
+    found = json.loads(shown)
+    assert (found["verdict"], found["harm"]) == ("failed", None)
+    assert found["pairs"][0]["planned"]["failed"] == "out of memory"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--metric", "rigth"], 2, 'did you mean "right"?'),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--metric", "silent"], 2, "whether higher is better"),
+        (["loss_jobs.py:jobb", "--plan", "nothing.toml"], 2, 'there is no function "jobb"'),
+        (["missing.py:job", "--plan", "nothing.toml"], 2, "missing.py: there is no such file"),
+        (["loss_jobs.py:job", "--plan", "plan.tml"], 2, "plan.tml: there is no such file"),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--margin", "0"], 2, "--margin"),
+        (["loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "2"], 2, "--pairs"),
+        (["loss_jobs.py:job"], 2, "--plan"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(here: Path, arguments: list[str], code: int, says: str):
+    ended, shown, error = ran(*arguments)
+    assert (ended, shown) == (code, "")
+    assert says in error
+
+
+@pytest.mark.parametrize(("seed", "says"), [(1, "1 of 9 pairs were trained, too few"), (3, "after 3 of 9 pairs")])
+def test_an_interruption_tells_what_the_finished_pairs_said(
+    here: Path, monkeypatch: pytest.MonkeyPatch, seed: int, says: str
+):
+    monkeypatch.setenv("HASTEN_TEST_PROCESS", str(os.getpid()))
+    monkeypatch.setenv("HASTEN_TEST_SEED", str(seed))
+    code, shown, _ = ran("loss_jobs.py:interrupting", "--plan", "plan.toml", "--pairs", "9")
+    assert code == 130
+    assert says in shown
+    assert last_line(shown) == "next      hasten prove loss loss_jobs.py:interrupting --plan plan.toml --pairs 9"
+
+
+def test_the_distance_is_taken_pair_by_pair_so_that_signs_do_not_cancel():
+    found = [
+        Pair(seed=0, plain=trained(1.0, 2.0), planned=trained(1.0, 2.2)),
+        Pair(seed=1, plain=trained(2.0, 4.0), planned=trained(2.0, 3.6)),
+    ]
+    assert distances(judged(found, Criterion(), 5)) == pytest.approx([0.0, 10.0])
+    shorter = [*found, Pair(seed=2, plain=trained(1.0), planned=trained(1.0))]
+    assert distances(judged(shorter, Criterion(), 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("of", "plan", "added"),
+    [
+        pytest.param("loss_jobs.py:job", "nothing.toml", True, marks=pytest.mark.proof),
+        pytest.param("loss_jobs.py:without_valid", "nothing.toml", False, marks=pytest.mark.proof),
+        ("loss_jobs.py:job", "other.toml", False),
+    ],
+)
+def test_the_losses_join_the_trials_of_the_same_job_and_plan_and_no_others(here: Path, of: str, plan: str, added: bool):
+    (here / "other.toml").write_text('[[choice]]\ntechnique = "threads"\nvalue = 1\n')
+    confirmed = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+    choices = tuple(item.choice for item in read_plan(here / "nothing.toml").choices)
+    surveyed = look_at(Arms(of), of, Preserves.BITS).surveyed
+    trials = here / plan.replace(".toml", ".trials.jsonl")
+    written = "".join(f"{line_of(record)}\n" for record in (surveyed, replace(confirmed, choices=choices)))
+    trials.write_text(written)
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", plan, "--pairs", "3", "--steps", "4")
+    assert code in (0, 17)
+    assert (f"hasten report {plan} now shows these losses" in shown) == added
+    if not added:
+        assert trials.read_text() == written
+        return
+    *before, curves = read_trials(trials)
+    assert len(before) == 2
+    assert isinstance(curves, Curves)
+    assert curves.plain == curves.planned
+    assert [len(losses) for losses in curves.plain] == [4, 4, 4]
+    assert curves.verdict == "equivalent"
+
+
+def test_a_file_of_trials_that_is_none_is_left_alone(here: Path):
+    (here / "nothing.trials.jsonl").write_text('{"record": "Tea"}\n')
+    code, shown, _ = ran("loss_jobs.py:job", "--plan", "nothing.toml", "--pairs", "3", "--steps", "4")
+    assert code == 0
+    assert "hasten report" not in shown
+    assert (here / "nothing.trials.jsonl").read_text() == '{"record": "Tea"}\n'
+
+
+def test_losses_that_cannot_be_kept_change_no_verdict_and_are_told(tmp_path: Path):
+    found = [Pair(seed=seed, plain=trained(1.0, 2.0 + seed), planned=trained(1.0, 2.0 + seed)) for seed in range(3)]
+    proof = judged(found, Criterion(), 3)
+    told = add_losses(proof, tmp_path, tmp_path / "plan.toml")
+    assert told == f"the losses are not kept: {tmp_path}: could not be opened: Is a directory"
+    assert add_losses(replace(proof, interrupt=KeyboardInterrupt()), tmp_path, tmp_path / "plan.toml") == ""
+
+
+def test_what_each_proof_is_for_is_told_to_its_end():
+    assert "..." not in CliRunner().invoke(app, ["prove", "--help"]).stdout.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("proof", ["loss", "resume"])
+def test_the_help_lists_every_exit_code_that_is_no_error(proof: str):
+    shown = " ".join(ran_proof(proof, "--help")[1].split())
+    for code in (HARMED, NOT_PROVEN, INTERRUPTED, TERMINATED):
+        assert f" {code}, " in shown
+        assert re.search(rf"^\w+ +{code} ", errors.__doc__ or "", re.MULTILINE)
+
+
+def trained(*losses: float) -> Trained:
+    return Trained(losses=losses, results={"loss": losses[-1]})
+
+
+# ── hasten prove resume ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def forking(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Processes begin as copies of this one: in a tenth of the time."""
+    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", lambda program: forked_runs.begin)
+    return here
+
+
+fork_warned = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.mark.proof
+def test_a_killed_run_goes_on_exactly_in_processes_as_the_command_begins_them(here: Path):
+    code, shown, error = ran_proof("resume", "resumed_jobs.py:job", "--kills", "1", "--steps", "40")
+    assert (code, CONTROL_CODE.search(shown)) == (0, None)
+    assert re.search(r"trained +40 steps of the planned 56, \d.* each, saved every 3\n", shown)
+    assert re.search(r"killed +once( in \d runs)?: 1 while it (trained|saved)\n", shown)
+    assert re.search(r"compared +45 lines of the log; a checkpoint of \d+ tensors", shown)
+    assert "verdict   bit-exact: killed and resumed once, the run is the one that nobody disturbed" in shown
+    assert re.search(r"kill 1 of 1, at step \d+, while it (trained|saved): ", error)
+    assert last_line(shown) == "next      hasten train resumed_jobs.py:job"
+
+
+@fork_warned
+def test_a_run_that_does_not_go_on_exactly_has_the_code_of_harm_and_what_to_do(forking: Path):
+    asked = ("--kills", "6", "--steps", "30")
+    code, shown, _ = ran_proof("resume", "resumed_jobs.py:counting", *asked)
+    assert code == HARMED
+    number = r"-?\d\.\S+ \(-?0x1\.[0-9a-f]+p[+-]\d+\)"
+    assert re.search(
+        rf"verdict +not exact after \d kills?, in a process that had gone on from step \d+: at step \d+ loss is "
+        rf"{number}, and should be {number}\. A second run that nobody disturbed is the same as the first",
+        shown,
+    )
+    assert "register_buffer" in shown
+    assert last_line(shown) == "next      hasten prove resume resumed_jobs.py:counting --kills 6 --steps 30"
+
+
+@fork_warned
+def test_a_job_that_differs_from_itself_answers_so_to_a_program(forking: Path):
+    asked = ("--kills", "2", "--steps", "10", "--seed", "3", "--json")
+    code, shown, _ = ran_proof("resume", "resumed_jobs.py:another_each_time", *asked)
+    found = json.loads(shown)
+    assert code == NOT_PROVEN
+    assert (found["verdict"], found["wanted"], found["steps"]) == ("not deterministic", 2, 10)
+    assert found["itself"]["step"] == 1
+    assert float.fromhex(found["difference"]["expected_hex"]) == float(found["difference"]["expected"])
+    assert [kill["phase"] in ("training", "saving") for kill in found["kills"]] == [True]
+    assert "two runs that nobody disturbed are not the same either" in found["sentence"]
+    again = "hasten prove resume resumed_jobs.py:another_each_time --kills 2 --steps 10 --seed 3"
+    assert found["next"] == again
+
+
+@fork_warned
+def test_a_job_that_fails_ends_the_proof_as_it_ends_any_command(forking: Path):
+    code, shown, error = ran_proof("resume", "resumed_jobs.py:faulty", "--kills", "1")
+    assert (code, shown) == (10, "")
+    assert 'in loss\n    raise ValueError("no such class")\n' in error
+    assert re.search(r"error +resumed_jobs.py:\d+, in loss: ValueError: no such class", error)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["resumed_jobs.py:jobb", "--kills", "0"], "--kills"),
+        (["missing.py:job"], "missing.py: there is no such file"),
+        (["resumed_jobs.py:job", "--plan", "plan.tml"], "plan.tml: there is no such file"),
+        (["resumed_jobs.py:job", "--steps", "1"], "--steps"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused_before_anything_runs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+):
+    monkeypatch.setattr("hasten.tune.resume.run_process.interpreter", None)
+    code, shown, error = ran_proof("resume", *arguments)
+    assert (code, shown) == (2, "")
+    assert says in error
+
+
+def test_kills_are_counted_by_what_they_have_hit():
+    def hit(phase: Phase) -> Kill:
+        return Kill(phase=phase, step=3, saved_step=2)
+
+    pace = Pace(starting_seconds=3.0, going_on_seconds=1.0, step_seconds=0.1, save_seconds=0.01)
+    fields = {"steps": 9, "total_steps": None, "save_every": 1, "lines": 9, "extent": Extent(), "pace": pace}
+    kills = (hit(Phase.SAVING), hit(Phase.TRAINING), hit(Phase.SAVING))
+    found = ResumeProof(wanted=4, kills=kills, runs=2, **fields)
+    assert resume_command.killed(found) == "3 times in 2 runs: 2 while it saved, 1 while it trained"
+    assert "4 times were wanted" in resume_command.sentence(found)
+    nothing = replace(found, kills=())
+    assert (nothing.verdict, resume_command.EXIT_CODES[nothing.verdict]) == ("not killed", NOT_PROVEN)
+    assert resume_command.killed(nothing) == "never"
+    assert "nothing is proven" in resume_command.sentence(nothing)

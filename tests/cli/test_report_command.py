@@ -1,0 +1,82 @@
+"""hasten report: what it says, what it writes, and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli.commands import ran
+from support.report.samples import PLAIN_TAKES, write_plan, write_run
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a plan, its trials and a run, and the present one while the test runs."""
+    write_plan(tmp_path)
+    write_run(tmp_path / "runs" / "job-1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_plan_gets_its_page_beside_it_and_the_command_to_train_by_it(here: Path):
+    code, shown, _ = ran("report plan.toml")
+    assert code == 0
+    assert shown.splitlines()[0].startswith(
+        f"This job would take {PLAIN_TAKES}; with this plan 2 min 11 s, 1 min 55 s to 2 min 49 s (3.14×"
+    )
+    assert shown.splitlines()[1].split() == ["report", "report.html"]
+    assert shown.strip().splitlines()[-1].split(None, 1) == [
+        "next",
+        "hasten train examples/digits.py:job --plan plan.toml",
+    ]
+    assert (here / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_run_gets_its_page_into_its_folder(here: Path):
+    code, shown, _ = ran("report runs/job-1")
+    assert code == 0
+    assert shown.strip().splitlines()[-1].split(None, 1) == ["next", "hasten tune examples/digits.py:job"]
+    assert "Trained 600" in (here / "runs" / "job-1" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
+
+
+def test_the_page_can_go_elsewhere_and_is_written_anew(here: Path):
+    (here / "page.html").write_text("old")
+    assert ran("report plan.toml -o page.html")[0] == 0
+    assert "old" not in (here / "page.html").read_text(encoding="utf-8")[:3]
+    assert not (here / "report.html").exists()
+
+
+def test_a_page_never_takes_the_place_of_a_plan(here: Path):
+    before = (here / "plan.toml").read_bytes()
+    code, _, error = ran("report plan.toml -o plan.toml")
+    assert code == 2
+    assert "hasten report plan.toml -o plan.html" in error
+    assert (here / "plan.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("report nothing.toml", 2, "there is no such file"),
+        ("report runs", 2, "is no folder of a run"),
+        ("report plan.toml -o missing/report.html", 15, "make the folder first"),
+        ("report plan.trials.jsonl", 2, "is not valid TOML"),
+    ],
+)
+def test_what_cannot_be_reported_is_said_and_nothing_is_written(here: Path, line: str, code: int, says: str):
+    ended, _, error = ran(line)
+    assert ended == code
+    assert says in error
+    assert not list(here.rglob("*.html"))
+
+
+def test_a_report_needs_no_torch(here: Path):
+    program = (
+        "import sys; from hasten.cli import app; app(['report', 'plan.toml'], standalone_mode=False); "
+        "app(['report', 'runs/job-1'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,290 @@
+"""hasten train --resume: as a run was asked for, with whose run, and every printed command when it is pasted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import hasten
+from hasten.cli.run_of_job import newest_run_of, same_job
+from hasten.training.run_folder.folder_names import ASKED
+from hasten.training.run_folder.run_request import Asked, asked_in
+from support import small_job
+from support.cli.commands import ran
+from support.training import killed_jobs
+from support.training.complete_runs import checkpoints_of
+
+JOBS = """
+from pathlib import Path
+from torch.nn import functional
+from support import small_job
+
+def job():
+    calls = []
+    def loss(model, batch):
+        calls.append(1)
+        if len(calls) == 7 and Path("fails").exists():
+            raise RuntimeError("as was asked")
+        return functional.cross_entropy(model(batch[0]), batch[1])
+    return small_job(loss=loss, log_every=1)
+"""
+OPTIONS = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --grace 7"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two jobs of one name in two files, and the present one while the test runs."""
+    for name in ("going_a", "going_b"):
+        (tmp_path / f"{name}.py").write_text(JOBS)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+MOVING = """
+import os
+from pathlib import Path
+from support import small_job
+
+os.chdir(Path(__file__).parent)
+Path("data.txt").read_text()
+
+def job():
+    return small_job()
+"""
+
+
+def test_a_job_that_works_in_its_own_folder_has_its_run_where_the_command_was_given(here: Path):
+    (here / "sub").mkdir()
+    (here / "sub" / "moving_job.py").write_text(MOVING)
+    (here / "sub" / "data.txt").write_text("")
+    hasten.train(small_job(), run_dir="first", receivers=[])
+    given = "--weights first/model.safetensors --epochs 1"
+    code, shown, _ = ran(f"train sub/moving_job.py:job {given}")
+    assert code == 0
+    assert [path.name for path in (here / "runs" / "job-1").glob("model*")] == ["model.safetensors"]
+    assert not (here / "sub" / "runs").exists()
+    assert str(here / "runs" / "job-1" / "model.safetensors") in shown
+    os.chdir(here)
+    sys.modules.pop("moving_job")
+    code, shown, _ = ran("train sub/moving_job.py:job --resume --epochs 3 --allow-change epochs")
+    assert code == 0
+    assert not (here / "sub" / "runs").exists()
+    assert checkpoints_of(here / "runs" / "job-1")[0].step == 15
+
+
+def test_a_job_that_removes_the_folder_it_works_in_is_told_so(here: Path):
+    lost = "import os\nfrom support import small_job\n\ndef job():\n    return small_job()\n\n"
+    (here / "lost_job.py").write_text(lost + 'os.mkdir("gone")\nos.chdir("gone")\nos.rmdir(os.getcwd())\n')
+    code, _, error = ran("train lost_job.py:job --epochs 1")
+    os.chdir(here)
+    assert code == 2
+    assert "the working directory is gone" in error
+    assert not list(here.glob("runs/*"))
+
+
+def broken_off(line: str) -> str:
+    """A training that fails in its seventh step; the command that it says to go on with."""
+    Path("fails").touch()
+    code, _, error = ran(line)
+    Path("fails").unlink()
+    assert code == 10
+    return told_command(error)
+
+
+def told_command(shown: str) -> str:
+    return shown.strip().splitlines()[-1].partition("go on with  hasten ")[2]
+
+
+def next_command(shown: str) -> str:
+    return shown.strip().splitlines()[-1].partition("next      hasten ")[2]
+
+
+def remembered(run: str) -> Asked:
+    found = asked_in(Path(run))
+    assert found is not None
+    return found
+
+
+def kept(run: str) -> list[int]:
+    return [each.step for each in checkpoints_of(Path(run))]
+
+
+# ── as it was asked for ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_that_is_told_goes_on_as_the_run_was_asked_for(here: Path):
+    assert ran(f"train going_a.py:job --run-dir whole {OPTIONS}")[0] == 0
+    command = broken_off(f"train going_a.py:job --run-dir run {OPTIONS}")
+    assert command == "train going_a.py:job --resume --run-dir run"
+    assert ran(command)[0] == 0
+    assert killed_jobs.trace(here / "run") == killed_jobs.trace(here / "whole")
+    assert kept("run") == kept("whole") == [15, 14, 13, 12, 10, 8, 6, 4, 2]
+
+
+def test_the_command_that_checkpoints_tells_goes_on_as_the_run_was_asked_for(here: Path):
+    broken_off(f"train going_a.py:job --run-dir run {OPTIONS}")
+    _, shown, _ = ran("checkpoints run")
+    code, shown, _ = ran(next_command(shown))
+    assert code == 0
+    taken = "--epochs 3 --seed 5 --save-every 1 --keep-last 3 --keep-every 2 --grace 7.0"
+    assert f"as the run was asked for before: {taken}\n" in shown
+    assert kept("run")[0] == 15
+    assert remembered("run").changes == {"epochs": 3, "seed": 5}
+
+
+def test_what_is_given_again_holds_and_is_remembered(here: Path):
+    broken_off("train going_a.py:job --run-dir run --save-every 1 --keep-every 2 --tensorboard --batch-size 4")
+    line = "train going_a.py:job --run-dir run --resume --keep-every 0 --keep-last 4 --no-tensorboard --save-every 90s"
+    code, shown, _ = ran(line)
+    assert code == 0
+    assert "as the run was asked for before: --batch-size 4\n" in shown
+    asked = remembered("run")
+    assert (asked.tensorboard, asked.changes) == (False, {"batch_size": 4})
+    saving = asked.saving
+    assert (saving.keep_every, saving.keep_last, saving.every_steps, saving.every_seconds) == (None, 4, None, 90)
+
+
+def test_a_change_that_is_refused_is_not_remembered(here: Path):
+    broken_off("train going_a.py:job --run-dir run --epochs 3")
+    code, _, error = ran("train going_a.py:job --run-dir run --resume --epochs 4")
+    assert code == 2
+    assert "epochs: 3 → 4" in error
+    assert ran("train going_a.py:job --run-dir run --resume")[0] == 0
+
+
+def test_the_command_that_is_told_allows_the_change_that_was_allowed(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """The run may have ended again before its first checkpoint that has it."""
+    broken_off("train going_a.py:job --run-dir run --epochs 3")
+    Path("fails").touch()
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.save_after", lambda *given: None)
+    monkeypatch.setattr("hasten.training.saving.checkpointing.Keeping.after_step", lambda *given: None)
+    _, _, error = ran("train going_a.py:job --run-dir run --resume --epochs 4 --allow-change epochs")
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    Path("fails").unlink()
+    assert kept("run")[0] == 6
+    assert ran(told_command(error))[0] == 0
+    assert kept("run")[0] == 20
+
+
+@pytest.mark.parametrize("harm", ["flipped", "gone"])
+def test_where_the_folder_does_not_say_how_it_was_asked_for_it_is_told_and_every_checkpoint_stays(
+    here: Path, harm: str
+):
+    broken_off("train going_a.py:job --run-dir run --save-every 1 --keep-last 3")
+    before = {path.name for path in Path("run/checkpoints").iterdir()}
+    assert len(before) >= 3
+    path = Path("run") / ASKED
+    content = path.read_text()
+    path.unlink()
+    if harm == "flipped":
+        path.write_text(content.replace('"keep_last": 3', '"keep_last": 5'))
+    code, shown, _ = ran("train going_a.py:job --run-dir run --resume")
+    assert code == 0
+    says = {"flipped": "run: asked.json was changed after it was written", "gone": "run/asked.json is missing"}
+    assert f"says which: {says[harm]}" in shown
+    assert remembered("run") == Asked(name="going_a.py:job", saving=hasten.Saving(keep_every=1))
+    assert before < {path.name for path in Path("run/checkpoints").iterdir()}
+
+
+def test_a_log_that_is_shorter_than_the_checkpoint_knows_is_told_at_once(here: Path):
+    command = broken_off("train going_a.py:job --run-dir run")
+    (here / "run" / "metrics.jsonl").unlink()
+    code, shown, _ = ran(command)
+    assert code == 0
+    assert re.search(
+        r"note: [\d,]+ bytes that were logged before the checkpoint are missing in run/metrics.jsonl", shown
+    )
+    assert "are missing" in (here / "run" / "metrics.jsonl").read_text()
+
+
+# ── with whose run ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_resume_without_a_folder_goes_on_with_the_newest_run_of_this_very_job(here: Path):
+    for file in ("going_a", "going_a", "going_b"):
+        broken_off(f"train {file}.py:job")
+    (here / "runs" / "job-8").mkdir()
+    (here / "runs" / "job-9").write_text("")
+    assert ran("train going_a.py:job --resume")[0] == 0
+    assert [kept(f"runs/job-{number}")[0] for number in (1, 2, 3)] == [6, 10, 6]
+    (here / "runs" / "job-3" / ASKED).unlink()  # as an older hasten has left it: then the log tells
+    assert newest_run_of("./going_b.py:job") == Path("runs/job-3")
+
+
+def test_resume_without_a_folder_begins_where_no_run_is_of_this_job(here: Path):
+    broken_off("train going_b.py:job")
+    assert ran("train going_a.py:job --resume")[0] == 0
+    assert [kept(f"runs/job-{number}")[0] for number in (1, 2)] == [6, 10]
+
+
+def test_a_run_that_another_job_began_says_so_and_goes_on(here: Path):
+    broken_off("train going_a.py:job --run-dir run")
+    code, shown, _ = ran("train going_b.py:job --run-dir run --resume")
+    assert code == 0
+    assert "note: the run was begun by going_a.py:job, and goes on by going_b.py:job\n" in shown
+    assert remembered("run").name == "going_b.py:job"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("a.py:job", "./a.py:job", True),
+        ("jobs/a.py:job", "jobs.a:job", True),
+        ("a.py:job", "b.py:job", False),
+        ("a.py:job", "a.py:other", False),
+        ("a.py:job", "jobs/a.py:job", False),
+    ],
+)
+def test_names_that_lead_to_one_function_are_one_job(one: str, other: str, same: bool):
+    assert same_job(one, other) == same
+
+
+# ── what is refused at once ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says", "fix"),
+    [
+        ("--resume --run-dir file", 15, "file: the folder could not be made: ", "a file has this name"),
+        ("--resume --run-dir other", 2, "other: there is no run in it, but other things are, such as notes", "name"),
+        ("--resume --run-dir new --weights a.pt", 2, "a.pt: there is no such file", "check the path"),
+        ("--resume --run-dir new --keep-last 1", 2, "--keep-last: is 1", "only while a newer one stands beside it"),
+        ("--resume --run-dir new --plan a.toml", 2, "a.toml: there is no such file", "check"),
+        ("--run-dir other", 2, "other: the run folder is not empty: other things than a run", "name an empty folder"),
+        ("--allow-change epochs", 2, "--allow-change: only a run that goes on can have changed", "add --resume"),
+        ("--keep-last 1", 2, "--keep-last: is 1", "an older one is removed only while a newer one stands beside it"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_job_is_loaded(here: Path, options: str, code: int, says: str, fix: str):
+    (here / "going_a.py").write_text("raise AssertionError('the job was loaded')")
+    (here / "file").write_text("")
+    (here / "other").mkdir()
+    (here / "other" / "notes").write_text("")
+    ended, shown, error = ran(f"train going_a.py:job {options}")
+    assert (ended, shown) == (code, "")
+    assert says in error
+    assert fix in error
+    assert not (here / "new").exists()
+    assert not (here / "runs").exists() or not list((here / "runs").iterdir())
+
+
+def test_a_run_with_a_checkpoint_needs_the_weights_no_more_that_it_began_with(here: Path):
+    broken_off("train going_a.py:job --run-dir run")
+    code, shown, _ = ran("train going_a.py:job --run-dir run --resume --weights gone.pt")
+    assert code == 0
+    assert "gone.pt was not read: the run goes on with weights of its own" in shown
+
+
+def test_the_answer_to_a_program_is_pasted_as_well(here: Path):
+    broken_off("train going_a.py:job --run-dir 'a run' --epochs 3")
+    answer = json.loads(ran("checkpoints 'a run' --json")[1])
+    assert ran(answer["next"].removeprefix("hasten "))[0] == 0
+    assert kept("a run")[0] == 15

@@ -1,0 +1,255 @@
+"""`hasten tune`: the plan that it writes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from typer.testing import CliRunner
+
+from hasten.checkpoint.plan_output import held_place, write_found_plan
+from hasten.cli import app, tune_command
+from hasten.facts.choice import Choice
+from hasten.facts.plan import make_plan
+from hasten.facts.plan_file import read_plan
+from hasten.facts.trials import Confirmed, Surveyed, records_of
+from hasten.tune.search.candidates import OUT_OF_TIME, Left
+from hasten.tune.search.plan_profile import Look
+from hasten.tune.search.plan_search import Found
+from hasten.tune.search.search_log import Ledger, Options
+from support.report.samples import sample_records
+
+CLOCKED = Path(__file__).parents[1] / "tune" / "jobs" / "clocked_jobs.py"
+TRIALS = Path(__file__).parents[1] / "tune" / "jobs" / "trial_jobs.py"
+
+
+def ran(*arguments: str, busy: bool = True) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error. busy: other tests run meanwhile, and may."""
+    result = CliRunner().invoke(app, ["tune", *arguments, *(["--busy"] if busy else [])])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_search_ends_with_the_sentence_the_plan_and_the_next_command_and_leaves_its_trials(here: Path):
+    code, out, err = ran(f"{CLOCKED}:job", "--allow", "rounding", "--seconds", "600")
+    assert code == 0
+    assert "this job would take " in out
+    assert f"hasten train {CLOCKED}:job --plan plan.toml" in out
+    assert "the same job again" in err
+    plan = read_plan(here / "plan.toml")
+    assert plan.value_of("microbatch") == 4
+    assert plan.choices[0].speedup is not None
+    assert plan.choices[0].proof is not None
+    with (here / "plan.trials.jsonl").open() as lines:
+        kinds = {type(record) for record in records_of(lines)}
+    assert {Surveyed, Confirmed} <= kinds
+
+
+@pytest.mark.proof
+def test_a_machine_is_answered_with_one_json_object(here: Path):
+    code, out, _ = ran(f"{CLOCKED}:job", "--allow", "bits", "--json", "--output", "other.toml")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["plan"] == "other.toml"
+    assert answer["choices"] == []
+    assert "nothing that was tried is proven to make it faster" in answer["sentence"]
+    assert read_plan(here / "other.toml").choices == ()
+    assert all(each["reason"] for each in answer["rejected"])
+    again = ("--allow", "bits", "--output", "other.toml")
+    assert ran(f"{CLOCKED}:job", *again)[0] == 0  # a search may replace its own plan
+    with (here / "other.toml").open("a") as plan:
+        plan.write('[[choice]]\ntechnique = "clipping"\nvalue = 1.0\n')
+    code, _, err = ran(f"{CLOCKED}:job", *again)
+    assert code == 2
+    assert "was changed since a search wrote it" in err
+    assert read_plan(here / "other.toml").value_of("clipping") == 1.0
+
+
+def test_a_plan_that_no_search_has_written_is_never_overwritten(here: Path):
+    (here / "plan.toml").write_text("schema = 1\n")
+    code, _, err = ran(f"{CLOCKED}:job")
+    assert code == 2
+    assert "no search has written it" in err
+    assert (here / "plan.toml").read_text() == "schema = 1\n"
+    (here / "plan.trials.jsonl").write_text("")  # of an earlier search, whose plan was moved away
+    assert ran(f"{CLOCKED}:job")[0] == 2
+    assert (here / "plan.toml").read_text() == "schema = 1\n"
+
+
+def test_of_two_searches_that_would_write_one_plan_the_second_is_refused(here: Path):
+    with held_place(here / "plan.toml"):
+        code, _, err = ran(f"{CLOCKED}:job")
+        assert code == 2
+        assert "another search is about to write it" in err
+        assert "--output" in err
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "says"),
+    [
+        ("missing/plan.toml", 15, "make the folder first"),
+        (".", 15, "is a folder, and a plan is a file"),
+        ("busy.toml", 15, "busy.trials.jsonl: cannot be read: Is a directory"),
+        ("taken.toml", 2, "taken.trials.jsonl: is there already, and is no file of trials"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_job_is_even_loaded(here: Path, output: str, code: int, says: str):
+    (here / "busy.trials.jsonl").mkdir()
+    (here / "taken.trials.jsonl").write_text("schema = 1\n")
+    before = sorted(here.iterdir())
+    found, out, err = ran(f"{TRIALS}:job_raising", "--output", output)  # it would end with 10
+    assert (found, out) == (code, "")
+    assert says in err
+    assert sorted(here.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "says"),
+    [
+        ("job_raising", 10, "ZeroDivisionError: in the middle"),
+        ("job_never_finite", 13, "is not finite"),
+        ("empty", 2, "has 0 samples"),
+        ("not_there", 2, "not_there"),
+    ],
+)
+def test_a_job_that_fails_as_it_is_ends_with_its_own_code_and_leaves_no_plan(
+    here: Path, function: str, code: int, says: str
+):
+    found, _, err = ran(f"{TRIALS}:{function}")
+    assert found == code
+    assert says in err
+    assert list(here.iterdir()) == []
+
+
+def test_a_class_that_there_is_not_is_refused(here: Path):
+    code, _, err = ran(f"{CLOCKED}:job", "--allow", "everything")
+    assert code == 2
+    assert "bits, rounding, statistics, training" in err
+    assert list(here.iterdir()) == []
+
+
+# ── how it ends, whatever was found ─────────────────────────────────────────────────────────────────────────────────
+
+SURVEYED = next(record for record in sample_records(steps=2) if isinstance(record, Surveyed))
+CONFIRMED = next(record for record in sample_records(steps=2) if isinstance(record, Confirmed))
+LOOK = cast("Look", SimpleNamespace(surveyed=SURVEYED, run_seconds=412.3, costs=CONFIRMED.plain))
+
+
+@pytest.fixture
+def ending(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Exit code and standard output of a search that has found this and was, or was not, interrupted then."""
+    (here / "job.py").touch()
+
+    def ended(
+        *arguments: str,
+        proven: Confirmed | None = None,
+        interrupt: KeyboardInterrupt | None = None,
+        late: Sequence[Choice] = (),
+    ):
+        ledger = Ledger(options=Options(), keep=lambda record: None, tell=lambda doing: None)
+        ledger.leave([Left(choice=each, reason=OUT_OF_TIME) for each in late], ())
+        found = Found(look=LOOK, ledger=ledger, proven=proven, interrupt=interrupt)
+        monkeypatch.setattr(tune_command, "_searched", lambda *asked: found)
+        monkeypatch.setattr("hasten.tune.trials.trial_process.start_fork_server", lambda libraries: None)
+        return ran("job.py:job", *arguments, busy=False)[:2]
+
+    return ended
+
+
+def test_techniques_that_there_was_no_time_for_are_named_with_the_command_that_goes_on(ending):
+    late = [Choice(technique=name, value=True) for name in ("cache", "channels_last")]
+    _, out = ending("--seconds", "30", late=late)
+    assert "not tried  for want of time: cache, channels_last" in out
+    assert "go on      hasten tune job.py:job --output plan.toml --allow statistics --seconds 120" in out
+    assert json.loads(ending("--json", late=late)[1])["not_reached"] == ["cache", "channels_last"]
+    assert "not tried" not in ending()[1]
+
+
+def test_the_seconds_of_a_plan_never_stand_without_their_machine(ending):
+    for proven in (CONFIRMED, None):
+        code, out = ending(proven=proven)
+        assert code == 0
+        assert [line.split(None, 1) for line in out.splitlines() if line.startswith("  machine")] == [
+            ["machine", SURVEYED.machine]
+        ]
+        answer = json.loads(ending("--json", "--output", f"{proven is None}.toml", proven=proven)[1])
+        assert (answer["machine"], answer["job"]) == (SURVEYED.machine, SURVEYED.job)
+
+
+def test_an_interrupted_search_names_the_command_that_goes_on_as_it_was_given(ending):
+    code, out = ending("--seconds", "300", "--allow", "bits", interrupt=KeyboardInterrupt())
+    assert code == 130
+    told, command = out.strip().splitlines()
+    assert told.strip() == "interrupted before a plan was proven; the same command goes on where it was"
+    assert command.split(None, 1)[1] == "hasten tune job.py:job --output plan.toml --allow bits --seconds 300"
+    assert "--seconds 90.5" in ending("--seconds", "90.5", interrupt=KeyboardInterrupt())[1]
+    assert "--seconds" not in ending(interrupt=KeyboardInterrupt())[1]
+
+
+def test_a_search_that_has_ended_without_a_plan_does_not_offer_itself_again(ending):
+    out = ending()[1]
+    assert out.strip().splitlines()[-1].split(None, 1) == ["next", "hasten train job.py:job"]
+    assert "hasten tune" not in out
+
+
+def test_an_interrupted_search_without_a_plan_names_none_that_lies_there(ending, here: Path):
+    assert ending(proven=CONFIRMED)[0] == 0  # an earlier search's
+    before = (here / "plan.toml").read_bytes()
+    code, out = ending("--json", interrupt=KeyboardInterrupt())
+    answer = json.loads(out)
+    assert code == 130
+    assert (answer["plan"], answer["interrupted"]) == (None, True)
+    assert "interrupted before a plan was proven" in answer["sentence"]
+    assert (here / "plan.toml").read_bytes() == before
+
+
+def test_an_interrupted_search_keeps_the_plan_that_was_proven_by_then(ending, here: Path):
+    code, out = ending(proven=CONFIRMED, interrupt=KeyboardInterrupt())
+    assert code == 130
+    assert out.strip().splitlines()[-1].split(None, 1) == ["next", "hasten train job.py:job --plan plan.toml"]
+    assert len(read_plan(here / "plan.toml").choices) == len(CONFIRMED.choices)
+
+
+BURNING = "import time\nwhile time.process_time() < 100: pass"
+
+
+@pytest.fixture
+def two_other_programs() -> Iterator[None]:
+    """That never stop, and are not the search's own."""
+    begin = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-S', '-c', {BURNING!r}], stdout=2).pid)"
+    pids = [int(subprocess.check_output([sys.executable, "-S", "-c", begin])) for _ in range(2)]  # orphans by now
+    yield
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("two_other_programs")
+def test_beside_other_programs_a_search_says_how_busy_the_machine_is_and_keeps_the_plan_that_is_there(
+    here: Path,
+):
+    job, plan = f"{TRIALS}:job", here / "plan.toml"
+    write_found_plan(make_plan(threads=1), plan)
+    before = plan.read_bytes()
+    code, out, err = ran(job, "--seconds", "3", busy=False)
+    assert code == 75
+    assert out == ""
+    assert re.search(r"error +not measurable now: other programs take \d+ % of the processor \(\d\.\d of \d", err)
+    assert "run the same command when the machine is quiet" in err
+    assert plan.read_bytes() == before

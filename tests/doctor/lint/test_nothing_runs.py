@@ -1,0 +1,76 @@
+"""Nothing of a file that is looked at is executed, whatever it does where it is imported."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hasten.doctor.lint.fixes import mend
+from hasten.doctor.lint.linter import lint_text
+from hasten.doctor.rules import ALL
+
+WRONG = "optimizer.zero_grad(set_to_none=False)"
+TOUCH = "import pathlib; pathlib.Path({made!r}).touch()"
+DEEDS = [
+    TOUCH,
+    "open({made!r}, 'w').close()",
+    "import os; os.mkdir({made!r})",
+    "import os; os.system('touch {made}')",
+    "import subprocess; subprocess.run(['touch', {made!r}])",
+    "import os; os.environ['HASTEN_DEED'] = '1'",
+    "import sys; sys.path.insert(0, {made!r})",
+    "import sys; sys.modules['hasten_deed'] = sys",
+    "import threading; threading.Thread(target=lambda: None, name='deed', daemon=True).start()",
+    "import socket; socket.socket = None",
+    "import builtins; builtins.deed = 1",
+    "raise SystemExit(3)",
+    "import sys; sys.exit(3)",
+    "import os; os._exit(3)",
+    "import os; os.kill(os.getpid(), 9)",
+    "import warnings; warnings.filterwarnings('error')",
+    "import sys; sys.setrecursionlimit(50)",
+    "import random; random.seed(0)",
+    "import os; os.chdir('/')",
+    "import signal; signal.alarm(1)",
+    "print('deed')",
+    "input()",
+    "while True: pass",
+    "raise KeyboardInterrupt",
+    "import hasten_deed_that_is_not_there",
+]
+PLACES = ["{deed}", "class A:\n    {deed}", "def f(x=exec({deed!r})):\n    pass", "@exec({deed!r})\ndef f():\n    pass"]
+FILES = [(deed, place) for deed in DEEDS for place in PLACES[: 2 if "while" in deed else 4]]
+
+
+def state() -> tuple[object, ...]:
+    threads = {thread.name for thread in threading.enumerate()}
+    return (
+        dict(os.environ), list(sys.path), set(sys.modules), threads, socket.socket, Path.cwd(), sys.getrecursionlimit(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("deed", "place"), FILES, ids=range(len(FILES)))
+def test_a_file_that_does_something_where_it_is_imported_does_nothing(tmp_path, capfd, deed, place):
+    made = tmp_path / "made"
+    text = f"import torch\n{place.format(deed=deed.format(made=str(made)))}\n{WRONG}\n"
+    file = tmp_path / "harm.py"
+    file.write_text(text)
+    before = state()
+    found = lint_text(text, "harm.py")
+    mend(file, ALL)
+    assert [each.code for each in found] == ["H303"]
+    assert state() == before
+    assert not made.exists()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_deeds_are_done_where_a_file_is_run(tmp_path):
+    made = tmp_path / "made"
+    subprocess.run([sys.executable, "-c", TOUCH.format(made=str(made))], check=True)
+    assert made.exists()

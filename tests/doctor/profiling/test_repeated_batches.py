@@ -1,0 +1,311 @@
+"""Batches that are there already: each step gets its own, larger ones only where that is what they are."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from hasten.data.loading.batch_loader import Microbatch
+from hasten.doctor.profiling.kept_memory import kept_memory
+from hasten.doctor.profiling.larger_batches import larger_batches, tells_more
+from hasten.doctor.profiling.profile_run import observe_job
+from hasten.doctor.profiling.repeated_batches import FreeLoading, enlarged, kept_windows
+from hasten.doctor.profiling.timed_steps import Stretches
+from hasten.training.probes.brief_run import brief_run
+from support.doctor.faulty_model_job import job
+
+
+def look(loss: Callable[..., Any] | None = None, **changes: Any) -> Any:
+    return observe_job(job(loss, **changes), tell=lambda what: None)
+
+
+def test_a_loss_that_takes_its_batch_apart_and_writes_into_it_is_given_another_each_time():
+    images, labels = torch.rand(64, 1, 6, 6), torch.randint(0, 3, (64,))
+    largest = list[float]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        wanted, rows = batch.pop("labels"), batch.pop("images")
+        largest.append(rows.abs().max().item())
+        return functional.cross_entropy(model(rows.mul_(2.0)), wanted)
+
+    found = look(loss, train={"images": images, "labels": labels})
+    assert found.larger
+    assert max(largest) <= 1.0
+
+
+def test_steps_beyond_an_epoch_of_batches_that_are_there_already_can_be_told_of():
+    with brief_run(job(), None, name="", steps=1_000) as run:
+        stretches = Stretches(run)
+        kept = [*run.loader.epoch(0)]
+        with stretches.free(kept):
+            stretches.take(20)  # beyond the four steps of an epoch
+            assert run.built.batches.describe(run.steps + 1) == "samples that the look has read before"
+
+
+class Pictures(Dataset[Any]):
+    def __init__(self) -> None:
+        self.images, self.labels = torch.rand(64, 1, 6, 6), torch.randint(0, 3, (64,))
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return self.images[index], self.labels[index]
+
+
+def test_a_list_of_samples_is_no_batch_that_can_be_made_larger():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(torch.stack(batch[0])), torch.stack(batch[1]))
+
+    def collate(samples: Any) -> Any:
+        return [[*each] for each in zip(*samples, strict=True)]
+
+    found = look(loss, train=Pictures(), batch_size=8, collate=collate)
+    assert (found.larger, found.no_larger) == ((), "its batches are not tensors of one row a sample")
+
+
+@dataclass
+class Batch:
+    rows: Tensor
+    labels: Tensor
+
+
+class Locked(Batch):
+    def __init__(self, *parts: Tensor) -> None:
+        super().__init__(*parts)
+        self.lock = Lock()
+
+
+class Named(NamedTuple):
+    rows: Any
+    labels: Any
+
+
+class Words(UserDict[str, Tensor]):
+    """As tokenizers give it."""
+
+
+def columns(samples: Any) -> tuple[Tensor, Tensor]:
+    return torch.stack([rows for rows, _ in samples]), torch.stack([label for _, label in samples])
+
+
+def in_dictionary(samples: Any) -> Words:
+    rows, labels = columns(samples)
+    return Words(rows=rows, labels=labels)
+
+
+def in_dataclass(samples: Any) -> Batch:
+    return Batch(*columns(samples))
+
+
+@pytest.mark.parametrize("collate", [in_dictionary, in_dataclass])
+def test_a_loss_that_writes_into_a_batch_of_a_class_of_its_own_is_given_another_each_time(collate):
+    largest = list[float]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        parts = vars(batch)
+        parts = parts.get("data", parts)
+        largest.append(parts["rows"].abs().max().item())
+        return functional.cross_entropy(model(parts["rows"].mul_(2.0)), parts["labels"])
+
+    look(loss, train=Pictures(), collate=collate)
+    assert max(largest) <= 1.0
+
+
+def test_a_look_at_a_job_whose_batches_cannot_be_copied_says_so_and_tells_the_rest():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return functional.cross_entropy(model(batch.rows.mul_(2.0)), batch.labels)
+
+    found = look(loss, train=Pictures(), collate=lambda samples: Locked(*columns(samples)))
+    assert found.not_free.startswith("its batches cannot be copied: cannot pickle")
+    assert (found.larger, found.no_larger) == ((), found.not_free)
+    assert found.computing.value <= found.together.high
+
+
+def test_a_copy_takes_no_more_than_the_batch_of_what_lies_in_its_storage_and_may_be_a_result():
+    whole = torch.zeros(1_000, 2, requires_grad=True) * 2
+    free = FreeLoading(None, [Microbatch(Batch(whole[:4], LABELS), 4, True)], on_host=True)
+    rows = next(free.epoch(0)).batch.rows
+    assert torch.equal(rows, whole[:4])
+    assert rows.untyped_storage().nbytes() == rows.nbytes
+
+
+class Windows:
+    """A loader of two microbatches a window."""
+
+    def __init__(self, steps_per_epoch: int | None) -> None:
+        self.steps_per_epoch = steps_per_epoch
+
+    def epoch(self, number: int) -> Any:
+        return (Microbatch(window, 4, last) for window in range(100) for last in (False, True))
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "within", "kept"),
+    [(100, 40, [5, 15, 25, 35]), (8, 40, [1, 3, 5, 7]), (2, 40, [0, 1]), (None, 40, [0, 1, 2, 3])],
+    ids=["of the start", "of all", "of few", "of a stream"],
+)
+def test_batches_are_kept_from_all_over_the_steps_that_are_timed(steps_per_epoch, within, kept):
+    found = kept_windows(Windows(steps_per_epoch), 0, within, 4)
+    assert [each.batch for each in found] == [window for window in kept for _ in range(2)]
+
+
+ROWS, LABELS = torch.arange(8.0).reshape(4, 2), torch.arange(4)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [ROWS, LABELS],
+        {"rows": ROWS, "labels": LABELS, "name": "of the batch", "scale": 2.0, "weight": torch.tensor(1.0)},
+        (ROWS.numpy(), LABELS.numpy()),
+    ],
+    ids=["list", "dictionary", "arrays"],
+)
+def test_tensors_and_arrays_of_rows_are_there_again_and_again(batch):
+    (found,) = enlarged([Microbatch(batch, 4, True)], 3) or []
+    parts = [*found.batch.values()] if isinstance(found.batch, dict) else [*found.batch]
+    assert found.samples == 12
+    assert np.array_equal(parts[0], np.concatenate([ROWS] * 3))
+    assert np.array_equal(parts[1], np.concatenate([LABELS] * 3))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "no tensor at all",
+        [ROWS, torch.arange(3)],
+        [[ROWS[0], ROWS[1], ROWS[2], ROWS[3]], LABELS],
+        [ROWS, ["a", "b", "c", "d"]],
+    ],
+    ids=["nothing", "another length", "a list of samples", "a list of words"],
+)
+def test_what_is_no_row_for_each_sample_is_not_made_larger(batch):
+    assert enlarged([Microbatch(batch, 4, True)], 3) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "more"),
+    [
+        ([1.0, 3.5], False),
+        ([1.0, 1.2], True),
+        ([1.0, 1.1, 3.0], True),
+        ([1.0, 1.1, 3.0, 10.6], False),
+        ([1.0, 1.1, 3.0, 6.6], True),
+    ],
+    ids=["no small batch", "fixed costs", "the first that costs", "none is cheaper", "other cores help"],
+)
+def test_larger_batches_are_tried_as_long_as_a_sample_becomes_cheaper(seconds, more):
+    assert tells_more([(4**number, each) for number, each in enumerate(seconds)]) is more
+
+
+def test_a_batch_of_as_many_columns_as_samples_is_made_larger():
+    pair = [ROWS[:2], LABELS[:2]]
+    assert enlarged([Microbatch(pair, 2, True)], 2) is not None
+
+
+def test_copies_of_batches_take_no_time_of_a_step(monkeypatch):
+    ticks = iter(range(1_000))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    free = FreeLoading(None, [Microbatch([ROWS, LABELS], 4, True)], on_host=True)
+    batches = free.epoch(0)
+    first, second = next(batches).batch, next(batches).batch
+    assert free.seconds == 2.0  # a tick for each
+    assert first[0] is not second[0]
+    assert torch.equal(first[0], second[0])
+
+
+class Noting(Dataset[Any]):
+    def __init__(self) -> None:
+        self.asked = list[int]()
+
+    def __len__(self) -> int:
+        return 640
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        return torch.zeros(1, 6, 6), index % 3
+
+
+@pytest.mark.parametrize("shuffle", [False, True], ids=["in order", "shuffled"])
+def test_reading_alone_does_not_read_what_the_steps_have_just_read(shuffle):
+    data = Noting()
+    with brief_run(job(train=data, shuffle=shuffle), None, name="", steps=1_000) as run:
+        stretches, seen = Stretches(run), list[set[int]]()
+        for _ in range(3):
+            data.asked.clear()
+            stretches.take(3)
+            stepped = {*data.asked}
+            data.asked.clear()
+            stretches.read(3)
+            again = stepped & {*data.asked}
+            assert len(again) < len(stepped) / 2  # by chance, where they are shuffled
+            seen.append({*data.asked})
+        assert not shuffle or seen[0] != seen[1]
+        assert shuffle or not seen[0] & seen[1]
+
+
+def test_memory_that_is_kept_is_compared_over_the_same_samples():
+    data = Noting()
+    with brief_run(job(train=data, shuffle=True), None, name="", steps=1_000) as run:
+        data.asked.clear()
+        kept_memory(run, Stretches(run), 3, 2)
+    size = 16 * (1 + 3)  # a stretch takes one step before
+    stretches = [data.asked[start : start + size] for start in range(0, len(data.asked), size)]
+    assert len(stretches) >= 3
+    assert all(each == stretches[0] for each in stretches)
+
+
+def test_a_reason_that_begins_with_an_empty_line_is_told():
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if len(batch[1]) > 16:
+            raise ValueError("\n made for sixteen")
+        return functional.cross_entropy(model(batch[0]), batch[1])
+
+    found = look(loss)
+    assert (found.larger, found.no_larger, found.larger_failed) == ((), "", "made for sixteen")
+
+
+@pytest.mark.parametrize("batch", [Named(ROWS[:2], LABELS[:2]), Named(ROWS[:2], "two"), (ROWS[:2], "two")], ids=str)
+def test_what_holds_as_many_parts_as_samples_is_no_list_of_samples_where_a_part_has_a_row_for_each(batch):
+    (found,) = enlarged([Microbatch(batch, 2, True)], 2) or []
+    assert torch.equal(found.batch[0], torch.cat([ROWS[:2]] * 2))
+
+
+class Lengths(Dataset[Any]):
+    """The first ones are long."""
+
+    def __len__(self) -> int:
+        return 6_400
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(2_000 if index < 16 else 1), 0
+
+
+def padded(samples: Any) -> Any:
+    return nn.utils.rnn.pad_sequence([row for row, _ in samples], batch_first=True), len(samples)
+
+
+def test_larger_batches_are_compared_with_the_one_that_was_enlarged():
+    lengths = list[int]()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        lengths.append(batch[0].numel())
+        return model(torch.ones(2, 1, 6, 6)).mean()
+
+    with brief_run(job(loss, train=Lengths(), shuffle=False, collate=padded), None, name="", steps=1_000) as run:
+        kept = [*run.loader.epoch(0)]
+        found, refused, failed = larger_batches(run, Stretches(run), kept, 4, lambda: 0)
+    assert (refused, failed) == ("", "")
+    assert [each.times for each in found][:2] == [1, 4]
+    assert {*lengths} <= {16 * 2_000 * each.times for each in found}

@@ -1,0 +1,232 @@
+"""Gradients of several batches that are added up before the optimizer steps."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from support.doctor.snippets import assert_finds_what_is_marked
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+PARTS = 4
+loader = DataLoader(data, 32)
+criterion = nn.CrossEntropyLoss()
+"""
+
+LOOP = """
+for epoch in range(9):
+    for i, (x, y) in enumerate(loader):
+        loss = {loss}
+        {backward}
+        if {condition}:
+            opt.step()
+            opt.zero_grad()
+    {behind}
+"""
+
+
+def finds(text: str, *codes: str, wrapper: str = "") -> None:
+    made = f"model = {wrapper}(nn.Linear(8, 4).cuda())\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    assert_finds_what_is_marked(HEAD + made + textwrap.dedent(text), *codes)
+
+
+def loop(loss="criterion(model(x), y)", backward="loss.backward()", condition="(i + 1) % PARTS == 0", behind="pass"):
+    return LOOP.format(loss=loss, backward=backward, condition=condition, behind=behind)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "criterion(model(x), y)",
+        "model(x).loss",
+        "criterion(model(x), y) + 0.5 * nn.functional.mse_loss(model(x), y)",
+        "(criterion(model(x), y) + criterion(model(y), x)) / 2",
+    ],
+)
+def test_a_loss_that_nobody_divides_is_found(loss):
+    finds(loop(loss, "loss.backward()  # finds H409"), "H409")
+
+
+@pytest.mark.parametrize(
+    ("loss", "backward"),
+    [
+        ("criterion(model(x), y) / PARTS", "loss.backward()"),
+        ("criterion(model(x), y) * (1 / PARTS)", "loss.backward()"),
+        ("criterion(model(x), y) * 0.25", "loss.backward()"),
+        ("criterion(model(x), y) * weight", "loss.backward()"),
+        ("criterion(model(x), y)", "(loss / PARTS).backward()"),
+        ("criterion(model(x), y)", "loss = loss / PARTS; loss.backward()"),
+        ("criterion(model(x), y)", "loss /= PARTS; loss.backward()"),
+        ("criterion(model(x), y)", "loss.div(PARTS).backward()"),
+        ("criterion(model(x), y)", "scaler.scale(loss / PARTS).backward()"),
+        ("nn.functional.cross_entropy(model(x), y, reduction='sum')", "loss.backward()"),
+        ("compute_loss(model, x, y, PARTS)", "loss.backward()"),
+        ("compute_loss(model, x, cfg)", "loss.backward()"),
+        ("criterion(model(x), y)", "engine.backward(loss)"),
+        ("criterion(model(x), y)", "loss.backward(weight)"),
+        ("criterion(model(x), y)", "loss.backward(); scale_by_hand(); p.grad /= PARTS"),
+        ("criterion(model(x), y)", "opt.zero_grad(); loss.backward()"),
+    ],
+)
+def test_a_loss_that_is_weighted_or_may_be_is_not_found(loss, backward):
+    finds(loop(loss, backward), "H409")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "i % PARTS == PARTS - 1",
+        "not (i + 1) % PARTS",
+        "(i + 1) % PARTS == 0 or i + 1 == len(loader)",
+        "(i + 1) % PARTS == 0 and True",
+    ],
+)
+def test_a_window_is_known_in_every_form(condition):
+    finds(loop(backward="loss.backward()  # finds H409", condition=condition), "H409")
+
+
+@pytest.mark.parametrize("condition", ["i % 1 == 0", "i > 3", "loss.isfinite()", "i % PARTS != 0"])
+def test_a_condition_that_is_no_window_is_not_found(condition):
+    finds(loop(condition=condition), "H409")
+    finds(loop(condition=condition), "H410")
+
+
+def test_a_window_counted_by_hand_or_left_by_continue_is_known():
+    finds(
+        """
+        count = 0
+        for x, y in loader:
+            criterion(model(x), y).backward()  # finds H409
+            count += 1
+            if count == PARTS:
+                opt.step()
+                opt.zero_grad()
+                count = 0
+        for i, (x, y) in enumerate(loader):
+            criterion(model(x), y).backward()  # finds H409
+            if (i + 1) % PARTS != 0:
+                continue
+            opt.step()
+            opt.zero_grad()
+        """,
+        "H409",
+    )
+
+
+def test_parts_of_one_batch_are_a_window_where_they_are_called_so():
+    finds(
+        """
+        for step in range(100):
+            for micro_step in range(PARTS):
+                criterion(model(x), y).backward()  # finds H409
+            opt.step()
+            opt.zero_grad()
+            for task in range(PARTS):
+                criterion(model(x), y).backward()
+            opt.step()
+            opt.zero_grad()
+        """,
+        "H409",
+    )
+
+
+def test_a_generator_trained_every_few_batches_is_no_window():
+    finds(
+        """
+        opt_g = torch.optim.Adam(generator.parameters())
+        for i, (x, y) in enumerate(loader):
+            opt.zero_grad()
+            criterion(model(x), y).backward()
+            opt.step()
+            if i % PARTS == 0:
+                opt_g.zero_grad()
+                criterion(model(generator(x)), y).backward()
+                opt_g.step()
+        """,
+        "H409",
+        "H410",
+    )
+
+
+def test_accumulate_of_accelerate_divides_and_steps_by_itself():
+    finds(
+        """
+        from accelerate import Accelerator
+        accelerator = Accelerator(gradient_accumulation_steps=PARTS)
+        for i, (x, y) in enumerate(loader):
+            with accelerator.accumulate(model):
+                accelerator.backward(criterion(model(x), y))
+                opt.step()
+                opt.zero_grad()
+        """,
+        "H409",
+        "H410",
+        "H411",
+    )
+
+
+def test_a_last_window_that_nothing_steps_for_is_found():
+    finds(loop(condition="(i + 1) % PARTS == 0").replace("== 0:", "== 0:  # finds H410"), "H410")
+
+
+@pytest.mark.parametrize(
+    ("condition", "behind"),
+    [
+        ("(i + 1) % PARTS == 0 or i + 1 == len(loader)", "pass"),
+        ("(i + 1) % PARTS == 0 or last", "pass"),
+        ("(i + 1) % PARTS == 0", "opt.step(); opt.zero_grad()"),
+        ("(i + 1) % PARTS == 0", "finish(opt)"),
+        ("global_step % PARTS == 0", "pass"),
+    ],
+)
+def test_a_last_window_that_is_stepped_for_is_not_found(condition, behind):
+    finds(loop(condition=condition, behind=behind), "H410")
+
+
+@pytest.mark.parametrize("gone_through", ["range(1000)", "enumerate(cycle(loader))", "count()"])
+def test_a_loop_without_a_last_batch_drops_none(gone_through):
+    finds(loop().replace("(x, y) in enumerate(loader)", f"_ in {gone_through}"), "H410")
+
+
+def test_averaging_after_every_batch_is_found_in_distributed_training_alone():
+    finds(loop(backward="loss.backward()  # finds H411"), "H411", wrapper="DDP")
+    finds(loop(), "H411")
+
+
+def test_no_sync_is_no_fault():
+    finds(
+        """
+        from contextlib import nullcontext
+        for i, (x, y) in enumerate(loader):
+            last = (i + 1) % PARTS == 0 or i + 1 == len(loader)
+            with nullcontext() if last else model.no_sync():
+                (criterion(model(x), y) / PARTS).backward()
+            if last:
+                opt.step()
+                opt.zero_grad()
+        """,
+        "H411",
+        "H410",
+        "H409",
+        wrapper="DDP",
+    )
+
+
+def test_a_model_that_is_not_the_wrapped_one_averages_nothing():
+    finds(
+        """
+        wrapped = DDP(nn.Linear(8, 4))
+        for i, (x, y) in enumerate(loader):
+            criterion(model(x), y).backward()
+            if i % PARTS == 0:
+                opt.step()
+                opt.zero_grad()
+        """,
+        "H411",
+        wrapper="nn.Sequential",
+    )

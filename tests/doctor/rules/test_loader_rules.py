@@ -1,0 +1,357 @@
+"""What the rules about loaders, samplers and copies of batches find, and what they must not."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
+
+HEAD = """
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, random_split
+from torchvision import datasets
+
+class Pictures(Dataset):
+    def __init__(self, files, transform=None):
+        self.files, self.transform = files, transform
+    def __getitem__(self, index):
+        return self.open(self.files[index])
+    def open(self, file):
+        return self.transform(Image.open(file))
+
+class Rows(Dataset):
+    def __init__(self, rows, transform=None):
+        self.rows, self.transform = rows, transform
+    def __getitem__(self, index):
+        row = self.rows[index]
+        return self.transform(row) if self.transform else row
+
+"""
+LOOP = """
+for epoch in range(10):
+    for x, y in loader:
+        loss = model(x.cuda(), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def assert_finds(text: str, *codes: str) -> None:
+    assert_finds_what_is_marked(HEAD + text, *codes)
+
+
+def edits_of(text: str, code: str) -> list[list[str]]:
+    """The arguments that a rule would add, of each finding."""
+    rule = next(each for each in ALL if each.code == code)
+    return [[edit.text for edit in found.edits] for found in rule.check(Code(HEAD + text))]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# ── H101: without workers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "loader = DataLoader(Pictures(files), 8, True)  # finds H101",
+        "loader = DataLoader(datasets.MNIST('data'), shuffle=True, num_workers=0)  # finds H101",
+        "whole = Pictures(files)\ntrain, test = random_split(whole, [8, 2])\nloader = DataLoader(train)  # finds H101",
+        "loader = DataLoader(Rows(rows, flip))  # finds H101",
+        "from datasets import load_dataset as hub\nloader = DataLoader(hub('imdb').map(f)['train'])  # finds H101",
+    ],
+)
+def test_a_loader_of_samples_that_are_work_needs_workers(made):
+    assert_finds(made + LOOP, "H101")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "loader = DataLoader(Pictures(files), num_workers=4)",
+        "loader = DataLoader(Pictures(files), **options)",
+        "options = {'num_workers': 2}\nloader = DataLoader(Pictures(files), **options)",
+        "loader = DataLoader(TensorDataset(a, b))",
+        "loader = DataLoader(Rows(rows))",
+        "loader = DataLoader(somewhere.Data())",
+        "from datasets import load_dataset as hub\nloader = DataLoader(hub('imdb', streaming=True))",
+    ],
+)
+def test_a_loader_of_what_is_in_memory_or_unknown_needs_none(made):
+    assert_finds(made + LOOP, "H101")
+
+
+def test_a_loader_that_only_an_evaluation_reads_is_left_alone():
+    assert_finds("for x in DataLoader(Pictures(files)):\n    print(model(x))\n", "H101", "H102", "H104")
+
+
+def test_a_loader_of_a_lightning_module_is_trained_on():
+    text = """
+class Data(pl.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(Pictures(files))  # finds H101 H104
+    def val_dataloader(self):
+        return DataLoader(Pictures(files))
+"""
+    assert_finds(text, "H101", "H104")
+
+
+# ── H102: not pinned ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_batches_that_go_to_a_device_should_be_pinned():
+    assert_finds("loader = DataLoader(data, num_workers=2)  # finds H102" + LOOP, "H102")
+
+
+def test_a_loader_is_followed_through_functions_attributes_and_dictionaries():
+    text = """
+class Trainer:
+    def __init__(self):
+        self.loaders = self.build()
+        self.device = torch.device("cuda")
+    def build(self):
+        return {"train": DataLoader(a), "test": DataLoader(b)}  # finds H102
+    def step(self, batch):
+        x, y = (each.to(self.device) for each in batch)
+        self.model(x, y).backward()
+        self.optimizer.step()
+    def fit(self):
+        for batch in self.loaders["train"]:
+            self.step(batch)
+"""
+    assert_finds(text, "H102")
+
+
+def test_a_generator_that_goes_round_a_loader_hands_its_batches_on():
+    text = """
+def forever(loader):
+    while True:
+        yield from_one(loader)
+def round_and_round(loader):
+    while True:
+        for batch in loader:
+            yield batch
+train = round_and_round(DataLoader(data))  # finds H102
+test = round_and_round(DataLoader(other))
+for step in range(1000):
+    model(next(train).to("cuda")).backward()
+    optimizer.step()
+"""
+    assert_finds(text, "H102")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "loader = DataLoader(data, pin_memory=True)",
+        "loader = DataLoader(data, pin_memory=args.pin)",
+        "loader = DataLoader(data, pin_memory=False)",
+        "loader = DataLoader(TensorDataset(torch.zeros(8).cuda(), labels))",
+        "torch.set_default_device('cuda')\nloader = DataLoader(data)",
+        "def collate(rows):\n    return torch.stack(rows).to('cuda'), 0\nloader = DataLoader(data, collate_fn=collate)",
+    ],
+)
+def test_what_is_pinned_or_on_the_device_or_a_choice_is_left_alone(made):
+    assert_finds(made + LOOP, "H102")
+
+
+def test_where_batches_stay_on_the_host_nothing_is_pinned():
+    assert_finds("loader = DataLoader(data)" + LOOP.replace(".cuda()", ".to('cpu')"), "H102")
+    assert_finds("loader = DataLoader(data)" + LOOP.replace(".cuda()", ".to(where.it_goes())"), "H102")
+
+
+def test_pinning_is_only_written_in_where_the_device_is_certain():
+    assert edits_of("loader = DataLoader(data)" + LOOP, "H102") == [["pin_memory=True"]]
+    elsewhere = LOOP.replace(".cuda()", ".to(args.device)")
+    assert edits_of("known = 'cuda'\nloader = DataLoader(data)" + elsewhere, "H102") == [[]]
+    assert edits_of("loader = DataLoader(data)" + elsewhere, "H102") == []
+
+
+# ── H103: not persistent ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_workers_that_every_epoch_starts_again_should_stay():
+    text = """
+loader = DataLoader(data, num_workers=4)  # finds H103
+held_out = DataLoader(other, num_workers=2)  # finds H103
+def evaluate(model, loader):
+    return [model(x) for x in loader]
+"""
+    assert_finds(text + LOOP + "    evaluate(model, held_out)\n", "H103")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "loader = DataLoader(data)",
+        "loader = DataLoader(data, num_workers=args.workers)",
+        "loader = DataLoader(data, num_workers=4, persistent_workers=args.stay)",
+    ],
+)
+def test_without_workers_or_with_a_choice_nothing_is_started_again(made):
+    assert_finds(made + LOOP, "H103")
+
+
+def test_a_loader_that_is_read_once_or_made_in_each_epoch_starts_its_workers_once():
+    assert_finds("loader = DataLoader(data, num_workers=4)" + LOOP.replace("10", "1"), "H103")
+    made_inside = LOOP.replace("in loader", "in DataLoader(data, num_workers=4)")
+    assert_finds(made_inside, "H103")
+    assert_finds("loaders = {'a': DataLoader(data, num_workers=4)}" + LOOP.replace("loader", "loaders[epoch]"), "H103")
+
+
+def test_an_option_that_may_be_zero_also_decides_whether_workers_stay():
+    options = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--jobs', default=4)\na = p.parse_args()\n"
+    )
+    assert edits_of(options + "loader = DataLoader(data, num_workers=a.jobs)" + LOOP, "H103") == [
+        ["persistent_workers=a.jobs > 0"]
+    ]
+    assert edits_of("loader = DataLoader(data, num_workers=4)" + LOOP, "H103") == [["persistent_workers=True"]]
+
+
+# ── H104: not shuffled ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "data", ["Pictures(files)", "TensorDataset(a, b)", "datasets.CIFAR10('data')", "[row for row in rows]"]
+)
+def test_training_in_the_order_of_the_data_is_found(data):
+    assert_finds(f"loader = DataLoader({data}, batch_size=8)  # finds H104" + LOOP, "H104")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "Pictures(files), 8, False",
+        "Pictures(files), shuffle=args.shuffle",
+        "Pictures(files), sampler=sampler",
+        "Pictures(files), batch_sampler=sampler",
+        "Pictures(files), **options",
+        "somewhere.Data()",
+        "TensorDataset(torch.randn(80, 3), labels)",
+        "TensorDataset(a, b), batch_size=len(a)",
+        "hub('imdb', split='train').shuffle(seed=1)",
+    ],
+)
+def test_a_choice_an_unknown_data_set_or_one_without_order_is_left_alone(given):
+    assert_finds(f"from datasets import load_dataset as hub\nloader = DataLoader({given})" + LOOP, "H104")
+
+
+def test_a_sampler_that_is_none_chooses_nothing():
+    assert_finds("loader = DataLoader(Rows(a), sampler=None)  # finds H104" + LOOP, "H104")
+
+
+def test_a_data_set_that_draws_its_samples_or_streams_them_has_no_order():
+    text = """
+import random
+class Drawn(Dataset):
+    def __getitem__(self, index):
+        return self.rows[random.randrange(len(self.rows))]
+class Stream(torch.utils.data.IterableDataset):
+    def __getitem__(self, index):
+        return self.rows[index]
+first, second = DataLoader(Drawn()), DataLoader(Stream())
+"""
+    assert_finds(text + LOOP.replace("in loader", "in zip(first, second)"), "H104")
+
+
+def test_a_loop_that_trains_only_when_told_may_evaluate_on_what_is_in_order():
+    text = """
+train = DataLoader(Pictures(a), shuffle=True)  # finds H101 H102
+test = DataLoader(Pictures(b))
+def run(loader, optimizer=None):
+    for x in loader:
+        loss = model(x.cuda())
+        if optimizer is not None:
+            loss.backward()
+            optimizer.step()
+for epoch in range(9):
+    run(train, optimizer)
+    run(test)
+"""
+    assert_finds(text, "H101", "H102", "H104")
+
+
+def test_a_library_that_gives_back_another_loader_may_shuffle():
+    wrapped = "loader = DataLoader(Rows(a))\nif private:\n    model, loader = engine.make_private(model, loader)\n"
+    assert_finds(wrapped + LOOP, "H104")
+    kept = "loader = DataLoader(Rows(a))  # finds H104\nmodel, loader = accelerator.prepare(model, loader)\n"
+    assert_finds(kept + LOOP, "H104")
+
+
+# ── H105: the sampler's epoch ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sampler_that_is_never_told_the_epoch_is_found():
+    text = """
+sampler = DistributedSampler(data) if world > 1 else None  # finds H105
+loader = DataLoader(data, sampler=sampler)
+"""
+    assert_finds(text + LOOP, "H105")
+
+
+@pytest.mark.parametrize("told", ["sampler", "loader.sampler", "loader.batch_sampler.sampler", "anything"])
+def test_a_sampler_that_is_told_the_epoch_is_left_alone(told):
+    text = "sampler = DistributedSampler(data)\nloader = DataLoader(data, sampler=sampler)"
+    assert_finds(text + LOOP + f"    {told}.set_epoch(epoch)\n", "H105")
+
+
+@pytest.mark.parametrize("shuffle", ["shuffle=False", "shuffle=args.shuffle"])
+def test_a_sampler_in_order_has_no_epoch(shuffle):
+    text = f"loader = DataLoader(data, sampler=DistributedSampler(data, {shuffle}))"
+    assert_finds(text + LOOP, "H105")
+
+
+def test_a_sampler_of_a_single_epoch_or_of_an_evaluation_needs_none():
+    text = "loader = DataLoader(data, sampler=DistributedSampler(data))"
+    assert_finds(text + LOOP.replace("10", "1"), "H105")
+    assert_finds(text + LOOP.replace("loss.backward()", "print(loss)"), "H105")
+
+
+# ── H204: blocking copies ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("pinned", ["True", "torch.cuda.is_available()"])
+def test_a_copy_from_pinned_memory_that_waits_is_found(pinned):
+    text = f"loader = DataLoader(data, pin_memory={pinned})"
+    assert_finds(text + LOOP.replace("x.cuda(), y)", "x.cuda(), y)  # finds H204"), "H204")
+
+
+@pytest.mark.parametrize(
+    "copy", ["x.cuda(non_blocking=True)", "x.cuda(0, True)", "x.to('cuda', **how)", "x.float().cuda()"]
+)
+def test_a_copy_that_does_not_wait_or_that_copies_something_new_is_left_alone(copy):
+    assert_finds("loader = DataLoader(data, pin_memory=True)" + LOOP.replace("x.cuda()", copy), "H204")
+
+
+def test_an_evaluation_may_wait_for_its_copies():
+    text = """
+loader = DataLoader(data, pin_memory=True)
+@torch.no_grad()
+def evaluate():
+    for x, y in loader:
+        print(model(x.cuda()))
+def measure():
+    for x, y in loader:
+        print(model(x.cuda()))
+"""
+    assert_finds(text + LOOP.replace("x.cuda()", "x.cuda(non_blocking=True)"), "H204")
+
+
+def test_only_what_is_surely_a_tensor_is_copied_without_waiting():
+    text = "loader = DataLoader(data, pin_memory=True{})"
+    assert edits_of(text.format("") + LOOP, "H204") == [["non_blocking=True"]]
+    assert edits_of(text.format(", collate_fn=f") + LOOP, "H204") == [[]]
+
+
+def test_every_edit_adds_an_argument_to_the_call_that_is_found():
+    text = "loader = DataLoader(Rows(a), num_workers=2)" + LOOP
+    for rule in ALL:
+        if rule.code in {"H102", "H103", "H104"}:
+            (found,) = rule.check(Code(HEAD + text))
+            (edit,) = found.edits
+            assert isinstance(found.node, ast.Call)
+            assert getattr(edit, "call", None) is found.node

@@ -1,0 +1,281 @@
+"""Rules about models, their losses, their optimizers, and the calls that stop a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from hasten.doctor.lint.fixes import mend
+from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
+
+LOOP = """
+import torch
+model = torch.nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
+for n, x in enumerate(loader):
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def mended(tmp_path, text: str, code: str) -> str:
+    """With all that --fix may do for one rule."""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    found = mend(path, [rule for rule in ALL if rule.code == code])
+    assert found is not None
+    return found.after
+
+
+# ── H302, H306 ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("call", "code"), [("empty_cache", "H302"), ("synchronize", "H306")])
+def test_a_call_that_stops_the_device_is_found_in_every_step(call, code):
+    text = f"""{LOOP}
+    torch.cuda.{call}()  # finds {code}
+    if torch.cuda.is_available():
+        torch.cuda.{call}()  # finds {code}
+    if n % 100 == 0:
+        torch.cuda.{call}()
+    if torch.cuda.is_available() and measured:
+        torch.cuda.{call}()
+torch.cuda.{call}()
+"""
+    assert_finds_what_is_marked(text, code)
+
+
+def test_a_measurement_that_trains_nothing_may_wait():
+    assert_finds_what_is_marked(
+        """
+        import torch, time
+        for _ in range(100):
+            start = time.perf_counter()
+            operation(x).sum().backward()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        """,
+        "H306",
+    )
+
+
+def test_the_fix_takes_the_call_away(tmp_path):
+    assert mended(tmp_path, f"{LOOP}    torch.cuda.empty_cache()\n", "H302") == LOOP
+
+
+# ── H303 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gradients_that_are_zeroed_are_found_and_those_that_an_option_zeroes_are_not():
+    assert_finds_what_is_marked(
+        """
+        optimizer.zero_grad(set_to_none=False)  # finds H303
+        model.zero_grad(False)  # finds H303
+        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=args.none)
+        """,
+        "H303",
+    )
+
+
+def test_the_fix_leaves_the_argument_out(tmp_path):
+    assert mended(tmp_path, "opt.zero_grad(set_to_none=False)\n", "H303") == "opt.zero_grad()\n"
+
+
+# ── H304, H501 ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_anomaly_detection_is_found_unless_something_asks_for_it():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        from torch.autograd import detect_anomaly
+        torch.autograd.set_detect_anomaly(True)  # finds H304
+        torch.autograd.set_detect_anomaly(mode=args.debug)
+        if args.debug:
+            torch.autograd.set_detect_anomaly(True)
+        with detect_anomaly():  # finds H304
+            loss.backward()
+        """,
+        "H304",
+    )
+
+
+def test_data_parallel_is_found_under_every_name():
+    assert_finds_what_is_marked(
+        """
+        import torch.nn as nn
+        from torch.nn import *
+        from torch.nn.parallel import DataParallel as DP, DistributedDataParallel
+        a = nn.DataParallel(model)  # finds H501
+        b = DP(model)  # finds H501
+        c = DataParallel(model)  # finds H501
+        d = DistributedDataParallel(model)
+        """,
+        "H501",
+    )
+
+
+# ── H307 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", ", foreach=False", ", fused=False", ", foreach=None, capturable=False", ", **dict(lr=0.1)"]
+)
+def test_an_optimizer_that_is_not_fused_is_found(arguments):
+    text = LOOP + f"adam = torch.optim.Adam(model.parameters(){arguments})  # finds H307\n"
+    assert_finds_what_is_marked(text, "H307")
+
+
+@pytest.mark.parametrize("arguments", ["fused=use", "foreach=True", "capturable=True", "differentiable=True", "**more"])
+def test_an_optimizer_whose_form_was_chosen_is_not(arguments):
+    assert_finds_what_is_marked(LOOP + f"adam = torch.optim.Adam(model.parameters(), {arguments})\n", "H307")
+
+
+def test_an_optimizer_without_a_fused_form_or_an_accelerator_or_dense_gradients_is_not():
+    assert_finds_what_is_marked(LOOP + "a = torch.optim.RMSprop(model.parameters())\n", "H307")
+    assert_finds_what_is_marked(LOOP.replace(".cuda()", "").replace(", fused=True", ""), "H307")
+    sparse = "e = torch.nn.Embedding(9, 9, sparse=True)\na = torch.optim.SGD(e.parameters(), 0.1)\n"
+    assert_finds_what_is_marked(LOOP + sparse, "H307")
+
+
+def test_the_fix_fuses_it(tmp_path):
+    text = LOOP.replace(", fused=True", "")
+    assert mended(tmp_path, text, "H307") == LOOP
+
+
+# ── H412 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_softmax_before_a_loss_that_has_its_own_is_found_at_the_loss():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        criterion = nn.CrossEntropyLoss()
+        def losses(scores, y):
+            shares = F.softmax(scores, dim=1)
+            a = criterion(shares, y)  # finds H412
+            b = F.cross_entropy(scores.log_softmax(1).view(-1, 9), y)  # finds H412
+            c = F.nll_loss(torch.softmax(scores, 1), y)  # finds H412
+            d = F.binary_cross_entropy_with_logits(scores.sigmoid(), y)  # finds H412
+            return a, b, c, d
+        """,
+        "H412",
+    )
+
+
+def test_a_softmax_in_the_model_is_found_there():
+    assert_finds_what_is_marked(
+        """
+        import torch.nn.functional as F
+        from torch import nn
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Sequential(nn.Linear(2, 2), nn.Softmax(dim=1))  # finds H412
+            def forward(self, x):
+                return self.head(x), x
+        class Plain(nn.Module):
+            def forward(self, x):
+                return F.softmax(x, dim=1)  # finds H412
+        a, b = nn.DataParallel(Net()).cuda(), Plain()
+        criterion = nn.CrossEntropyLoss()
+        for x, y in loader:
+            scores, _ = a(x)
+            loss = criterion(scores, y) + F.cross_entropy(b(x)[0], y)
+        """,
+        "H412",
+    )
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "F.cross_entropy(scores, F.softmax(teacher, dim=1))",
+        "F.nll_loss(F.log_softmax(scores, 1), y)",
+        "F.nll_loss(torch.log(F.softmax(scores, 1)), y)",
+        "F.binary_cross_entropy(torch.sigmoid(scores), y)",
+        "F.cross_entropy((F.softmax(scores, 1) * weights).sum(1), y)",
+        "F.kl_div(F.log_softmax(scores, 1), F.softmax(teacher, 1))",
+    ],
+)
+def test_a_softmax_that_belongs_there_is_not(loss):
+    assert_finds_what_is_marked(f"import torch\nimport torch.nn.functional as F\nloss = {loss}\n", "H412")
+
+
+def test_a_model_that_only_evaluates_with_softmax_is_not():
+    assert_finds_what_is_marked(
+        """
+        import torch.nn.functional as F
+        from torch import nn
+        class Net(nn.Module):
+            def forward(self, x):
+                if self.training:
+                    return x
+                return F.softmax(x, dim=1)
+        loss = F.cross_entropy(Net()(x), y)
+        """,
+        "H412",
+    )
+
+
+# ── H417 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_bias_before_batch_norm_is_found_side_by_side():
+    assert_finds_what_is_marked(
+        """
+        from collections import OrderedDict
+        from torch import nn
+        a = nn.Sequential(
+            nn.Conv2d(3, 8, 3),  # finds H417
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 8, 3, bias=False),
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 8, 3),
+            nn.ReLU(),
+            nn.BatchNorm2d(8),
+            nn.Conv2d(8, 8, 3, bias=use_bias),
+            nn.BatchNorm2d(8),
+            nn.Linear(8, 4),
+            nn.BatchNorm1d(16),
+            nn.Conv2d(8, 8, 3),
+            nn.GroupNorm(2, 8),
+        )
+        b = nn.Sequential(OrderedDict([("c", nn.Linear(2, 4)), ("n", nn.BatchNorm1d(4))]))  # finds H417
+        layers += [nn.Conv1d(2, 4, 3, bias=True), nn.BatchNorm1d(4)]  # finds H417
+        c = nn.ModuleList([nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4)])
+        """,
+        "H417",
+    )
+
+
+def test_a_bias_before_batch_norm_is_found_through_forward():
+    assert_finds_what_is_marked(
+        """
+        from torch import nn
+        class Block(nn.Module):
+            def __init__(self, n):
+                super().__init__()
+                self.conv1, self.conv2 = nn.Conv2d(n, n, 3), nn.Conv2d(n, n, 3)  # finds H417
+                self.conv3 = nn.Conv2d(n, n, 3)  # finds H417
+                self.used_twice = nn.Conv2d(n, n, 3)
+                self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(n), nn.BatchNorm2d(n), nn.BatchNorm2d(n)
+            def forward(self, x):
+                x = self.bn1(self.conv1(x))
+                y = self.conv3(x)
+                y = self.bn2(y)
+                z = self.conv2(y)
+                w = self.bn3(self.used_twice(x)) + self.used_twice(z)
+                return self.bn3(z) + z + w
+        """,
+        "H417",
+    )
+
+
+def test_the_fix_takes_the_bias_away(tmp_path):
+    text = "from torch import nn\na = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4))\n"
+    assert mended(tmp_path, text, "H417") == text.replace("Linear(2, 4)", "Linear(2, 4, bias=False)")

@@ -1,0 +1,278 @@
+"""In which order a step clears, computes, clips and uses gradients."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from support.doctor.snippets import assert_finds_what_is_marked
+
+HEAD = """
+import torch
+from torch import nn, optim
+model = nn.Linear(8, 1).cuda()
+loader = torch.utils.data.DataLoader(data, 32)
+opt = optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def finds(text: str, *codes: str) -> None:
+    assert_finds_what_is_marked(HEAD + textwrap.dedent(text), *codes)
+
+
+# ── H401 gradients_not_cleared ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_step_without_zero_grad_is_found():
+    finds(
+        """
+        for x, y in loader:
+            loss = (model(x) - y).pow(2).mean()
+            loss.backward()
+            opt.step()  # finds H401
+        """,
+        "H401",
+    )
+
+
+def test_an_optimizer_from_elsewhere_is_known_by_its_name():
+    finds(
+        """
+        def train(net, batches, optimizer):
+            for x, y in batches:
+                net(x).sum().backward()
+                optimizer.step()  # finds H401
+        """,
+        "H401",
+    )
+
+
+def test_gradients_cleared_between_backward_and_step_are_found():
+    finds(
+        """
+        for x, y in loader:
+            loss = (model(x) - y).pow(2).mean()
+            loss.backward()
+            opt.zero_grad()  # finds H401
+            opt.step()
+        for x, y in loader:
+            model(x).mean().backward()
+            model.zero_grad()  # finds H401
+            opt.step()
+        """,
+        "H401",
+    )
+
+
+def test_gradients_cleared_once_an_epoch_while_each_batch_steps_are_found():
+    finds(
+        """
+        for epoch in range(9):
+            opt.zero_grad()
+            for x, y in loader:
+                model(x).mean().backward()
+                opt.step()  # finds H401
+        """,
+        "H401",
+    )
+
+
+def test_another_optimizer_that_is_cleared_clears_nothing_here():
+    finds(
+        """
+        critic = nn.Linear(8, 1)
+        critic_opt = optim.Adam(critic.parameters())
+        for x, y in loader:
+            opt.zero_grad()
+            model(x).mean().backward()
+            opt.step()
+            critic(x).mean().backward()
+            critic_opt.step()  # finds H401
+        """,
+        "H401",
+    )
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "opt.zero_grad(); loss.backward(); opt.step()",
+        "loss.backward(); opt.step(); opt.zero_grad()",
+        "model.zero_grad(); loss.backward(); opt.step()",
+        "loss.backward(); opt.step(); clear_gradients(model)",
+        "loss.backward(); finish(opt); opt.step()",
+        "first.backward(retain_graph=True); opt.zero_grad(); loss.backward(); opt.step()",
+        "loss.backward(); keep(model); opt.zero_grad(); p.grad = merged; opt.step()",
+        "engine.backward(loss); engine.step()",
+        "loss.backward(); trainer.step()",
+        "opt.step(closure)",
+        "opt.step(lambda: closure(x))",
+    ],
+)
+def test_gradients_that_are_cleared_or_may_be_are_not_found(turn):
+    finds(f"for x, y in loader:\n    loss = (model(x) - y).pow(2).mean()\n    {turn}\n", "H401")
+
+
+def test_gradients_set_to_none_by_hand_are_cleared():
+    finds(
+        """
+        for x, y in loader:
+            for p in model.parameters():
+                p.grad = None
+            model(x).mean().backward()
+            opt.step()
+        """,
+        "H401",
+    )
+
+
+def test_a_closure_of_the_file_clears_them():
+    finds(
+        """
+        lbfgs = optim.LBFGS(model.parameters())
+        def closure():
+            lbfgs.zero_grad()
+            loss = model(x).mean()
+            loss.backward()
+            return loss
+        for _ in range(20):
+            lbfgs.step(closure)
+        """,
+        "H401",
+    )
+
+
+def test_backward_for_each_part_and_one_step_an_epoch_is_right():
+    finds(
+        """
+        for epoch in range(9):
+            opt.zero_grad()
+            for x, y in loader:
+                model(x).mean().backward()
+            opt.step()
+        """,
+        "H401",
+    )
+
+
+def test_two_optimizers_of_a_gan_are_kept_apart():
+    finds(
+        """
+        netD, netG = nn.Linear(1, 1), nn.Linear(1, 1)
+        optD, optG = optim.Adam(netD.parameters()), optim.Adam(netG.parameters())
+        for x, _ in loader:
+            netD.zero_grad()
+            netD(x).mean().backward()
+            fake = netG(x)
+            netD(fake.detach()).mean().backward()
+            optD.step()
+            netG.zero_grad()
+            netD(fake).mean().backward()
+            optD.zero_grad()
+            optG.step()
+        """,
+        "H401",
+    )
+
+
+def test_all_optimizers_cleared_in_a_loop_are_cleared():
+    finds(
+        """
+        for x, _ in loader:
+            for each in optimizers:
+                each.zero_grad()
+            model(x).mean().backward()
+            for each in optimizers:
+                each.step()
+            opt.step()
+        """,
+        "H401",
+    )
+
+
+def test_the_update_function_of_an_engine_is_a_step():
+    finds(
+        """
+        from ignite.engine import Engine
+        def update(engine, batch):
+            model(batch).mean().backward()
+            opt.step()  # finds H401
+        Engine(update).run(loader)
+        """,
+        "H401",
+    )
+
+
+def test_a_property_may_hand_out_the_optimizer_that_is_cleared():
+    finds(
+        """
+        class Estimator(Base):
+            def fit(self, loader):
+                for x, y in loader:
+                    self._optimizer.zero_grad()
+                    self.net(x).mean().backward()
+                    self.optimizer.step()
+        """,
+        "H401",
+    )
+
+
+def test_automatic_optimization_and_accumulate_are_left_alone():
+    finds(
+        """
+        import lightning as L
+        from accelerate import Accelerator
+        accelerator = Accelerator(gradient_accumulation_steps=4)
+        class Lit(L.LightningModule):
+            def training_step(self, batch, number):
+                return self.net(batch).mean()
+        for x, y in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(x).mean())
+                opt.step()
+                opt.zero_grad()
+        """,
+        "H401",
+    )
+
+
+def test_a_function_that_others_call_may_leave_the_clearing_to_them():
+    finds("def update(loss, optimizer):\n    loss.backward()\n    optimizer.step()\n", "H401")
+
+
+# ── H405 clip_order ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "loss.backward(); clip(w); opt.step()",
+        "scaler.scale(loss).backward(); scaler.unscale_(opt); clip(w); scaler.step(opt); scaler.update()",
+        "off.scale(loss).backward(); clip(w); off.step(opt)",
+        "clip(w); opt.step(); opt.zero_grad(); loss.backward()",
+        "loss.backward(); opt.step(); other.backward(); clip(w); opt.step()",
+        "first.backward(); opt_d.step(); clip(w); opt.step()",
+        "accelerator.backward(loss); accelerator.clip_grad_norm_(w, 1.0); opt.step()",
+        "loss.backward(); opt.step(); clip(w)  # finds H405",
+        "clip(w); loss.backward(); opt.step()  # finds H405",
+        "opt.zero_grad(); clip(w); loss.backward(); opt.step()  # finds H405",
+        "scaler.scale(loss).backward(); clip(w); scaler.step(opt)  # finds H405",
+        "before = scaler.get_scale(); scaler.scale(loss).backward(); clip(w); scaler.step(opt)  # finds H405",
+        "scaler.scale(loss).backward(); unscale_by(1 / scaler.get_scale()); clip(w); scaler.step(opt)",
+        "scaler.scale(loss).backward(); scaler.unscale_(opt_d); clip(w); scaler.step(opt)  # finds H405",
+    ],
+)
+def test_a_clip_is_found_where_it_does_not_hold(turn):
+    finds(
+        f"""
+        from torch.nn.utils import clip_grad_norm_ as clip
+        scaler, off = torch.amp.GradScaler(), torch.amp.GradScaler(enabled=False)
+        opt_d = optim.Adam(critic.parameters())
+        w = model.parameters()
+        for x, y in loader:
+            loss = model(x).mean()
+            {turn}
+        """,
+        "H405",
+    )

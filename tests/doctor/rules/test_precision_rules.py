@@ -1,0 +1,285 @@
+"""What is found of mixed precision: backward() under autocast, a scaler for bfloat16, and names that are outdated."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from hasten.doctor.lint.fixes import mend
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rules import deprecated_amp
+from support.doctor.snippets import assert_finds_what_is_marked
+
+HEAD = """
+import torch
+from contextlib import nullcontext
+from torch import amp
+"""
+
+
+def test_backward_in_the_block_of_autocast_is_found():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x).mean()
+        loss.backward()  # finds H406
+    optimizer.step()
+for x in loader:
+    with amp.autocast("cuda", dtype=torch.bfloat16), nullcontext():
+        loss = model(x).mean()
+        scaler.scale(loss).backward()  # finds H406
+""",
+        "H406",
+    )
+
+
+def test_backward_behind_the_block_of_autocast_is_right():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x).mean()
+    loss.backward()
+for x in loader:
+    with torch.autocast("cuda", enabled=False):
+        model(x).mean().backward()
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x).mean()
+        with torch.autocast("cuda", enabled=False):
+            loss.backward()
+""",
+        "H406",
+    )
+
+
+def test_autocast_is_followed_through_names_functions_and_decorators():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+context = nullcontext() if device == "cpu" else torch.autocast(device, dtype=torch.bfloat16)
+
+def update(x):
+    loss = model(x).mean()
+    loss.backward()  # finds H406
+
+for x in loader:
+    with context:
+        update(x)
+
+@torch.autocast("cuda")
+def whole(loader):
+    for x in loader:
+        model(x).mean().backward()  # finds H406
+""",
+        "H406",
+    )
+
+
+def test_a_function_that_is_only_defined_under_autocast_does_not_run_there():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x).mean()
+        def closure():
+            loss.backward()
+            return loss
+    optimizer.step(closure)
+""",
+        "H406",
+    )
+
+
+def test_a_block_of_another_library_is_no_autocast():
+    assert_finds_what_is_marked(
+        """
+        from apex import amp
+        for x in loader:
+            loss = model(x).mean()
+            with amp.scale_loss(loss, optimizer) as scaled:
+                scaled.backward()
+        """,
+        "H406",
+        "H408",
+    )
+
+
+def test_a_scaler_beside_bfloat16_is_found():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+KIND = torch.bfloat16
+
+def train(model, loader, optimizer, scaler):
+    for x in loader:
+        with torch.autocast("cuda", KIND):
+            loss = model(x).mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+train(model, loader, optimizer, amp.GradScaler("cuda"))  # finds H407
+
+class Trainer:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler(enabled=True)  # finds H407
+    def fit(self, loader):
+        for x in loader:
+            with torch.amp.autocast("cuda", dtype=torch.bfloat16):
+                loss = self.model(x).mean()
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+""",
+        "H407",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scaler", "autocast"),
+    [
+        ("GradScaler('cuda')", "torch.autocast('cuda')"),
+        ("GradScaler('cuda')", "torch.autocast('cuda', dtype=torch.float16)"),
+        ("GradScaler('cuda')", "torch.autocast('cuda', dtype=args.dtype)"),
+        ("GradScaler('cuda')", "torch.autocast('cuda', torch.bfloat16 if supported else torch.float16)"),
+        ("GradScaler('cuda', enabled=kind == torch.float16)", "torch.autocast('cuda', dtype=torch.bfloat16)"),
+        ("GradScaler('cuda', enabled=False)", "torch.autocast('cuda', dtype=torch.bfloat16)"),
+        ("GradScaler('cuda')", "torch.autocast('cuda', dtype=torch.bfloat16, enabled=False)"),
+    ],
+)
+def test_a_scaler_is_right_where_something_else_than_bfloat16_may_be_scaled(scaler, autocast):
+    assert_finds_what_is_marked(
+        f"""
+        import torch
+        from torch.amp import GradScaler
+        scaler = {scaler}
+        for x in loader:
+            with {autocast}:
+                loss = model(x).mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+        """,
+        "H407",
+    )
+
+
+def test_bfloat16_of_another_loop_or_of_an_evaluation_says_nothing_of_the_scaler():
+    assert_finds_what_is_marked(
+        HEAD
+        + """
+scaler = torch.amp.GradScaler("cuda")
+for x in loader:
+    with torch.autocast("cuda"):
+        loss = model(x).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
+        teacher(x)
+for x in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+""",
+        "H407",
+    )
+
+
+def test_outdated_names_are_found_at_each_use():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        import torch.cuda.amp as old
+        from torch.cuda.amp import GradScaler as Scaler, autocast, custom_bwd
+        from torch.cuda.amp.autocast_mode import custom_fwd
+        scaler = Scaler(enabled=True)  # finds H408
+        with autocast():  # finds H408
+            pass
+        with torch.cpu.amp.autocast(), old.autocast(False):  # finds H408
+            pass
+        class Sign(torch.autograd.Function):
+            @staticmethod
+            @custom_fwd(cast_inputs=torch.float32)  # finds H408
+            def forward(ctx, x):
+                return x.sign()
+            @staticmethod
+            @custom_bwd  # finds H408
+            def backward(ctx, gradient):
+                return gradient
+        """,
+        "H408",
+    )
+
+
+def test_new_names_and_a_choice_by_version_are_right():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        from torch.amp import GradScaler
+        try:
+            from torch.amp import autocast
+        except ImportError:
+            from torch.cuda.amp import autocast
+        scaler = GradScaler("cuda")
+        with autocast("cuda"), torch.autocast("cuda"):
+            pass
+        def context(on):
+            if hasattr(torch.amp, "autocast"):
+                return torch.amp.autocast("cuda", enabled=on)
+            return None
+        def chosen(on):
+            if TORCH_2_4:
+                return torch.amp.autocast("cuda", enabled=on)
+            else:
+                return torch.cuda.amp.autocast(on)
+        def returned(on):
+            if TORCH_2_4:
+                return torch.amp.autocast("cuda", enabled=on)
+            return torch.cuda.amp.autocast(on)
+        if __name__ == "__main__":
+            with torch.autocast("cuda"):
+                pass
+            with torch.cuda.amp.autocast():  # finds H408
+                pass
+        def named(scaler: torch.cuda.amp.GradScaler):
+            return isinstance(scaler, torch.cuda.amp.GradScaler)
+        """,
+        "H408",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch.cuda.amp.autocast()", 'torch.amp.autocast("cuda")'),
+        ("torch.cuda.amp.autocast(on)", 'torch.amp.autocast(enabled=on, device_type="cuda")'),
+        ("torch.cpu.amp.autocast(dtype=kind)", 'torch.amp.autocast(dtype=kind, device_type="cpu")'),
+        ("torch.cuda.amp.GradScaler(512)", 'torch.amp.GradScaler(init_scale=512, device="cuda")'),
+    ],
+)
+def test_an_outdated_name_is_mended_with_what_it_is_given(before, after, tmp_path):
+    file = tmp_path / "old.py"
+    file.write_text(f"import torch\n\nused = {before}  # as it was\n")
+    mended = mend(file, [deprecated_amp.RULE])
+    assert mended is not None
+    assert mended.after == f"import torch\n\nused = {after}  # as it was\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.cuda.amp import autocast\nused = autocast()",
+        "import torch\nused = torch.cuda.amp.autocast(*given)",
+        "import torch\nused = torch.cuda.amp.autocast(**given)",
+        "import torch\nfrom torch.cuda.amp import autocast\ndef f(torch):\n    return autocast()",
+    ],
+)
+def test_an_outdated_name_is_left_where_torch_or_what_is_given_is_not_sure(text):
+    (found,) = deprecated_amp.check(Code(text))
+    assert isinstance(found.node, ast.Call)
+    assert not found.edits

@@ -1,0 +1,204 @@
+"""What the rules about settings of the whole process, and about torch.load, find, and what they must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from hasten.doctor.reading.source_code import Code
+from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
+
+HEAD = """
+import random
+import torch
+import torch.backends.cudnn as cudnn
+from torch import nn
+import torch.nn.functional as F
+
+"""
+
+
+def assert_finds(text: str, *codes: str) -> None:
+    assert_finds_what_is_marked(HEAD + text, *codes)
+
+
+# ── H301: benchmark ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_search_that_is_switched_off_is_found():
+    assert_finds("cudnn.benchmark = False  # finds H301", "H301")
+    assert_finds("def main():\n    torch.backends.cudnn.benchmark = False  # finds H301\nmain()", "H301")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "cudnn.deterministic = True",
+        "cudnn.deterministic = args.exact",
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "cudnn.benchmark = True",
+    ],
+)
+def test_a_search_that_may_not_be_on_is_left_off(beside):
+    assert_finds(f"cudnn.benchmark = False\n{beside}\n", "H301")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if args.exact:\n    cudnn.benchmark = False",
+        "cudnn.benchmark = not args.exact",
+        "cudnn.benchmark = before",
+        "def exact():\n    cudnn.benchmark = False\nif args.exact:\n    exact()",
+        "def prepare(exact):\n    if not exact:\n        return\n    cudnn.benchmark = False\nprepare(args.exact)",
+        "def disable_benchmark():\n    cudnn.benchmark = False",
+        "cudnn.benchmark = True\nmodel = nn.Conv2d(3, 8, 3)",
+    ],
+)
+def test_a_search_under_a_condition_or_left_on_is_no_fault(text):
+    assert_finds(text, "H301")
+
+
+TRAIN = """
+model = nn.Conv2d(3, 8, 3)
+size = {once}
+for x in batches:
+    side = {each}
+    model(F.interpolate(x, size=(side, side))).sum().backward()
+"""
+
+
+def test_a_search_that_begins_again_for_each_size_is_found():
+    text = "cudnn.benchmark = True  # finds H301" + TRAIN.format(once=0, each="random.choice([32, 64])")
+    assert_finds(text, "H301")
+    assert_finds(text.replace("nn.Conv2d", "nn.Linear").replace("  # finds H301", ""), "H301")
+
+
+def test_a_size_that_is_drawn_once_stays_the_same():
+    assert_finds("cudnn.benchmark = True" + TRAIN.format(once="random.choice([32, 64])", each="size"), "H301")
+
+
+def test_a_collate_function_that_pads_makes_another_size_of_each_batch():
+    text = """
+def pad(rows):
+    return nn.utils.rnn.pad_sequence(rows)
+cudnn.benchmark = True  # finds H301
+model = nn.Conv1d(3, 8, 3)
+for x in torch.utils.data.DataLoader(data, collate_fn=pad):
+    model(x).sum().backward()
+"""
+    assert_finds(text, "H301")
+
+
+# ── H305: deterministic ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.backends.cudnn.deterministic = True  # finds H305",
+        "torch.use_deterministic_algorithms(True)  # finds H305",
+        "torch.use_deterministic_algorithms(mode=True)  # finds H305",
+        "def seed(number):\n    cudnn.deterministic = True  # finds H305",
+        "if __name__ == '__main__':\n    cudnn.deterministic = True  # finds H305",
+        "if not torch.cuda.is_available():\n    raise SystemExit\ncudnn.deterministic = True  # finds H305",
+    ],
+)
+def test_determinism_that_every_run_pays_for_is_found(text):
+    assert_finds(text, "H305")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if args.seed is not None:\n    cudnn.deterministic = True",
+        "cudnn.deterministic = args.exact",
+        "torch.use_deterministic_algorithms(args.exact)",
+        "torch.use_deterministic_algorithms(False)",
+        "def make_reproducible():\n    cudnn.deterministic = True",
+        "def seed():\n    cudnn.deterministic = True\nif args.seed:\n    seed()",
+        "def test_bits():\n    torch.use_deterministic_algorithms(True)",
+        "def f():\n    cudnn.deterministic = True\n    g()\n    cudnn.deterministic = False",
+        "try:\n    import card\n    torch.use_deterministic_algorithms(True)\nexcept ImportError:\n    pass",
+    ],
+)
+def test_determinism_that_somebody_asks_for_is_left_alone(text):
+    assert_finds(text, "H305")
+
+
+def test_an_option_is_no_constant_even_where_its_default_is():
+    text = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--exact", default=True)
+args = parser.parse_args()
+cudnn.deterministic = args.exact
+"""
+    assert_finds(text, "H305")
+
+
+# ── H308: TF32 ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.backends.cuda.matmul.allow_tf32 = False  # finds H308",
+        "cudnn.allow_tf32 = False  # finds H308",
+        "torch.backends.cuda.matmul.allow_tf32 = cudnn.allow_tf32 = False  # finds H308",
+        "torch.set_float32_matmul_precision('highest')  # finds H308",
+    ],
+)
+def test_tf32_that_is_switched_off_is_found(text):
+    assert_finds(text, "H308")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cudnn.allow_tf32 = True",
+        "torch.set_float32_matmul_precision('high')",
+        "torch.set_float32_matmul_precision(args.precision)",
+        "if args.exact:\n    cudnn.allow_tf32 = False",
+        "torch.backends.cuda.matmul.allow_tf32 = args.tf32",
+        "def f():\n    before = cudnn.allow_tf32\n    cudnn.allow_tf32 = False\n    g()\n    cudnn.allow_tf32 = before",
+    ],
+)
+def test_tf32_that_is_on_a_choice_or_put_back_is_left_alone(text):
+    assert_finds(text, "H308")
+
+
+# ── H416: torch.load ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_load_that_may_run_code_is_found():
+    assert_finds("state = torch.load(path, map_location='cpu')  # finds H416", "H416")
+    assert_finds("from torch import load as read\nstate = read(path)  # finds H416", "H416")
+    assert_finds("options = {'mmap': True}\nstate = torch.load(path, **options)  # finds H416", "H416")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "path, weights_only=True",
+        "path, weights_only=False",
+        "path, **options",
+        "path, **{'weights_only': True}",
+        "path, None, pickle",
+        "path, pickle_module=dill",
+    ],
+)
+def test_a_load_of_which_a_person_has_decided_is_left_alone(given):
+    assert_finds(f"state = torch.load({given})", "H416")
+
+
+def test_a_whole_module_is_not_loaded_by_another_argument():
+    rule = next(each for each in ALL if each.code == "H416")
+    state, module = rule.check(Code(HEAD + "a = torch.load(path)\nb = torch.load(path)\nb.eval()"))
+    assert state.edits
+    assert not module.edits
+    assert "state_dict" in module.fix
+
+
+def test_other_loads_are_not_meant():
+    assert_finds("import numpy\nnumpy.load(path)\nmodel.load(path)\ntorch.jit.load(path)", "H416")

@@ -1,0 +1,350 @@
+"""Rules about tensors: what waits for the device, what is copied, what is kept, what goes element by element."""
+
+from __future__ import annotations
+
+import pytest
+
+from hasten.doctor.lint.fixes import mend
+from hasten.doctor.rules import ALL
+from support.doctor.snippets import assert_finds_what_is_marked
+
+STEP = """
+import torch, numpy as np
+from torch import nn
+import torch.nn.functional as F
+model = nn.Linear(2, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+criterion = nn.CrossEntropyLoss()
+total, seen, losses = 0.0, [], []
+for n, (x, y) in enumerate(loader):
+    output = model(x)
+    loss = criterion(output, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def in_step(*lines: str) -> str:
+    return STEP + "".join(f"    {line}\n" for line in lines)
+
+
+def mended(tmp_path, text: str, code: str) -> str:
+    """With all that --fix may do for one rule."""
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    found = mend(path, [rule for rule in ALL if rule.code == code])
+    assert found is not None
+    return found.after
+
+
+# ── H201 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "total += loss.item()",
+        "losses.append(float(loss))",
+        "print(loss)",
+        "print('%d %.3f' % (n, loss))",
+        "print('{} {:.3f}'.format(n, loss))",
+        "shown = f'{loss:.3f}'",
+        "kept = output.detach().cpu().numpy()",
+        "kept = output.to('cpu')",
+        "bar.set_postfix(loss=loss.item())",
+        "right = (output.argmax(1) == y).sum().item()",
+    ],
+)
+def test_a_number_that_is_read_in_every_step_is_found(read):
+    assert_finds_what_is_marked(in_step(f"{read}  # finds H201"), "H201")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "print(loss.item()) if n % 100 == 0 else None",
+        "total += loss.detach()",
+        "print(n, x.shape, loss.dtype)",
+        "kept = output.to('cpu', non_blocking=True)",
+        "print('%d of %d' % (n, len(loader)))",
+    ],
+)
+def test_what_is_read_seldom_or_is_on_the_host_is_not(read):
+    assert_finds_what_is_marked(in_step(read), "H201")
+
+
+def test_a_part_of_what_a_function_returns_is_known_by_its_place():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        import torch.nn.functional as F
+        net = torch.nn.Linear(2, 2).cuda()
+        def losses(x, y):
+            out = net(x)
+            return F.l1_loss(out, y), 3.0, F.mse_loss(out, y)
+        for x, y in loader:
+            a, b, c = losses(x, y)
+            (a + c).backward()
+            print(float(b))
+            print(a.item())  # finds H201
+        """,
+        "H201",
+    )
+
+
+# ── H202 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        "np.array(values, dtype=np.float32)",
+        "np.zeros((3, 4))[:2]",
+        "np.random.default_rng(0).permutation(10)",
+        "table.to_numpy()",
+        "np.random.randn(3).mean(axis=0)",
+    ],
+)
+def test_an_array_that_is_copied_is_found(array):
+    text = f"import torch, numpy as np\narray = {array}\nx = torch.tensor(array)  # finds H202\n"
+    assert_finds_what_is_marked(text, "H202")
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        "torch.tensor([1, 2, 3])",
+        "torch.tensor(np.mean(values))",
+        "torch.tensor(given)",
+        "torch.as_tensor(np.ones(3))",
+        "torch.tensor(np.ones(3), dtype=torch.float16)",  # which has to be another memory
+        "torch.nn.Parameter(torch.tensor(np.ones(3)))",  # which training changes
+        "torch.tensor(np.ones(3), requires_grad=True)",
+        "torch.tensor(np.ones(3)[0])",
+    ],
+)
+def test_what_has_to_be_copied_is_not(tensor):
+    assert_finds_what_is_marked(f"import torch, numpy as np\nx = {tensor}\n", "H202")
+
+
+def test_a_tensor_that_is_made_a_tensor_again_is_found_unless_it_was_asked_for_what_it_is():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        def copied(x):
+            y = torch.cat([x, x])
+            return torch.tensor(y)  # finds H202
+        def taken(x):
+            if isinstance(x, torch.Tensor):
+                return x.detach().clone()
+            return torch.tensor(x)
+        """,
+        "H202",
+    )
+
+
+def test_the_fix_shares_the_memory(tmp_path):
+    text = "import torch, numpy as np\nx = torch.tensor(np.ones(3))  # why\n"
+    assert mended(tmp_path, text, "H202") == text.replace("torch.tensor", "torch.as_tensor")
+
+
+# ── H203 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.zeros(3).cuda()",
+        "torch.randn(2, 2).to(device)",
+        "torch.arange(n).to(x.device)",
+        "torch.eye(3).to('cuda')",
+    ],
+)
+def test_a_tensor_that_is_made_on_the_host_only_to_be_moved_is_found(made):
+    assert_finds_what_is_marked(f"import torch\ny = {made}  # finds H203\n", "H203")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.zeros(3).to(torch.float16)",
+        "torch.zeros(3).to('cpu')",
+        "torch.zeros(3, device='cuda:0').to('cuda:1')",
+        "torch.randn(3, generator=g).to('cuda')",
+        "torch.from_numpy(a).to('cuda')",
+        "torch.zeros(3).pin_memory().to('cuda')",
+    ],
+)
+def test_what_device_would_not_do_is_not(made):
+    assert_finds_what_is_marked(f"import torch\ny = {made}\n", "H203")
+
+
+def test_the_fix_makes_it_on_the_device_where_the_values_stay(tmp_path):
+    text = "import torch\na = torch.zeros(3, dtype=torch.long).to(x.device)\nb = torch.rand(3).cuda()\n"
+    changed = text.replace(
+        "torch.zeros(3, dtype=torch.long).to(x.device)", "torch.zeros(3, dtype=torch.long, device=x.device)"
+    )
+    assert mended(tmp_path, text, "H203") == changed
+
+
+# ── H205, H206 ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "total += loss  # finds H205",
+        "total = total + loss * len(x)  # finds H205",
+        "total = 0.9 * total + 0.1 * loss  # finds H205",
+        "losses.append(loss)  # finds H205",
+        "losses.append((n, loss))  # finds H205",
+        "seen.append(output)  # finds H206",
+        "seen.append(output.softmax(1))  # finds H206",
+        "seen += [output]  # finds H206",
+    ],
+)
+def test_what_keeps_the_graph_of_every_step_is_found(kept):
+    assert_finds_what_is_marked(in_step(kept), "H205", "H206")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "total += loss.detach()",
+        "losses.append(loss.item())",
+        "seen.append(output.argmax(1))",
+        "seen.append(output.detach().cpu())",
+        "seen.append(y)",
+        "seen = [output]; seen.append(output)",
+    ],
+)
+def test_what_has_no_graph_or_ends_with_the_step_is_not_kept(kept):
+    assert_finds_what_is_marked(in_step(kept), "H205", "H206")
+
+
+def test_what_backward_is_called_on_keeps_its_graph_rightly():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        policy = torch.nn.Linear(4, 2)
+        log_probs = []
+        for episode in range(100):
+            for state in play():
+                log_probs.append(policy(state).log_softmax(0)[0])
+            loss = -torch.stack(log_probs).sum()
+            loss.backward()
+            log_probs = []
+        """,
+        "H205",
+        "H206",
+    )
+
+
+def test_a_list_of_the_parts_of_one_batch_ends_with_the_batch():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        model = torch.nn.Linear(4, 2)
+        for batch in loader:
+            outputs = []
+            for part in batch.chunk(4):
+                output = model(part)
+                outputs.append(output)
+                output.sum().backward()
+            optimizer.step()
+        """,
+        "H206",
+    )
+
+
+def test_a_deque_of_limited_length_and_a_list_that_is_given_are_not_known_to_grow():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        from collections import deque
+        model = torch.nn.Linear(4, 2)
+        recent = deque(maxlen=10)
+        def train(loader, found):
+            for x in loader:
+                output = model(x)
+                output.sum().backward()
+                recent.append(output)
+                found.append(output)
+        """,
+        "H206",
+    )
+
+
+def test_the_fix_detaches_and_puts_parentheses_where_they_are_needed(tmp_path):
+    text = in_step("total += loss / 2  # mean")
+    assert mended(tmp_path, text, "H205").endswith("    total += (loss / 2).detach()  # mean\n")
+
+
+def test_what_may_be_no_single_tensor_is_not_mended(tmp_path):
+    path = tmp_path / "train.py"
+    text = in_step("seen.append(output)  # finds H206").replace("nn.Linear(2, 2)", "Detector()")
+    assert_finds_what_is_marked(text, "H206")
+    path.write_text(text)
+    assert mend(path, [rule for rule in ALL if rule.code in {"H205", "H206"}]) is None
+
+
+# ── H207 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_forward(*lines: str) -> str:
+    head = "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x, h):\n"
+    return head + "".join(f"        {line}\n" for line in lines)
+
+
+def test_a_loop_over_elements_is_found_in_forward():
+    text = in_forward(
+        "n, found = x.size(0), []",
+        "for row in x.sigmoid():  # finds H207",
+        "    found.append(row.max())",
+        "for i in range(n):  # finds H207",
+        "    found.append(x[i].max())",
+        "return torch.stack(found)",
+    )
+    assert_finds_what_is_marked(text, "H207")
+
+
+def test_a_loop_over_elements_is_found_in_a_step_and_in_what_it_calls():
+    text = in_step("for each in output.detach().flatten():  # finds H207", "    seen.append(each.abs())")
+    assert_finds_what_is_marked(text, "H207")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("for layer in self.layers:", "    x = layer(x)"),
+        ("for t in range(x.size(0)):", "    h = self.cell(x[t], h)"),  # each needs the one before
+        ("for part in x.chunk(4):", "    self.use(part)"),
+        ("for scale in x:", "    self.use(scale)"),  # it may be a list
+        ("for i in range(x.size(0)):", "    self.use(i)"),
+    ],
+)
+def test_loops_over_layers_time_steps_and_parts_are_not(lines):
+    assert_finds_what_is_marked(in_forward(*lines), "H207")
+
+
+def test_a_loop_over_a_list_of_tensors_is_not_one_over_elements():
+    text = in_step(
+        "for each in torch.split(output, 2):", "    seen.append(each)", "for name in ['a']:", "    print(name)"
+    )
+    assert_finds_what_is_marked(text, "H207")
+
+
+def test_a_name_that_a_try_may_not_have_reached_is_not_known_in_its_except():
+    assert_finds_what_is_marked(
+        """
+        import torch
+        def levels(x, given):
+            try:
+                given = torch.cat([x, x])
+            except RuntimeError:
+                given = torch.tensor(given)
+            return given
+        """,
+        "H202",
+    )

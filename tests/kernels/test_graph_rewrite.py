@@ -1,0 +1,252 @@
+"""A traced model computes by operators of hasten's own what they compute, and the same; all else is left alone."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.testing import assert_close
+
+from hasten.kernels.attention.scaled_dot_product_attention import CPP
+from hasten.kernels.graph_rewrite import NAMES, FusedOperators
+
+CLASSES = torch.arange(15) * 7 % 24
+SOFTMAX = {"softmax": 1}
+WITH_DROPOUT = (*NAMES, "bias_gelu_dropout")
+
+
+class Layer(nn.Module):
+    """A module of which forward is the function, called with the module and its input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.front, self.back = nn.Linear(24, 24), nn.Linear(24, 24)
+        self.norm = nn.LayerNorm(24)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def traced(model, names=NAMES):
+    """A copy that computes as it is traced, and what is exchanged in it once it has been called."""
+    torch.compiler.reset()
+    backend, copied = FusedOperators(names), copy.deepcopy(model)
+    copied.compile(backend=backend)
+    return copied, backend.found
+
+
+def outcome(model, x):
+    x = x.clone().requires_grad_()
+    torch.manual_seed(1)
+    result = model(x)
+    result.square().sum().backward()
+    return [result, x.grad, *(each.grad for each in model.parameters() if each.grad is not None)]
+
+
+def residual(layer, x):
+    return layer.back(layer.norm(x + layer.front(x)))
+
+
+def pre_norm(layer, x):
+    total = x + layer.front(x)
+    return total + layer.back(layer.norm(total))
+
+
+EXCHANGED = {
+    "gelu": (lambda layer, x: functional.gelu(x, approximate="tanh"), {"gelu": 1}),
+    "GELU after an addition": (lambda layer, x: functional.gelu(layer.front(x) + x), {"gelu": 1}),
+    "softmax, a function": (lambda layer, x: functional.softmax(x, dim=1), {"softmax": 1}),
+    "softmax, of torch": (lambda layer, x: torch.softmax(x, -1), {"softmax": 1}),
+    "softmax, a method": (lambda layer, x: layer.front(x).softmax(dim=-1), {"softmax": 1}),
+    "layer_norm": (lambda layer, x: functional.layer_norm(x, (24,), eps=1e-3), {"layer_norm": 1}),
+    "layer_norm, of torch": (lambda layer, x: torch.layer_norm(x, [24], layer.norm.weight), {"layer_norm": 1}),
+    "cross_entropy": (
+        lambda layer, x: functional.cross_entropy(layer.front(x).flatten(0, 1), CLASSES, ignore_index=3),
+        {"cross_entropy": 1},
+    ),
+    "cross_entropy, a module": (lambda layer, x: nn.CrossEntropyLoss()(x.flatten(0, 1), CLASSES), {"cross_entropy": 1}),
+    "cross_entropy of each row": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), target=CLASSES, reduction="none"),
+        {"cross_entropy": 1},
+    ),
+    "a sum and its norm": (residual, {"add_layer_norm": 1}),
+    "a sum that is used again": (pre_norm, {"add_layer_norm": 1}),
+    "a sum by a method": (lambda layer, x: layer.norm(x.add(layer.front(x))), {"add_layer_norm": 1}),
+    "a product and GELU": (lambda layer, x: layer.back(functional.gelu(layer.front(x))), {"bias_gelu": 1}),
+    "a product, GELU and dropout": (
+        lambda layer, x: functional.dropout(functional.gelu(layer.front(x)), 0.25, layer.training),
+        {"bias_gelu": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_what_operators_compute_is_exchanged_and_gives_the_same(name):
+    torch.manual_seed(0)
+    function, wanted = EXCHANGED[name]
+    model = Layer(function)
+    exchanged, found = traced(model)
+    x = torch.randn(3, 5, 24)
+    assert_close(outcome(exchanged, x), outcome(model, x), rtol=1e-4, atol=1e-4)
+    assert found == wanted
+
+
+def attend(layer, x, **named):
+    heads = torch.cat([layer.front(x), layer.back(x), x], dim=-1).bfloat16()
+    attended = functional.scaled_dot_product_attention(*heads.unflatten(-1, (3, 4, 6)).permute(2, 0, 3, 1, 4), **named)
+    return attended.transpose(1, 2).flatten(2).float()
+
+
+@pytest.mark.skipif(CPP.why_plain() is not None, reason=f"attention is torch's own here: {CPP.why_plain()}")
+@pytest.mark.parametrize("named", [{}, {"is_causal": True, "scale": 0.3}], ids=["whole", "causal"])
+def test_attention_in_bfloat16_is_exchanged(named):
+    torch.manual_seed(0)
+    model, x = Layer(partial(attend, **named)), torch.randn(3, 5, 24)
+    exchanged, found = traced(model)
+    assert_close(outcome(exchanged, x), outcome(model, x), rtol=2e-2, atol=5e-2)
+    assert found == {"attention": 1}
+
+
+@pytest.mark.parametrize("left", ["float32", "dropout", "a mask"])
+def test_attention_that_is_no_faster_is_torchs(left):
+    def own(layer, x):
+        heads = x[:, None] if left == "float32" else x[:, None].bfloat16()
+        mask = torch.ones(5, 5, dtype=torch.bool).tril() if left == "a mask" else None
+        drops = 0.1 if left == "dropout" else 0.0
+        return functional.scaled_dot_product_attention(heads, heads, heads, mask, drops)[:, 0].float() + layer.norm(x)
+
+    exchanged, found = traced(Layer(own))
+    exchanged(torch.randn(3, 5, 24))
+    assert "attention" not in found
+
+
+def add_in_place(layer, x):
+    total = x * 1
+    total += layer.front(x)
+    return layer.norm(total)
+
+
+def written_between(layer, x):
+    total = x + layer.front(x)
+    seen = total.mul_(2)
+    return layer.norm(total) + seen
+
+
+def written_by_a_function(layer, x):
+    total = x + layer.front(x)
+    functional.relu(total, inplace=True)
+    return layer.norm(total)
+
+
+def seen_between(layer, x):
+    product = layer.front(x)
+    return functional.gelu(product) * product
+
+
+LEFT = {
+    "softmax that widens": (lambda layer, x: functional.softmax(x, dim=-1, dtype=torch.float64).float(), {}),
+    "a norm over two dimensions": (lambda layer, x: functional.layer_norm(x, (5, 24)), {}),
+    "a sum of two shapes": (lambda layer, x: layer.norm(x + layer.front(x).mean(0, keepdim=True)), {"layer_norm": 1}),
+    "a sum with a number": (lambda layer, x: layer.norm(layer.front(x) + 1), {"layer_norm": 1}),
+    "a sum of shares": (lambda layer, x: layer.norm(torch.add(x, layer.front(x), alpha=0.5)), {"layer_norm": 1}),
+    "a sum in place": (add_in_place, {"layer_norm": 1}),
+    "a sum that is written to": (written_between, {"layer_norm": 1}),
+    "a sum that a function writes to": (written_by_a_function, {"layer_norm": 1}),
+    "a product that is seen": (seen_between, {"gelu": 1}),
+    "cross_entropy of probabilities": (lambda layer, x: functional.cross_entropy(x, x.softmax(1).detach()), SOFTMAX),
+    "cross_entropy of three dimensions": (lambda layer, x: functional.cross_entropy(x.mT, CLASSES.view(3, 5)), {}),
+    "cross_entropy, smoothed": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), CLASSES, label_smoothing=0.1),
+        {},
+    ),
+    "cross_entropy, weighted": (
+        lambda layer, x: functional.cross_entropy(x.flatten(0, 1), CLASSES, layer.norm.weight.detach()),
+        {},
+    ),
+    "relu": (lambda layer, x: layer.front(x).relu(), {}),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_chains_that_something_else_sees_are_left_apart(name):
+    torch.manual_seed(0)
+    function, wanted = LEFT[name]
+    model = Layer(function)
+    exchanged, found = traced(model)
+    x = torch.randn(3, 5, 24)
+    assert_close(outcome(exchanged, x), outcome(model, x), rtol=1e-4, atol=1e-4)
+    assert found == wanted
+
+
+def holding(inner):
+    """The tracer steps over a root that is torch's own."""
+    model = Layer(lambda layer, x: layer.inner(x))
+    model.inner = inner
+    return model
+
+
+def test_a_transformer_layer_of_torch_is_exchanged_and_gives_the_same():
+    torch.manual_seed(0)
+    model = holding(nn.TransformerEncoderLayer(24, 4, 96, activation="gelu", batch_first=True, norm_first=True))
+    x = torch.randn(2, 7, 24)
+    exchanged, found = traced(model)
+    assert_close(outcome(exchanged, x), outcome(model, x), rtol=1e-4, atol=1e-4)
+    assert found == {"layer_norm": 1, "add_layer_norm": 1, "bias_gelu": 1}
+
+
+def test_dropout_after_gelu_is_in_the_same_pass_where_it_is_asked_for():
+    model = holding(nn.Sequential(nn.Linear(24, 96), nn.GELU(), nn.Dropout(0.25)))
+    exchanged, found = traced(model, WITH_DROPOUT)
+    x = torch.randn(400, 24)
+    dropped = exchanged(x)
+    assert found == {"bias_gelu_dropout": 1}
+    share = (dropped == 0).float().mean().item()
+    assert abs(share - 0.25) < 5 * (0.25 * 0.75 / dropped.numel()) ** 0.5
+    kept = dropped != 0
+    assert_close(dropped[kept], (model.inner[:2](x) / 0.75)[kept], rtol=1e-4, atol=1e-6)
+    torch.manual_seed(3)
+    first = exchanged(x)
+    torch.manual_seed(3)
+    assert torch.equal(first, exchanged(x))
+
+
+def test_a_model_that_is_evaluated_is_traced_anew_and_drops_nothing():
+    model = Layer(lambda layer, x: functional.dropout(functional.gelu(layer.front(x)), 0.5, layer.training))
+    exchanged, found = traced(model, WITH_DROPOUT)
+    x = torch.randn(4, 24)
+    exchanged(x)
+    exchanged.eval()
+    assert_close(exchanged(x), functional.gelu(model.front(x)))
+    assert found == Counter(bias_gelu_dropout=2)
+
+
+def test_what_python_decides_is_decided_at_each_call():
+    def halved(layer, x):
+        return functional.gelu(x) * (0.5 if layer.half else 1.0)
+
+    model = Layer(halved)
+    model.half = True
+    exchanged, _ = traced(model)
+    x = torch.randn(4, 24)
+    assert_close(exchanged(x), functional.gelu(x) * 0.5)
+    exchanged.half = False
+    assert_close(exchanged(x), functional.gelu(x))
+
+
+@pytest.mark.parametrize("name", ["a sum that is used again", "a product and GELU", "gelu"])
+def test_exchanged_functions_give_the_same_under_autocast(name):
+    torch.manual_seed(0)
+    model = Layer(EXCHANGED[name][0])
+    exchanged, found = traced(model)
+    x = torch.randn(3, 5, 24)
+    with torch.autocast("cpu", torch.bfloat16):
+        found_there, wanted = exchanged(x), model(x)
+    assert found == EXCHANGED[name][1]
+    assert found_there.dtype == wanted.dtype
+    assert_close(found_there, wanted, rtol=3e-2, atol=3e-2)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hasten.errors import InvalidMeasurement
+from hasten.measure.flop_count import profile_flops
+
+ROWS = 8
+
+
+def run_of(model: nn.Module, inputs: torch.Tensor):
+    return lambda: model(inputs).sum().backward()
+
+
+def test_a_linear_layer_costs_three_products_and_the_first_only_two():
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    profile = profile_flops(run_of(model, torch.randn(ROWS, 16)), model, ROWS)
+    first, second = 2 * 16 * 32, 2 * 32 * 4
+    assert {item.module: item.flops_per_sample for item in profile.by_module} == {
+        "": 2 * first + 3 * second,
+        "0": 2 * first,
+        "2": 3 * second,
+    }
+    assert profile.flops_per_sample == 2 * first + 3 * second
+    assert profile.by_module[0].module == ""
+    assert profile.uncounted == ()
+
+
+def test_a_first_layer_whose_input_needs_a_gradient_costs_three_products():
+    model = nn.Linear(16, 32)
+    profile = profile_flops(run_of(model, torch.randn(ROWS, 16, requires_grad=True)), model, ROWS)
+    assert profile.flops_per_sample == 3 * 2 * 16 * 32
+
+
+def test_a_convolution_costs_a_kernel_at_every_place_of_its_output():
+    model = nn.Conv2d(3, 8, 5, stride=2, padding=2, bias=False)
+    profile = profile_flops(run_of(model, torch.randn(2, 3, 12, 12, requires_grad=True)), model, 2)
+    assert profile.flops_per_sample == 3 * (2 * 8 * 3 * 5 * 5) * 6 * 6
+
+
+def test_fused_attention_costs_two_products_forward_and_five_backward():
+    class Attention(nn.Module):
+        def forward(self, query, key, value):
+            return nn.functional.scaled_dot_product_attention(query, key, value)
+
+    heads, length, keys, width = 4, 8, 12, 16
+    query = torch.randn(2, heads, length, width, requires_grad=True)
+    key = torch.randn(2, heads, keys, width, requires_grad=True)
+    value = torch.randn(2, heads, keys, width, requires_grad=True)
+    model = Attention()
+    profile = profile_flops(lambda: model(query, key, value).sum().backward(), model, 2)
+    assert profile.flops_per_sample == 7 * 2 * heads * length * keys * width
+
+
+def test_a_transformer_layer_follows_six_n_and_the_attention_term():
+    width, heads, length = 32, 4, 16
+    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, bias=False)
+    model = nn.Sequential(nn.Linear(width, width, bias=False), layer)
+    profile = profile_flops(run_of(model, torch.randn(2, length, width)), model, 2)
+    products = 6 * length * 12 * width**2 + 4 * length * width**2
+    attention = 7 * 2 * length * length * width
+    assert profile.flops_per_sample == products + attention
+
+
+def test_checkpointed_layers_count_the_forward_pass_twice():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    inputs = torch.randn(ROWS, 16, requires_grad=True)
+    profile = profile_flops(lambda: checkpoint(model, inputs, use_reentrant=False).sum().backward(), model, ROWS)
+    assert profile.flops_per_sample == 4 * 2 * 16 * 16
+
+
+def test_what_has_no_formula_is_listed_and_not_passed_over():
+    with torch.library._scoped_library("hasten_test", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: 2 * x, "CompositeExplicitAutograd")
+        model = nn.Linear(4, 4)
+        vector = torch.randn(4)
+
+        def run() -> None:
+            torch.ops.hasten_test.twice(model(torch.randn(2, 4)))
+            torch.mv(model.weight, vector)
+
+        profile = profile_flops(run, model, 2)
+    assert profile.uncounted == ("aten::mv", "hasten_test::twice")
+    assert profile.flops_per_sample == 2 * 4 * 4
+
+
+def test_no_sample_is_an_error_and_not_an_infinity():
+    with pytest.raises(InvalidMeasurement, match="0 samples"):
+        profile_flops(lambda: None, nn.Linear(1, 1), 0)
+
+
+def test_an_error_inside_the_run_leaves_no_mode_behind():
+    def run() -> None:
+        raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        profile_flops(run, nn.Linear(1, 1), 1)
+    assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
+    assert not nn.modules.module._global_forward_hooks

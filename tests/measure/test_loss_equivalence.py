@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hasten.errors import InvalidMeasurement
+from hasten.measure.loss_equivalence import LEAST_PAIRS, MOST_PAIRS, Criterion, critical, final_values, judge
+
+LOSS = Criterion()
+ACCURACY = Criterion(metric="accuracy", higher_is_better=True)
+MIRROR = {"harmed": "better", "better": "harmed", "equivalent": "equivalent", "inconclusive": "inconclusive"}
+
+# Upper 5 % points of Student's t by degrees of freedom, as printed tables give them.
+TABLE = {2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 7: 1.895, 9: 1.833, 10: 1.812, 19: 1.729, 29: 1.699, 120: 1.658}
+
+SHARES = st.lists(st.floats(-0.03, 0.03), min_size=LEAST_PAIRS, max_size=12)
+HARMS = st.floats(-0.02, 0.02)
+
+
+def arms(harms, mean=2.0):
+    """A plain arm of this mean, whose seeds differ far more than the arms do, and one worse by these shares."""
+    seeds = np.linspace(-0.2, 0.2, len(harms)) * mean
+    plain = mean + seeds - seeds.mean()
+    return plain.tolist(), (plain + mean * np.asarray(harms)).tolist()
+
+
+def verdict(harms, criterion=LOSS):
+    return judge(*arms(harms), criterion)
+
+
+def spread_of(harms, spread, harm):
+    """The same pairs, moved and stretched until their mean and standard deviation are exactly these."""
+    centred = np.asarray(harms) - np.mean(harms)
+    return harm + centred / centred.std(ddof=1) * spread
+
+
+def shares_beyond(*, harm, spread, pairs):
+    """The shares of 100 000 simulated tests that prove harm, and that settle it either way."""
+    drawn = np.random.default_rng(6).normal(harm, spread, (100_000, pairs))
+    middles, halves = drawn.mean(axis=1), critical(pairs) * drawn.std(axis=1, ddof=1) / math.sqrt(pairs)
+    harmed = middles - halves > LOSS.margin
+    better, inside = middles + halves < -LOSS.margin, np.abs(middles) + halves < LOSS.margin
+    return harmed.mean(), (harmed | better | inside).mean()
+
+
+def verdicts(*, harm, spread, pairs, runs, seed):
+    """How often each verdict falls over simulated tests with normal differences."""
+    generator = np.random.default_rng(seed)
+    return Counter(verdict(generator.normal(harm, spread, pairs)).verdict for _ in range(runs))
+
+
+@pytest.mark.parametrize(("free", "value"), TABLE.items())
+def test_students_bound_is_the_one_of_the_printed_tables(free, value):
+    assert critical(free + 1) == pytest.approx(value, abs=5.001e-4)
+
+
+def test_students_bound_is_exact_where_it_has_a_closed_form():
+    assert critical(3) == pytest.approx(0.9 * math.sqrt(2 / (1 - 0.9**2)), rel=1e-10)
+
+
+def test_the_interval_is_students_of_the_paired_differences():
+    found = verdict([0.001, 0.002, 0.003])
+    half = 2.919986 * 0.001 / math.sqrt(3)
+    assert [found.low, found.harm, found.high] == pytest.approx([0.002 - half, 0.002, 0.002 + half], abs=1e-9)
+    assert found.pairs == 3
+    assert found.spread == pytest.approx(0.001)
+    assert found.plain_mean == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("harms", "expected", "unharmed"),
+    [
+        ([0.0, 0.0, 0.0], "equivalent", True),
+        ([0.001, -0.001, 0.0, 0.001], "equivalent", True),
+        ([0.004, 0.004, 0.004], "equivalent", True),
+        ([0.011, 0.012, 0.013], "harmed", False),
+        ([-0.011, -0.012, -0.013], "better", True),
+        ([-0.002, -0.004, -0.006], "inconclusive", True),  # no harm, but perhaps a gain that is no sameness
+        ([0.002, 0.004, 0.006], "inconclusive", False),
+        ([0.02, -0.02, 0.01, -0.01], "inconclusive", False),
+    ],
+)
+def test_a_verdict_follows_from_where_the_interval_lies(harms, expected, unharmed):
+    found = verdict(harms)
+    assert (found.verdict, found.unharmed) == (expected, unharmed)
+    assert (found.pairs_needed is None) == (expected != "inconclusive")
+
+
+def test_a_higher_accuracy_is_better_and_a_lower_one_a_harm():
+    plain, higher = arms([0.011, 0.012, 0.013])
+    assert judge(plain, higher, ACCURACY).verdict == "better"
+    assert judge(higher, plain, ACCURACY).verdict == "harmed"
+
+
+def test_a_metric_below_zero_is_judged_by_its_magnitude():
+    plain, planned = arms([-0.011, -0.012, -0.013], mean=-2.0)
+    assert judge(plain, planned, Criterion(metric="negative score")).verdict == "harmed"
+
+
+def test_seeds_that_differ_widely_cost_nothing_because_they_are_paired():
+    plain = [1.0, 2.0, 4.0, 8.0]
+    assert judge(plain, [value + 0.001 for value in plain], LOSS).verdict == "equivalent"
+
+
+@given(SHARES, HARMS)
+def test_swapping_the_arms_mirrors_the_verdict(shares, harm):
+    plain, planned = arms(np.asarray(shares) + harm)
+    there = judge(plain, planned, LOSS)
+    # The margin is relative to the arm that is called plain, so the same margin is another share of the other arm.
+    margin = LOSS.margin * np.mean(plain) / np.mean(planned)
+    back = judge(planned, plain, Criterion(margin=margin))
+    assume(min(abs(abs(end) - LOSS.margin) for end in (there.low, there.high)) > 1e-9)
+    assert back.verdict == MIRROR[there.verdict]
+    scale = np.mean(planned) / np.mean(plain)
+    assert [-scale * back.high, -scale * back.low] == pytest.approx([there.low, there.high], abs=1e-12)
+
+
+@given(SHARES, HARMS)
+def test_turning_the_metric_and_its_direction_round_changes_nothing(shares, harm):
+    plain, planned = arms(np.asarray(shares) + harm)
+    turned = judge([-value for value in plain], [-value for value in planned], ACCURACY)
+    there = judge(plain, planned, LOSS)
+    assert replace(turned, criterion=LOSS, plain_mean=there.plain_mean) == there
+
+
+@given(SHARES, HARMS, st.floats(-300, 300))
+def test_scaling_every_value_changes_nothing(shares, harm, exponent):
+    plain, planned = arms(np.asarray(shares) + harm)
+    there = judge(plain, planned, LOSS)
+    assume(min(abs(abs(end) - LOSS.margin) for end in (there.low, there.high)) > 1e-9)
+    scaled = judge([10**exponent * value for value in plain], [10**exponent * value for value in planned], LOSS)
+    assert scaled.verdict == there.verdict
+    ends = [there.low, there.harm, there.high, there.visible_harm]
+    assert [scaled.low, scaled.harm, scaled.high, scaled.visible_harm] == pytest.approx(ends, abs=1e-11)
+    assert scaled.plain_mean == pytest.approx(10**exponent * there.plain_mean)
+
+
+@given(SHARES, st.floats(0.0051, 0.05), st.floats(1e-6, 0.05), st.floats(1, 100))
+def test_more_noise_never_turns_harmed_into_equivalent(shares, harm, spread, times):
+    assume(np.std(shares) > 1e-6)
+    quiet, noisy = (verdict(spread_of(shares, noise, harm)) for noise in (spread, times * spread))
+    assert noisy.verdict in {"harmed": {"harmed", "inconclusive"}, "inconclusive": {"inconclusive"}}[quiet.verdict]
+    assert noisy.visible_harm >= quiet.visible_harm - 1e-12
+
+
+def test_equal_arms_pass_in_four_of_five_tests_where_the_power_is_adequate():
+    found = verdicts(harm=0, spread=0.0035, pairs=8, runs=1000, seed=1)
+    assert found["equivalent"] >= 800
+    assert found["harmed"] + found["better"] == 0
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 10, 30])
+@pytest.mark.parametrize("spread", [0.001, 0.005, 0.02])
+def test_a_harm_of_twice_the_margin_is_called_equivalent_in_at_most_one_of_twenty_tests(pairs, spread):
+    assert verdicts(harm=2 * LOSS.margin, spread=spread, pairs=pairs, runs=400, seed=2)["equivalent"] <= 20
+
+
+@pytest.mark.parametrize("pairs", [3, 8])
+def test_a_harm_exactly_at_the_margin_is_settled_either_way_at_the_stated_rate(pairs):
+    """5 % of 2000 is 100; 30 is three standard deviations of such a count. The test of three pairs is as honest."""
+    found = verdicts(harm=LOSS.margin, spread=0.001, pairs=pairs, runs=2000, seed=3)
+    assert found["equivalent"] == pytest.approx(100, abs=30)
+    assert found["harmed"] == pytest.approx(100, abs=30)
+
+
+@pytest.mark.parametrize("pairs", [3, 5, 12])
+def test_the_visible_harm_is_called_harm_in_four_of_five_tests(pairs):
+    """80 % of 2000 is 1600; 54 is three standard deviations of such a count."""
+    spread = 0.004
+    stated = verdict(spread_of(range(pairs), spread, 0)).visible_harm
+    found = verdicts(harm=stated, spread=spread, pairs=pairs, runs=2000, seed=4)
+    assert found["harmed"] == pytest.approx(1600, abs=54)
+
+
+@pytest.mark.parametrize(("harm", "spread"), [(0.0, 0.005), (0.0025, 0.004), (0.008, 0.006), (-0.008, 0.006)])
+def test_the_pairs_needed_settle_four_of_five_tests_and_fewer_do_not(harm, spread):
+    """80 % of 2000 is 1600; 54 is three standard deviations of such a count."""
+    first = verdict(spread_of(range(4), spread, harm))
+    assert first.verdict == "inconclusive"
+    needed = first.pairs_needed
+    enough, fewer = (
+        2000 - verdicts(harm=harm, spread=spread, pairs=pairs, runs=2000, seed=5)["inconclusive"]
+        for pairs in (needed, round(0.8 * needed))
+    )
+    assert enough >= 1600 - 54
+    assert fewer < 1600 - 54
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 8])
+def test_the_stated_power_is_exact_with_few_pairs_too(pairs):
+    """Three standard deviations of a share of 80 % in 100 000 are 0.0038."""
+    stated = verdict(spread_of(range(pairs), 0.004, 0)).visible_harm
+    harmed, _ = shares_beyond(harm=stated, spread=0.004, pairs=pairs)
+    assert harmed == pytest.approx(0.8, abs=0.0038)
+
+
+@pytest.mark.parametrize(("harm", "spread"), [(0.0, 0.005), (0.0, 0.02), (0.008, 0.006), (0.03, 0.022), (-0.03, 0.022)])
+def test_no_pair_is_asked_for_in_vain(harm, spread):
+    needed = verdict(spread_of(range(4), spread, harm)).pairs_needed
+    assert shares_beyond(harm=harm, spread=spread, pairs=needed)[1] >= 0.8 - 0.0038
+    assert shares_beyond(harm=harm, spread=spread, pairs=needed - 1)[1] < 0.8 + 0.0038
+
+
+def test_a_difference_without_spread_exactly_at_the_margin_is_inconclusive():
+    found = judge([2.0] * 3, [3.0] * 3, Criterion(margin=0.5))
+    assert (found.verdict, found.spread, found.pairs_needed) == ("inconclusive", 0, None)
+
+
+def test_a_difference_at_the_margin_itself_is_never_settled():
+    found = verdict(spread_of(range(4), 0.005, LOSS.margin))
+    assert found.pairs_needed is None
+    assert f"more than {MOST_PAIRS} pairs" in found.sentence
+
+
+def test_an_inconclusive_verdict_says_what_it_could_not_have_seen_and_what_it_needs():
+    found = verdict([0.02, -0.02, 0.01, -0.01])
+    assert f"a true harm below {found.visible_harm:.2%}" in found.sentence
+    assert f"needs {found.pairs_needed} pairs" in found.sentence
+    assert found.visible_harm > LOSS.margin
+
+
+def test_a_possible_gain_is_told_apart_from_a_possible_harm():
+    ruled_out = "a harm as large as the margin is ruled out"
+    assert ruled_out in verdict([-0.002, -0.004, -0.006]).sentence
+    assert ruled_out not in verdict([0.002, 0.004, 0.006]).sentence
+
+
+def test_a_settled_verdict_says_its_interval_and_margin_and_asks_for_nothing():
+    said = verdict([0.011, 0.012, 0.013]).sentence
+    assert said.startswith("loss is harmed with 3 pairs: +1.20% (90 % interval +1.03% to +1.37%")
+    assert "margin 0.50%" in said
+    assert "needs" not in said
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("arm", ["plain", "planned"])
+def test_a_value_that_is_not_finite_is_refused_with_its_place(value, arm):
+    values = {"plain": [2.0] * 5, "planned": [2.0] * 5}
+    values[arm][3] = value
+    with pytest.raises(InvalidMeasurement, match=f"loss of {arm}: value 3 is {value}"):
+        judge(values["plain"], values["planned"], LOSS)
+
+
+@pytest.mark.parametrize(
+    ("plain", "planned", "what"),
+    [
+        ([2.0, 2.1], [2.0, 2.1], "2 pairs, too few"),
+        ([2.0, 2.1, 2.2, 2.3], [2.0, 2.1, 2.2], "plain has 4 values and planned 3"),
+        ([], [], "its shape is"),
+        ([[2.0], [2.1], [2.2]], [[2.0], [2.1], [2.2]], "its shape is"),
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "mean is zero"),
+        ([0.1, 0.2, -0.3], [1.0, 1.0, 1.0], "mean is zero"),  # 5.6e-17 by plain addition
+        ([1e-300, 1e-300, 1e-300], [1e300, 1e300, 1e300], "more than 1e100 times"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_and_says_why(plain, planned, what):
+    with pytest.raises(InvalidMeasurement, match=what) as refusal:
+        judge(plain, planned, LOSS)
+    assert refusal.value.fix
+
+
+def test_values_as_large_as_doubles_go_are_judged_like_any_other():
+    assert judge([1.7e308] * 3, [1.7e308] * 3, LOSS).verdict == "equivalent"
+
+
+@pytest.mark.parametrize("margin", [0, -0.005, math.nan, math.inf])
+def test_a_margin_that_is_not_positive_is_refused_before_anything_runs(margin):
+    with pytest.raises(InvalidMeasurement, match="the margin is"):
+        Criterion(margin=margin)
+
+
+@pytest.mark.parametrize(("steps", "points"), [(1, 1), (9, 1), (19, 1), (20, 2), (105, 10)])
+def test_the_final_value_is_the_mean_of_the_last_tenth(steps, points):
+    curve = [float(step**2) for step in range(steps)]
+    plain, planned = final_values([curve, curve], [curve, [2 * value for value in curve]])
+    expected = sum(curve[-points:]) / points
+    assert plain == (expected, expected)
+    assert planned == (expected, 2 * expected)
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("step", [0, 19])
+def test_a_curve_with_a_hole_anywhere_is_refused(step):
+    holed = [1.0] * 20
+    holed[step] = math.nan
+    with pytest.raises(InvalidMeasurement, match=rf"planned, curve 1: value {step} is nan"):
+        final_values([[1.0] * 20] * 2, [[1.0] * 20, holed])
+
+
+@pytest.mark.parametrize("planned", [[[1.0] * 20], [[1.0] * 20, [1.0] * 19]])
+def test_curves_that_end_at_different_steps_are_refused(planned):
+    with pytest.raises(InvalidMeasurement, match="not as many"):
+        final_values([[1.0] * 20] * 2, planned)
+
+
+def test_an_empty_curve_has_no_final_value():
+    with pytest.raises(InvalidMeasurement, match=r"plain, curve 0: its shape is \(0,\)"):
+        final_values([[]], [[]])
+
+
+def test_the_judge_loads_without_torch():
+    program = "import sys, hasten.measure.loss_equivalence; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, "False"), run.stderr

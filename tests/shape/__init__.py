@@ -1,0 +1,1 @@
+"""Checks of the shape of the code. What the code computes is tested elsewhere."""

@@ -1,0 +1,174 @@
+"""Data sets that harm the process that reads them, and what is left of their workers afterwards.
+
+They stand in a module of their own, so that a worker which starts as a new Python finds them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch.utils.data import get_worker_info
+
+from hasten.data.loading.batch_feed import Feed
+from hasten.data.loading.batch_readers import Request, reader_of
+from hasten.data.loading.loader_options import LoaderOptions
+from hasten.data.sources.job_data import source_of
+from hasten.data.workers.hang_limit import Patience
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Harmful:
+    """Numbers; reading the bad one does the harm, in a worker alone."""
+
+    def __init__(self, harm: str, *, count: int = 24, bad: int = 9) -> None:
+        self.harm, self.count, self.bad = harm, count, bad
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.bad and get_worker_info() is not None:
+            HARMS[self.harm]()
+        return index
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def break_the_bus() -> None:
+    os.kill(os.getpid(), signal.SIGBUS)
+
+
+def leave() -> None:
+    os._exit(3)  # sys.exit() would be a failure of the sample
+
+
+def leave_without_a_word() -> None:
+    os._exit(0)
+
+
+def circle() -> None:
+    while True:
+        pass
+
+
+HARMS = {
+    "kill": kill,
+    "stop": stop,
+    "crash": crash,
+    "bus": break_the_bus,
+    "exit": leave,
+    "leave": leave_without_a_word,
+    "circle": circle,
+}
+
+
+class OddSamples:
+    """Samples that hold something else than numbers."""
+
+    def __init__(self, sample: Any) -> None:
+        self.sample = sample
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return self.sample
+
+
+class Lambdas:
+    """Each sample holds a function without a name, which no pickle takes."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return {"number": index, "function": lambda: index}
+
+
+def as_list(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+class Large:
+    """A sample of one MiB."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((1 << 20,), index, dtype=torch.uint8)
+
+
+def feed_of(
+    data: Any, options: LoaderOptions, *, patience: Patience | None = None, collate: Any = None, worker_init: Any = None
+) -> Feed:
+    source = source_of(data, field="train", batch_size=4, collate=collate)
+    return Feed(reader_of(source, 7), source, options, patience=patience)
+
+
+def requests(count: int, size: int = 4) -> list[Request]:
+    return [Request(0, np.arange(start, start + size)) for start in range(0, count, size)]
+
+
+def read(feed: Feed, count: int) -> list[Any]:
+    return list(feed.answers(requests(count)))
+
+
+def worker_pids() -> set[int]:
+    """Processes that this one started and that still are there, but for the helpers that Python itself keeps."""
+    found = set[int]()
+    for child in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(child.cmdline())
+        except psutil.Error:
+            continue
+        if "resource_tracker" not in line and "forkserver" not in line:
+            found.add(child.pid)
+    return found
+
+
+def segments() -> set[str]:
+    """Of torch in shared memory, but for those of living processes that this one has not started.
+
+    The number of the process that made it is in a segment's name; tests run in several processes at a time."""
+    mine = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    found = {path.name for path in SHARED_MEMORY.glob("torch_*")} if SHARED_MEMORY.is_dir() else set()
+    return {name for name in found if (maker := int(name.split("_")[1])) in mine or not psutil.pid_exists(maker)}
+
+
+def open_files() -> int:
+    return psutil.Process().num_fds()
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    pids, files = worker_pids(), segments()
+    yield
+    assert worker_pids() == pids
+    left, until = segments() - files, time.monotonic() + 2
+    while left and time.monotonic() < until:  # that of a process which has just ended is there for an instant
+        left &= segments()
+    assert left == set()

@@ -1,0 +1,212 @@
+"""Runs whose ranks hold a model one behind the other; a module of its own, so that started processes can import it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import hasten
+from hasten.entry import prepare
+from hasten.errors import HastenError
+from hasten.facts.job import Loss
+from hasten.facts.plan import make_plan
+from support.parallel.pipeline_models import MODELS
+from support.parallel.tensor_models import LENGTH, WORDS
+from support.ranks.word_jobs import gone_on_from, job_on_words, loss
+
+
+def penalized(model: nn.Module, batch: Any) -> Loss:
+    found = loss(model, batch)
+    return Loss(found.total + sum(each.square().sum() for each in model.parameters()), found.count)
+
+
+def predicting(model: nn.Module, batch: Any) -> Loss:
+    """Which judges what one of the first blocks gives, and trains by the last one's."""
+    found = loss(model, batch)
+    return Loss(found.total, found.count, prediction=model.first, target=found.target)
+
+
+def with_auxiliary(model: nn.Module, batch: Any) -> Loss:
+    found = loss(model, batch)
+    return Loss(found.total, found.count, auxiliary=found.total / 10)
+
+
+def mean(model: nn.Module, batch: Any) -> Tensor:
+    words, following = batch
+    return functional.cross_entropy(model(words).flatten(0, 1), following.flatten())
+
+
+def toggling(model: nn.Module, batch: Any) -> Loss:
+    """The first block is frozen while the loss is computed, and put back without much care."""
+    first = model.get_submodule("blocks.0")
+    first.requires_grad_(False)
+    found = loss(model, batch)
+    first.requires_grad_(True)
+    return found
+
+
+LOSSES = {each.__name__: each for each in (loss, penalized, predicting, toggling, with_auxiliary, mean)}
+
+
+def job_of(model: str = "GPT", kind: str = "loss", **changes: Any) -> hasten.Job:
+    from torchmetrics.classification import MulticlassAccuracy
+
+    fields: dict[str, Any] = {
+        "loss": LOSSES[kind],
+        "batch_size": 8,
+        "epochs": 2,
+        "metrics": {"accuracy": MulticlassAccuracy(WORDS)} if kind == "loss" else {},
+    }
+    return job_on_words(MODELS[model], WORDS, LENGTH, **(fields | changes))
+
+
+def trained(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", **changes: Any) -> dict[str, Any]:
+    """A whole run with an evaluation after each epoch: what it leaves, and how much of the weights this rank held."""
+    with prepare(job_of(model, kind, **changes), make_plan(**choices)) as run:
+        results, norms = list[float](), list[float]()
+        for _ in range(2):
+            for batch in run.epoch_batches():
+                run.step(batch)
+                if run.window_closed:
+                    norms.append(run.gradient_norm or 0.0)
+            results += run.evaluate().results.values()
+        return {
+            "weights": run.weights(),
+            "losses": [window.mean for window in run.losses.drain()],
+            "norms": norms,
+            "results": results,
+            "held": sum(each.numel() for each in run.model.parameters()),
+            "unreached": sorted(run.unreached),
+        }
+
+
+def trained_with_average(
+    choices: Mapping[str, Any], model: str = "GPT", changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return trained(choices, model, average=hasten.ExponentialAverage(0.9), **(changes or {}))
+
+
+def masks(choices: Mapping[str, Any]) -> list[list[list[int]]]:
+    """Which words this rank has hidden, at random, in each microbatch of a run, and in each batch of its evaluation: by
+    torch's generator, and by one of the loss's own. And what it has drawn behind the model."""
+    own, seen = torch.Generator().manual_seed(3), {True: list[list[int]](), False: list[list[int]]()}
+    others, behind = [own, np.random.default_rng(3), np.random.RandomState(3), random.Random(3)], list[list[int]]()
+
+    def masked(model: nn.Module, batch: Any) -> Loss:
+        words, _ = batch
+        hidden = (torch.rand(words.shape) < 0.3) | (torch.rand(words.shape, generator=own) < 0.2)
+        if torch.is_grad_enabled() or not model.training:
+            seen[torch.is_grad_enabled()].append(hidden.flatten().tolist())
+        each = functional.cross_entropy(model(words * ~hidden).flatten(0, 1), words.flatten(), reduction="none")
+        behind.append([int(1e6 * each) for each in (torch.rand(()), *map(_one_of, others))])
+        return Loss((each * hidden.flatten()).sum(), hidden.sum())
+
+    state = {f"generator {number}": each for number, each in enumerate(others)}
+    with prepare(job_of("Dropping", loss=masked, metrics={}, state=state), make_plan(**choices)) as run:
+        behind.clear()  # what it has drawn where it was looked at
+        for batch in run.epoch_batches():
+            run.step(batch)
+        run.evaluate()
+    return [seen[True], seen[False], behind]
+
+
+def _one_of(generator: Any) -> float:
+    return torch.rand((), generator=generator).item() if isinstance(generator, torch.Generator) else generator.random()
+
+
+def trained_in_dozens(choices: Mapping[str, Any]) -> dict[str, Any]:
+    return trained(choices, batch_size=12)
+
+
+def trained_by_the_largest(choices: Mapping[str, Any]) -> dict[str, Any]:
+    return trained(choices | {"clipping": (0.05, {"norm_type": math.inf})})
+
+
+def trained_from_the_start(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """By an optimizer that has a state before its first step."""
+    return trained(choices, optimizer=lambda parameters: torch.optim.Adagrad(parameters, initial_accumulator_value=0.1))
+
+
+def cut_and_gone_on(before: Mapping[str, Any], after: Mapping[str, Any], **changes: Any) -> dict[str, Tensor]:
+    average = hasten.ExponentialAverage(0.9)
+    return gone_on_from(3, lambda: job_of(average=average, **changes), before, after)
+
+
+def skipped_alike() -> list[Any]:
+    """An infinity in what the second rank alone holds: what each rank did."""
+    with prepare(job_of(clip_norm=None), make_plan(pipeline=2)) as run:
+        batches = run.batches()
+        run.step(next(batches))
+        while not run.window_closed:
+            run.step(next(batches))
+        before = [each.detach().clone() for each in run.model.parameters()]
+        if run.ranks.rank == 1:
+            held = run.model.blocks[3].mix.weight  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
+            held.register_hook(lambda gradient: gradient * math.inf)
+        try:
+            for batch in batches:
+                run.step(batch)
+        except HastenError as error:
+            same = all(map(torch.equal, before, run.model.parameters()))
+            return [type(error).__name__, same]
+    return []
+
+
+def noticed(choices: Mapping[str, Any], model: str = "GPT") -> list[str]:
+    with prepare(job_of(model), make_plan(**choices)) as run:
+        return run.notices
+
+
+def refused(choices: Mapping[str, Any], model: str = "GPT", kind: str = "loss", **changes: Any) -> str:
+    try:
+        with prepare(job_of(model, kind, **changes), make_plan(**choices)):
+            return ""
+    except HastenError as error:
+        return str(error)
+
+
+def unfrozen(choices: Mapping[str, Any], parameter: str, trains: bool) -> dict[str, Any]:
+    """Of a run that begins, or ceases, to train this parameter in its third step: what it is refused with, and by how
+    much the parameter has moved."""
+    steps = list[int]()
+
+    def changing(model: nn.Module, batch: Any) -> Loss:
+        if steps and steps[-1] == 2:
+            each = dict(model.named_parameters())[parameter]
+            each.requires_grad_(trains)
+        return loss(model, batch)
+
+    with prepare(job_of("Frozen", loss=changing), make_plan(**choices)) as run:
+        before, told = run.weights()[parameter].clone(), ""
+        try:
+            for batch in run.epoch_batches():
+                steps.append(run.steps)
+                run.step(batch)
+        except HastenError as error:
+            told = f"{error} after {run.steps} steps"
+        return {"told": told, "moved": (run.weights()[parameter] - before).abs().max().item()}
+
+
+def grown(choices: Mapping[str, Any]) -> str:
+    """What a model is refused with that makes a layer in its first step."""
+    try:
+        with prepare(job_of("Growing"), make_plan(**choices)) as run:
+            run.step(next(run.batches()))
+    except HastenError as error:
+        return str(error)
+    return ""
+
+
+def toggled(choices: Mapping[str, Any]) -> str:
+    """What a loss is refused with that freezes a block and puts it back."""
+    try:
+        return "" if trained(choices, kind="toggling") else "nothing"
+    except HastenError as error:
+        return str(error)

@@ -1,0 +1,330 @@
+"""Meshes of devices on paper: which are legal, and what each costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hasten.errors import Misconfigured
+from hasten.facts.choice import Choice
+from hasten.facts.mesh import Amount, Cluster, Mesh, MeshCost, ModelNeeds, Part, Sharding
+from hasten.techniques.combinations import conflicts
+from hasten.tune.mesh.legal_meshes import best_cost, choices_of, meshes, most_devices, planned_meshes, why_illegal
+from hasten.tune.mesh.mesh_cost import cost_of, memory_of, sent_of, stages_of
+
+GB = 10**9
+MESH_OF_ONE = Mesh(data=1, tensor=1, pipeline=1)
+amounts = st.builds(Amount, st.integers(0, 10**6), st.integers(0, 10**6))
+sizes = st.sampled_from([1, 2, 3, 4, 8])
+
+
+def part(name: str, **changes: Amount) -> Part:
+    weights = Amount(20.0, 80.0)
+    fields = {"weights": weights, "gradients": weights, "state": Amount(40.0, 160.0), "unit": weights}
+    return Part(name=name, **(fields | {"per_sample": Amount(2.0, 6.0), "summed": Amount(4.0)} | changes))
+
+
+def made_needs(**changes: object) -> ModelNeeds:
+    around = part(
+        "", root=Amount(50.0), weights=Amount(50.0), gradients=Amount(50.0), state=Amount(100.0), unit=Amount()
+    )
+    fields = {
+        "parameters": 1000,
+        "batch_size": 64,
+        "around": replace(around, summed=Amount()),
+        "blocks": tuple(part(f"blocks.{each}") for each in range(8)),
+        "divisible": (("blocks.0.heads", 8), ("blocks.0.in_features", 64)),
+        "border_bytes": 3.0,
+        "buffer_bytes": 5,
+        "short_weights": False,
+        "flops_per_sample": 1e9,
+        "how": "on shapes alone",
+    }
+    return ModelNeeds(**(fields | changes))  # type: ignore[arg-type]
+
+
+NEEDS = made_needs()
+
+
+def _with_root_among_weights(part: Part) -> Part:
+    """What is gathered with the root is a part of the weights."""
+    root, weights = part.root, part.weights
+    least = Amount(whole=min(root.whole, weights.whole), divided=min(root.divided, weights.divided))
+    return replace(part, root=least)
+
+
+parts = st.builds(
+    Part,
+    name=st.just("block"),
+    weights=amounts,
+    gradients=amounts,
+    state=amounts,
+    root=amounts,
+    unit=amounts,
+    fixed=amounts,
+    per_sample=amounts,
+    recomputed=amounts,
+    summed=amounts,
+).map(_with_root_among_weights)
+any_needs = st.builds(
+    lambda around, blocks: made_needs(around=around, blocks=tuple(blocks)), parts, st.lists(parts, max_size=9)
+)
+
+
+def cost(mesh: Mesh, needs: ModelNeeds = NEEDS, microbatch_size: int = 2) -> MeshCost:
+    return cost_of(mesh, needs, microbatch_size=microbatch_size, memory_bytes=1e9, bytes_per_second=1e3)
+
+
+@given(st.integers(1, 200))
+def test_the_product_of_a_meshs_dimensions_is_the_number_of_devices(devices):
+    found = [*meshes(devices)]
+    assert {each.devices for each in found} == {devices}
+    assert len({*found}) == len(found)
+    triples = {(each.data, each.tensor, each.pipeline) for each in found}
+    assert len(triples) == sum(
+        devices % (data * tensor) == 0 for data in range(1, devices + 1) for tensor in range(1, devices // data + 1)
+    )
+
+
+def test_what_nobody_shares_is_not_held_in_parts():
+    assert [each.shard for each in meshes(1)] == [Sharding.NONE]
+    assert {each.shard for each in meshes(2) if each.data == 2} == {*Sharding}
+
+
+@given(any_needs, sizes, st.sampled_from([*Sharding][1:]), st.integers(1, 8))
+def test_more_parts_never_need_more_memory(needs, data, shard, samples):
+    fewer, more = (
+        memory_of(Mesh(data=each, tensor=1, pipeline=1, shard=shard), needs, samples, 2) for each in (data, 2 * data)
+    )
+    assert more.total <= fewer.total
+
+
+@given(any_needs, sizes, sizes)
+def test_more_tensor_ranks_never_need_more_memory(needs, tensor, data):
+    one, two = (memory_of(Mesh(data=data, tensor=each, pipeline=1), needs, 2, 2) for each in (tensor, 2 * tensor))
+    assert two.total <= one.total
+
+
+@given(any_needs, st.integers(1, 9))
+def test_every_block_is_in_one_stage_and_no_stage_has_two_more_than_another(needs, pipeline):
+    stages = [*stages_of(needs, pipeline)]
+    assert [block for stage in stages for block in stage] == [*needs.blocks]
+    lengths = [len(stage) for stage in stages]
+    assert len(lengths) == pipeline
+    assert max(lengths) - min(lengths) <= 1
+
+
+@given(any_needs, st.integers(1, 8))
+def test_a_mesh_of_one_is_the_single_process(needs, samples):
+    every = (needs.around, *needs.blocks)
+    memory = memory_of(MESH_OF_ONE, needs, samples, 1)
+    assert memory.weights == sum(each.weights.total for each in every) + needs.buffer_bytes
+    assert memory.gradients == sum(each.gradients.total for each in every)
+    assert memory.state == sum(each.state.total for each in every)
+    kept = sum(each.fixed.total + samples * each.per_sample.total for each in every)
+    assert memory.activations == kept + samples * max(each.recomputed.total for each in every)
+    assert (memory.gathered, memory.buckets) == (0, 0)
+    assert sent_of(MESH_OF_ONE, needs, samples, 1) == {}
+
+
+@given(any_needs, sizes, sizes, st.sampled_from([*Sharding]), st.integers(1, 4))
+def test_nothing_costs_less_than_nothing(needs, data, tensor, shard, pipeline):
+    found = cost(Mesh(data=data, tensor=tensor, pipeline=pipeline, shard=shard), needs)
+    assert min(found.memory.total, found.sent_bytes, found.communication_seconds, found.bubble) >= 0
+    assert found.bubble < 1
+
+
+def test_replicas_sum_their_gradients_once_a_step_from_buckets_as_large():
+    found = cost(Mesh(data=4, tensor=1, pipeline=1))
+    assert found.sent == {"summed gradients": pytest.approx(2 * 3 / 4 * 850)}
+    assert found.memory.buckets == found.memory.gradients == 850
+
+
+def test_parts_are_gathered_in_every_pass_and_twice_by_zero3():
+    two, three = (cost(Mesh(data=4, tensor=1, pipeline=1, shard=each)) for each in (Sharding.ZERO2, Sharding.ZERO3))
+    passes = 64 // 4 // 2
+    assert two.sent["gathered weights"] == pytest.approx(3 / 4 * 850 * passes)
+    assert three.sent["gathered weights"] == pytest.approx(3 / 4 * (850 + 800) * passes)
+    assert two.sent["scattered gradients"] == three.sent["scattered gradients"] == pytest.approx(3 / 4 * 850 * passes)
+
+
+def test_beside_parts_two_layers_of_weights_and_two_of_gradients_are_whole_for_a_while():
+    two, three = (cost(Mesh(data=4, tensor=2, pipeline=1, shard=each)) for each in (Sharding.ZERO2, Sharding.ZERO3))
+    layer, around = 20 + 80 / 2, 50
+    assert three.memory.gathered == 2 * around + 4 * layer
+    assert two.memory.gathered == (around + 8 * layer) + around + 2 * layer
+    assert two.memory.weights == three.memory.weights == (around + 8 * layer) / 4 + 5
+
+
+def test_tensor_ranks_sum_activations_and_nothing_else():
+    found = cost(Mesh(data=1, tensor=2, pipeline=1))
+    assert found.sent == {"summed activations": pytest.approx(2 * 1 / 2 * 8 * 4 * 64)}
+    assert found.memory.weights == 50 + 8 * (20 + 80 / 2) + 5
+
+
+@pytest.mark.parametrize(("stages", "neighbours"), [(2, 1), (4, 2)])
+def test_stages_pass_activations_on_and_sum_the_gradients_of_what_all_hold(stages, neighbours):
+    assert cost(Mesh(data=1, tensor=1, pipeline=stages)).sent == {
+        "passed activations": neighbours * 3 * 64,
+        "summed gradients around the blocks": pytest.approx(2 * (stages - 1) / stages * 50),
+    }
+
+
+def test_a_pipeline_keeps_as_many_microbatches_as_it_has_stages_and_idles_meanwhile():
+    found = cost(Mesh(data=1, tensor=1, pipeline=4))
+    assert found.bubble == 3 / (32 + 3)
+    assert found.memory.activations == 4 * 2 * (2 * 8) + 2 * 8  # microbatches, blocks, bytes; once what lies around
+    assert cost(Mesh(data=1, tensor=1, pipeline=4), microbatch_size=64).bubble == 3 / 4
+
+
+def test_a_step_is_work_and_communication_stretched_by_the_bubble():
+    found = cost(Mesh(data=2, tensor=1, pipeline=2))
+    assert found.compute_seconds == pytest.approx(64 * 1e9 / 4 / 1e14)
+    assert found.step_seconds == pytest.approx((found.compute_seconds + found.communication_seconds) * 17 / 16)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changes", "reason"),
+    [
+        (Mesh(data=48, tensor=1, pipeline=1), {}, "a batch of 64 cannot be divided over data: 64 = 1 × 48 + 16"),
+        (Mesh(data=1, tensor=1, pipeline=9), {}, "9 stages of a pipeline need as many blocks, and the model repeats 8"),
+        (Mesh(data=1, tensor=1, pipeline=2), {"blocks": ()}, "and the model repeats 0"),
+        (Mesh(data=1, tensor=2, pipeline=1), {"divisible": ()}, "no layer that is known to be divisible"),
+        (Mesh(data=1, tensor=16, pipeline=1), {}, "16 devices talk in every layer, and a machine has 8"),
+        (Mesh(data=4, tensor=3, pipeline=1), {}, "groups that talk in every layer would span machines: 8 = 2 × 3 + 2"),
+        (
+            Mesh(data=1, tensor=8, pipeline=1),
+            {"divisible": (("blocks.0.heads", 12),)},
+            "blocks.0.heads = 12 cannot be divided over tensor: 12 = 1 × 8 + 4",
+        ),
+        (Mesh(data=2, tensor=1, pipeline=1), {"short_weights": True}, "16-bit weights are not trained over several"),
+    ],
+)
+def test_an_illegal_mesh_is_refused_with_the_arithmetic(mesh, changes, reason):
+    assert reason in (why_illegal(mesh, made_needs(**changes), per_machine=8) or "it is legal")
+
+
+def test_a_mesh_of_one_is_always_legal():
+    assert why_illegal(MESH_OF_ONE, made_needs(blocks=(), divisible=(), short_weights=True), per_machine=1) is None
+
+
+def test_what_a_plan_chooses_beside_forbids_the_meshes_that_do_not_go_with_it():
+    beside = [Choice(technique="compile", value="default")]
+    found = planned_meshes(NEEDS, Cluster(devices=4, memory_bytes=GB, bytes_per_second=GB), beside=beside)
+    assert {(each.mesh.tensor, each.mesh.shard) for each in found.legal} == {(1, Sharding.NONE)}
+    assert any("not gathered yet" in each.reason for each in found.illegal)
+
+
+def cluster(memory_bytes: float, devices: int = 8) -> Cluster:
+    return Cluster(devices=devices, memory_bytes=memory_bytes, bytes_per_second=GB)
+
+
+def test_meshes_that_fit_come_first_and_the_fastest_of_them_leads():
+    found = planned_meshes(NEEDS, cluster(2000))
+    assert {each.fits for each in found.legal} == {True, False}
+    assert [each.fits for each in found.legal] == sorted((each.fits for each in found.legal), reverse=True)
+    fitting = [each.step_seconds for each in found.legal if each.fits]
+    assert fitting == sorted(fitting)
+    assert len(found.legal) + len(found.illegal) == len([*meshes(8)])
+
+
+def test_devices_of_one_machine_need_not_be_all_of_it():
+    needs = made_needs(batch_size=6, divisible=(("blocks.0.heads", 6),))
+    assert why_illegal(Mesh(data=2, tensor=3, pipeline=1), needs, per_machine=8) is None
+
+
+def test_a_tenth_of_the_memory_stays_free():
+    needed = best_cost(MESH_OF_ONE, NEEDS, cluster(GB), 64).memory.total
+    assert not best_cost(MESH_OF_ONE, NEEDS, cluster(needed), 64).fits
+    assert best_cost(MESH_OF_ONE, NEEDS, cluster(needed / 0.9 + 1), 64).fits
+
+
+def test_the_microbatch_is_the_largest_that_fits_and_the_smallest_where_none_does():
+    def chosen(memory_bytes: float) -> int:
+        return best_cost(Mesh(data=2, tensor=1, pipeline=1), NEEDS, cluster(memory_bytes)).microbatch_size
+
+    assert chosen(GB) == 32
+    assert 1 < chosen(5000) < 32
+    assert chosen(1) == 1
+
+
+def test_a_pipeline_takes_smaller_microbatches_where_its_bubble_costs_more():
+    found = best_cost(Mesh(data=1, tensor=1, pipeline=8), NEEDS, cluster(GB))
+    assert found.microbatch_size == 1
+    assert best_cost(Mesh(data=1, tensor=1, pipeline=8), NEEDS, cluster(GB), 16).microbatch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("mesh", "microbatch_size", "entries"),
+    [
+        (MESH_OF_ONE, 64, {}),
+        (Mesh(data=2, tensor=1, pipeline=1), 8, {"microbatch": 8}),
+        (Mesh(data=2, tensor=4, pipeline=1, shard=Sharding.ZERO3), 32, {"shard": "zero3", "tensor": 4}),
+        (Mesh(data=2, tensor=1, pipeline=4), 8, {"pipeline": 4, "microbatches": 4}),
+    ],
+)
+def test_a_mesh_is_written_as_entries_of_a_plan(mesh, microbatch_size, entries):
+    found = choices_of(cost(mesh, microbatch_size=microbatch_size))
+    said = {each.technique: each.value for each in found} | {
+        key: value for each in found for key, value in each.options.items()
+    }
+    assert said == entries
+
+
+def test_the_best_has_stages_only_where_no_mesh_without_them_fits():
+    found = planned_meshes(NEEDS, cluster(GB))
+    assert found.best is next(each for each in found.legal if each.mesh.pipeline == 1)
+    assert found.choices == choices_of(found.best)
+    smallest = min(found.legal, key=lambda each: each.memory.total)
+    assert smallest.mesh.pipeline > 1
+    tight = planned_meshes(NEEDS, cluster(smallest.memory.total / 0.9 + 1))
+    assert tight.best is not None
+    assert tight.best.mesh.pipeline > 1
+    assert planned_meshes(NEEDS, cluster(1)).best is None
+    assert planned_meshes(NEEDS, cluster(1)).choices == ()
+
+
+def test_what_a_plan_cannot_say_together_is_no_mesh():
+    compiled = Choice(technique="compile", value="default")
+    found = planned_meshes(NEEDS, cluster(GB), beside=[compiled])
+    assert not [each for each in found.legal if each.mesh.pipeline > 1 or each.mesh.tensor > 1]
+    reasons = {str(each.mesh): each.reason for each in found.illegal}
+    told = "what is traced as a whole cannot be left in the middle of its forward pass"
+    assert told in reasons["data 4 × tensor 1 × pipeline 2"]
+    for each in found.legal:
+        assert conflicts([*choices_of(each), compiled]) == []
+
+
+def test_stages_shares_and_parts_make_one_mesh():
+    found = planned_meshes(NEEDS, cluster(GB)).legal
+    every = Mesh(data=2, tensor=2, pipeline=2, shard=Sharding.ZERO3)
+    assert {each.technique for each in choices_of(next(each for each in found if each.mesh == every))} == {
+        "shard",
+        "tensor",
+        "pipeline",
+    }
+
+
+def test_where_no_mesh_is_legal_fewer_devices_are_named_that_have_one():
+    needs = made_needs(batch_size=4, blocks=(), divisible=())
+    assert planned_meshes(needs, cluster(GB, devices=64)).legal == ()
+    assert most_devices(needs, cluster(GB, devices=64)) == 4
+
+
+def test_devices_that_fill_no_machine_are_refused_with_the_arithmetic():
+    with pytest.raises(Misconfigured, match="12 devices are no whole number of machines: 12 = 1 × 8 \\+ 4"):
+        planned_meshes(NEEDS, cluster(GB, devices=12))
+    assert planned_meshes(NEEDS, cluster(GB, devices=4)).legal
+
+
+@given(any_needs, st.integers(1, 16))
+def test_times_are_finite_and_every_mesh_is_legal_or_has_a_reason(needs, devices):
+    assume(devices <= 8 or devices % 8 == 0)
+    found = planned_meshes(needs, cluster(GB, devices))
+    assert all(math.isfinite(each.step_seconds) for each in found.legal)
+    assert all(each.reason for each in found.illegal)
+    assert {each.mesh for each in (*found.legal, *found.illegal)} == {*meshes(devices)}

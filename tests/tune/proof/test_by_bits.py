@@ -1,0 +1,68 @@
+"""What claims bits is compared with all others that do, over two epochs."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Plan
+from hasten.facts.trials import Proven
+from hasten.tune.proof.by_bits import ByBits
+from hasten.tune.trials.trial import Trial
+from tune.jobs import loss_jobs
+from tune.proof.test_proofs import FLUSH, SPLIT, THREADS, arms, claiming, texts
+
+EXACT = claiming(Preserves.BITS, THREADS, FLUSH)
+
+
+def by_bits(*choices: Choice, function: str = "job") -> list[Proven]:
+    return ByBits(arms(function), lambda doing: None).prove(choices)
+
+
+def test_what_leaves_every_bit_passes_together_and_what_claims_less_is_not_asked(plant):
+    plant()
+    found = by_bits(SPLIT, *EXACT)
+    assert texts(tuple(each.choice for each in found)) == ["threads = 1", "flush_denormals = True"]
+    assert {each.reason for each in found} == {"the losses of 8 steps are equal to the last bit"}
+    assert all(each.passes for each in found)
+    assert by_bits(SPLIT) == []
+
+
+def test_two_epochs_are_compared_from_their_first_steps_on():
+    plain = replace(loss_jobs.job(), shuffle=False, optimizer=lambda params: torch.optim.SGD(params, lr=0.0))
+    still = replace(plain, model=lambda: nn.Linear(6, 3))  # whose loss tells the batch
+    with closing(Trial(still, Plan(), "still")) as trial:
+        first, second, *again = trial.two_epochs(2)["losses"]
+    assert first != second
+    assert again == [first, second]
+
+
+@pytest.mark.trap(50)
+def test_two_choices_that_change_a_bit_only_together_are_not_both_kept(plant):
+    plant("threads + flush_denormals")
+    found = by_bits(*EXACT)
+    assert {str(each.choice): each.passes for each in found} == {"threads = 1": True, "flush_denormals = True": False}
+    assert found[-1].reason.startswith("claims to be bit-exact, but the loss of step 2 is ")
+    assert found[-1].reason.endswith("(together with threads = 1)")
+
+
+@pytest.mark.trap(41)
+def test_what_changes_a_bit_in_the_second_epoch_alone_does_not_pass(plant):
+    plant("threads + second epoch")
+    found = {str(each.choice): each for each in by_bits(*EXACT, function="counting_epochs")}
+    assert found["flush_denormals = True"].passes
+    assert not found["threads = 1"].passes
+    assert found["threads = 1"].reason.startswith("claims to be bit-exact, but the loss of step 6 is ")
+
+
+def test_an_arm_that_fails_is_no_answer(plant):
+    plant(failing="threads")
+    threads = next(each for each in by_bits(*EXACT) if str(each.choice) == "threads = 1")
+    assert not threads.passes
+    assert threads.unanswered
+    assert threads.reason == "its losses could not be compared: crashed: ZeroDivisionError: as planted"

@@ -1,0 +1,252 @@
+"""What a search proves of choices that won: together, each by its own claim, with runners-up for those that fall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.plan import Proof
+from hasten.facts.trials import Confirmed, Curves, Proven, Record, Surveyed, Tried, line_of, records_of
+from hasten.tune.proof.by_gradients import ByGradients
+from hasten.tune.proof.by_losses import ByLosses, ShortRuns
+from hasten.tune.proof.dropping import Choices
+from hasten.tune.proof.gradient_proof import GradientProver
+from hasten.tune.proof.proofs import prove, rivals
+from hasten.tune.search.found_plan import plan_found
+from hasten.tune.search.search_log import Ledger, Options
+from hasten.tune.trials.arms import Arms
+from support.report.samples import sample_records
+from tune.search.test_confirmation import COSTS, ratio
+from tune.search.test_plan_search import searched
+
+JOBS = Path(__file__).parents[1] / "jobs" / "joint_jobs.py"
+STEPS = 12
+SPEEDUP = ratio(1.4, 1.5, 1.6)
+
+
+def choice(technique: str, value: int | str, preserves: Preserves = Preserves.ROUNDING) -> Choice:
+    return Choice(technique=technique, value=value, preserves=preserves)
+
+
+SPLIT, THREADS, FLUSH = choice("microbatch", 4), choice("threads", 1), choice("flush_denormals", True)
+BF16 = choice("precision", "bf16", Preserves.STATISTICS)
+
+
+def claiming(preserves: Preserves, *choices: Choice) -> Choices:
+    return tuple(choice(each.technique, each.value, preserves) for each in choices)
+
+
+def arms(function: str = "job") -> Arms:
+    return Arms(f"{JOBS}:{function}")
+
+
+def texts(choices: Choices) -> list[str]:
+    return [str(each) for each in choices]
+
+
+@dataclass
+class Judged:
+    """What was proven of some choices, and how often somebody was asked."""
+
+    proofs: list[Proven]
+    asked: list[str]
+
+    @property
+    def passed(self) -> list[str]:
+        return [str(each.choice) for each in self.proofs if each.passes]
+
+    def reason(self, choice: Choice) -> str:
+        return next(each.reason for each in self.proofs if each.choice == choice)
+
+
+def by_gradients(folder: Path, *choices: Choice) -> Judged:
+    asked = list[str]()
+    judge = ByGradients(GradientProver(arms(), folder, steps=4), lambda doing: asked.append(doing.what))
+    return Judged(judge.prove(choices), asked)
+
+
+def by_losses(
+    *choices: Choice, function: str = "job", unjudged: str | None = None, seconds_left: float = 1e6
+) -> tuple[Judged, Curves | None]:
+    asked = list[str]()
+    runs = ShortRuns(first_seed=0, steps=STEPS, seconds_left=lambda: seconds_left)
+    judge = ByLosses(arms(function), runs, lambda doing: asked.extend([doing.what] * (not doing.whole)))
+    return Judged(judge.prove(choices, unjudged), asked), judge.curves
+
+
+# ── by gradients ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.trap(50)
+def test_choices_that_are_harmful_only_together_are_not_both_kept(tmp_path, plant):
+    plant("microbatch + threads")
+    found = by_gradients(tmp_path, SPLIT, THREADS, FLUSH)
+    assert found.passed == ["microbatch = 4", "flush_denormals = True"]
+    assert found.reason(THREADS).startswith(
+        "fails together with microbatch = 4, flush_denormals = True, and what is left without it passes: the gradient"
+    )
+    assert found.asked[-1] == "proving the gradients of microbatch = 4, flush_denormals = True"
+    assert len(found.asked) == len(set(found.asked)) == 6
+
+
+@pytest.mark.trap(50)
+def test_what_claims_bits_is_in_the_plan_whose_gradients_are_proven_and_what_claims_statistics_is_not(tmp_path, plant):
+    plant("microbatch + flush_denormals, precision")
+    found = by_gradients(tmp_path, SPLIT, *claiming(Preserves.BITS, FLUSH), BF16)
+    assert (found.passed, len(found.proofs)) == ([], 1)
+    assert found.reason(SPLIT).endswith("(in a plan with flush_denormals = True)")
+    plant("precision")
+    assert by_gradients(tmp_path, SPLIT, BF16).passed == ["microbatch = 4"]
+
+
+# ── by losses ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOOSE = (BF16, *claiming(Preserves.STATISTICS, THREADS, FLUSH))
+
+
+@pytest.mark.trap(50)
+def test_a_harm_of_two_choices_costs_one_of_them_and_not_all(plant):
+    plant("precision + threads")
+    found, curves = by_losses(*LOOSE)
+    assert found.passed == ["precision = bf16", "flush_denormals = True"]
+    assert found.reason(LOOSE[1]).startswith(
+        "fails together with precision = bf16, flush_denormals = True, and what is left without it passes: "
+        "the first 12 steps: early training loss is harmed"
+    )
+    assert curves is not None
+    assert curves.verdict == "equivalent"  # of what is left
+    assert len(found.asked) == 3
+
+
+def test_what_passes_because_no_harm_was_seen_says_that_nothing_was_shown(plant):
+    plant()
+    found, curves = by_losses(*claiming(Preserves.STATISTICS, SPLIT))  # dropout draws for each half
+    assert curves is not None
+    assert curves.verdict == "inconclusive"
+    assert [(each.passes, each.inconclusive) for each in found.proofs] == [(True, True)]
+    again, curves = by_losses(BF16)
+    assert curves is not None
+    assert curves.verdict == "equivalent"
+    assert [each.inconclusive for each in again.proofs] == [False]
+
+
+def test_without_time_to_find_out_who_harmed_all_go_and_are_told_so(plant):
+    plant("precision + threads")
+    found, curves = by_losses(*LOOSE, seconds_left=0)
+    assert found.passed == []
+    assert found.reason(BF16).startswith(
+        "fails together with threads = 1, flush_denormals = True; which of them is to blame, there was no time to find "
+        "out: the first 12 steps: early training loss is harmed"
+    )
+    assert curves is not None
+    assert curves.verdict == "harmed"
+    assert len(found.asked) == 1
+
+
+def test_a_choice_with_which_the_job_fails_goes_alone(plant):
+    plant(failing="threads")
+    found, _ = by_losses(BF16, LOOSE[1])
+    assert found.passed == ["precision = bf16"]
+    assert "its losses could not be compared: with it the job crashed: ZeroDivisionError" in found.reason(LOOSE[1])
+
+
+def test_where_the_plain_job_fails_nobody_is_blamed_and_nobody_is_asked_again(plant):
+    plant(failing="nothing")
+    found, curves = by_losses(*LOOSE)
+    assert {each.reason for each in found.proofs} == {
+        "its losses could not be compared: the plain job itself crashed: ZeroDivisionError: as planted"
+    }
+    assert (found.passed, curves, len(found.asked)) == ([], None, 1)
+
+
+def test_what_changes_training_is_not_held_against_the_others(plant):
+    plant("threads")
+    found, _ = by_losses(BF16, *claiming(Preserves.TRAINING, THREADS))
+    assert found.passed == ["precision = bf16"]
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ledger(*tried: Tried) -> tuple[Ledger, list[Record], list[str]]:
+    kept, asked = list[Record](), list[str]()
+    found = Ledger(options=Options(), keep=kept.append, tell=lambda doing: asked.append(doing.what))
+    found.tried.extend(tried)
+    return found, kept, asked
+
+
+def proven(base: Choices, book: Ledger, function: str = "job") -> Choices:
+    return prove(arms(function), base, book, ShortRuns(first_seed=0, steps=STEPS, seconds_left=lambda: 1e6))
+
+
+def faster(choice: Choice, times: float, *on: Choice, verdict: str = "faster") -> Tried:
+    speedup = ratio(times - 0.1, times, times + 0.1)
+    return Tried(choice=choice, on=on, verdict=verdict, reason="", speedup=speedup)
+
+
+@pytest.mark.trap(50)
+def test_where_losses_cannot_be_judged_either_nothing_is_taken_for_proven():
+    book, kept, _ = ledger()
+    assert proven((FLUSH, THREADS), book, "drawing_without_seeds") == ()
+    reasons = {record.reason for record in kept if isinstance(record, Proven)}
+    assert all("gave the same losses to the last bit" in reason for reason in reasons)
+
+
+def test_a_job_without_gradients_to_judge_has_its_choices_judged_by_losses_and_the_plan_says_so(plant):
+    plant("threads")
+    book, kept, _ = ledger()
+    assert texts(proven((FLUSH, THREADS), book, "drawing")) == ["flush_denormals = True"]
+    passed, failed = (record for record in kept if isinstance(record, Proven))
+    assert (passed.passes, passed.by_losses, failed.passes, failed.by_losses) == (True, True, False, True)
+    assert passed.gradient_error is None
+    assert "; losses were compared because no gradient of this job can be judged: its loss draws" in passed.reason
+    assert records_of([line_of(passed) + "\n"]) == [passed]
+    surveyed = next(record for record in sample_records() if isinstance(record, Surveyed))
+    confirmed = Confirmed(choices=(FLUSH,), speedup=SPEEDUP, noise=SPEEDUP, plain=COSTS, planned=COSTS, earned=())
+    [planned] = plan_found(surveyed, confirmed, (), book.proofs).choices
+    assert planned.proof == Proof(losses=passed.reason)
+
+
+@pytest.mark.proof
+def test_the_fastest_other_value_takes_the_place_of_one_that_fails_and_is_proven_too(plant):
+    plant("microbatch of 4")
+    two, one = choice("microbatch", 2), choice("microbatch", 1)
+    book, kept, asked = ledger(faster(SPLIT, 2.0), faster(one, 1.2), faster(two, 1.5), faster(FLUSH, 1.1))
+    assert texts(proven((SPLIT, FLUSH), book)) == ["flush_denormals = True", "microbatch = 2"]
+    told = {str(record.choice): record.passes for record in kept if isinstance(record, Proven)}
+    assert told == {"microbatch = 4": False, "flush_denormals = True": True, "microbatch = 2": True}
+    assert asked[-1] == "proving the gradients of flush_denormals = True, microbatch = 2"
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.proof  # test_dropping.py tells the same of planted answers
+def test_a_runner_up_that_harms_what_has_passed_goes_itself(plant):
+    plant("microbatch of 4, microbatch of 2 + flush_denormals")
+    book, _, asked = ledger(faster(SPLIT, 2.0), faster(choice("microbatch", 2), 1.5))
+    assert texts(proven((SPLIT, FLUSH), book)) == ["flush_denormals = True"]
+    assert len(asked) == len(set(asked))
+
+
+def test_a_runner_up_was_faster_beside_the_same_plan_and_has_failed_no_proof():
+    two, one, other = (choice("microbatch", value) for value in (2, 1, 3))
+    book, _, _ = ledger(
+        faster(SPLIT, 2.0, FLUSH),
+        faster(two, 1.5),  # beside another plan
+        faster(one, 1.2, FLUSH),
+        faster(other, 1.0, FLUSH, verdict="no difference"),
+        faster(THREADS, 1.9, FLUSH),
+    )
+    book.note(Proven(choice=SPLIT, passes=False, reason="so it is"))
+    assert rivals(SPLIT, book) == [one]
+    book.note(Proven(choice=one, passes=False, reason="so it is"))
+    assert rivals(SPLIT, book) == []
+
+
+@pytest.mark.proof
+def test_a_search_whose_fastest_value_does_harm_ends_with_the_next_one():
+    search = searched("microbatch", function="harmed_by_half_of_a_batch")
+    assert search.verdicts()["microbatch = 4"] == search.verdicts()["microbatch = 2"] == "faster"
+    assert search.choices() == ["microbatch = 2"]

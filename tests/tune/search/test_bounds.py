@@ -1,0 +1,202 @@
+"""How far each technique reaches, and in which order techniques are tried."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from operator import attrgetter
+
+import pytest
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.facts.trials import Budget
+from hasten.measure.speedup_bound import EVERYTHING, PlannedRun
+from hasten.techniques import ALL, Symptom
+from hasten.tune.search.bounds import (
+    FAULT_SECONDS,
+    OPERATION_SECONDS,
+    REACH,
+    REMEDIED,
+    Around,
+    bounds_of,
+    order,
+    parts_of,
+)
+
+ALONE = Around(on_cpu=True, cores=8, reads_beside=False, memory_full=False, saved_tensors=10**9)
+RUN = PlannedRun(steps=100, evaluations=2, turns=5, turn_seconds=2.0)
+BUDGET = Budget(  # 100 × 1 + 2 × 5 + 5 × 2 = 120 s
+    arm="plain",
+    data_wait=0.3,
+    transfer=0.0,
+    forward=0.2,
+    backward=0.4,
+    optimizer=0.06,
+    python=0.04,
+    evaluation=5.0,
+    steps=10,
+)
+TREATS = {technique.name: technique.treats.name for technique in ALL}
+
+
+def gain(technique: str, around: Around = ALONE, budget: Budget = BUDGET) -> float:
+    return bounds_of(budget, RUN, around, TREATS)[technique].most_gain
+
+
+@pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
+def test_every_technique_has_a_place_in_the_table(technique):
+    assert technique.name in REACH
+
+
+def test_the_tables_know_nothing_that_is_not_there():
+    assert REACH.keys() <= {technique.name for technique in ALL}
+    assert REMEDIED.keys() == {symptom.name for symptom in Symptom}
+
+
+def test_a_technique_that_the_table_does_not_know_is_never_skipped():
+    assert parts_of("a new one", ALONE) == EVERYTHING
+    found = bounds_of(BUDGET, RUN, ALONE, {"a new one": "SLOW_OPTIMIZER", "another": "A_NEW_SYMPTOM"})
+    assert found["a new one"].most_gain == found["another"].most_gain == math.inf
+
+
+@pytest.mark.parametrize("technique", ALL, ids=attrgetter("name"))
+def test_whatever_is_around_a_technique_only_adds_to_its_reach(technique):
+    for values in itertools.product([True, False], repeat=3):
+        around = Around(on_cpu=values[0], cores=8, reads_beside=values[1], memory_full=values[2], saved_tensors=10**9)
+        assert parts_of(technique.name, ALONE) <= parts_of(technique.name, around)
+
+
+@pytest.mark.parametrize(
+    ("technique", "left"),
+    [
+        ("fused_optimizer", 114),
+        ("evaluation_batch", 110),
+        ("device_metrics", 116),
+        ("cache", 70),
+        ("in_memory", 70),
+        ("loader_workers", 70),
+        ("prefetch", 70),
+        ("persistent_workers", 74),
+        ("compile", 46),
+        ("precision", 40),
+        ("microbatch", 20),
+        ("activation_checkpointing", 120),
+        ("batch_size", 120),
+        ("clipping", 120),
+        ("learning_rate", 120),
+        ("schedule", 120),
+        ("stop_at", 120),
+    ],
+)
+def test_a_technique_is_bounded_by_the_parts_that_it_can_make_shorter(technique, left):
+    assert gain(technique) == pytest.approx(120 / left)
+
+
+@pytest.mark.parametrize("technique", ["allocator", "threads", "flush_denormals"])
+def test_a_setting_of_the_process_has_no_bound(technique):
+    assert gain(technique) == math.inf
+
+
+@pytest.mark.parametrize("technique", ["cache", "in_memory", "loader_workers"])
+def test_where_workers_read_beside_the_step_cheaper_reading_can_shorten_all_of_it(technique):
+    no_wait = replace(BUDGET, data_wait=0.0, forward=0.5)
+    assert gain(technique, ALONE, no_wait) == pytest.approx(120 / 100)
+    assert gain(technique, replace(ALONE, reads_beside=True), no_wait) == math.inf
+
+
+@pytest.mark.parametrize("technique", ["fused_optimizer", "device_metrics"])
+def test_on_an_accelerator_what_takes_a_wait_of_the_host_away_can_hide_the_whole_step(technique):
+    assert gain(technique, replace(ALONE, on_cpu=False)) == pytest.approx(120 / 20)
+
+
+def test_memory_is_bought_with_time_unless_it_is_full():
+    assert gain("activation_checkpointing") == 1
+    assert gain("activation_checkpointing", replace(ALONE, memory_full=True)) == pytest.approx(120 / 20)
+
+
+def test_a_bound_brings_the_sentence_for_whoever_is_skipped():
+    small = replace(BUDGET, optimizer=0.001, python=0.099)
+    found = bounds_of(small, RUN, ALONE, TREATS)
+    words = "at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"
+    assert found["fused_optimizer"].reason == words
+    assert found["clipping"].reason.startswith("nothing to gain in time")
+
+
+def choice(technique: str, value: int = 1) -> Choice:
+    return Choice(technique=technique, value=value, preserves=Preserves.BITS)
+
+
+def test_what_may_gain_most_comes_first_and_equals_stay_in_their_order():
+    names = ["evaluation_batch", "loader_workers", "fused_optimizer", "precision", "clipping", "compile"]
+    found = order([choice(name) for name in names], bounds_of(BUDGET, RUN, ALONE, TREATS))
+    in_order = ["precision", "compile", "loader_workers", "evaluation_batch", "fused_optimizer", "clipping"]
+    assert [each.technique for each in found] == in_order
+
+
+def test_each_further_value_of_a_technique_promises_half_of_the_one_before():
+    given = [choice("loader_workers", value) for value in (4, 3, 2, 1)] + [choice("fused_optimizer", 5)]
+    bounds = bounds_of(BUDGET, RUN, ALONE, TREATS)
+    whole, other = bounds["loader_workers"].promise, bounds["fused_optimizer"].promise
+    assert whole / 4 > other > whole / 8
+    assert [each.value for each in order(given, bounds)] == [4, 3, 2, 5, 1]
+
+
+def test_of_equal_promise_what_claims_to_preserve_less_comes_first():
+    given = [choice("channels_last"), replace(choice("precision"), preserves=Preserves.STATISTICS)]
+    found = order(given, bounds_of(BUDGET, RUN, ALONE, {**TREATS, "precision": TREATS["channels_last"]}))
+    assert [each.technique for each in found] == ["precision", "channels_last"]
+
+
+def test_on_a_cpu_a_cache_is_tried_before_workers_that_read_on_the_cores_of_the_model():
+    given = [choice("loader_workers"), choice("cache")]
+    for on_cpu, first in ((True, "cache"), (False, "loader_workers")):
+        bounds = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=on_cpu, cores=2), TREATS)
+        assert order(given, bounds)[0].technique == first
+
+
+def test_a_technique_without_a_bound_is_not_for_that_the_most_promising():
+    found = order([choice("allocator"), choice("precision")], bounds_of(BUDGET, RUN, ALONE, TREATS))
+    assert [each.technique for each in found] == ["precision", "allocator"]
+
+
+def test_a_remedy_for_what_was_counted_comes_before_what_may_gain_more_if_it_was_much():
+    for faults, first in ((0.03, "allocator"), (0.01, "precision")):
+        around = replace(ALONE, page_faults=faults * BUDGET.step / FAULT_SECONDS)
+        bounds = bounds_of(BUDGET, RUN, around, {**TREATS, "allocator": "SLOW_ALLOCATION"})
+        found = order([choice("precision"), choice("allocator")], bounds)
+        assert found[0].technique == first
+
+
+def test_one_that_nobody_bounded_comes_before_all():
+    found = order([choice("precision"), choice("a new one")], bounds_of(BUDGET, RUN, ALONE, TREATS))
+    assert [each.technique for each in found] == ["a new one", "precision"]
+
+
+@pytest.mark.parametrize(
+    ("saved_tensors", "share"),
+    [(None, 1.0), (10**9, 1.0), (0, 0.0), (round((BUDGET.forward + BUDGET.backward) / OPERATION_SECONDS / 4), 0.25)],
+)
+def test_many_small_operations_are_a_symptom_as_far_as_launching_them_takes_the_steps_time(
+    saved_tensors: int | None, share: float
+):
+    around = replace(ALONE, saved_tensors=saved_tensors)
+    whole = bounds_of(BUDGET, RUN, replace(ALONE, saved_tensors=None), {"compile": "MANY_SMALL_OPERATIONS"})
+    found = bounds_of(BUDGET, RUN, around, {"compile": "MANY_SMALL_OPERATIONS"})
+    assert found["compile"].promise == pytest.approx(share * whole["compile"].promise, abs=1e-4)
+    assert found["compile"].most_gain == whole["compile"].most_gain
+
+
+def test_full_memory_promises_nothing_where_it_is_not_full():
+    treats = {"microbatch": "MEMORY_FULL"}
+    assert bounds_of(BUDGET, RUN, ALONE, treats)["microbatch"].promise == 0
+    assert bounds_of(BUDGET, RUN, replace(ALONE, memory_full=True), treats)["microbatch"].promise > 0
+
+
+def test_page_faults_promise_what_they_cost_and_are_told_as_counted_on_a_processor_alone():
+    treats, a_tenth = {"allocator": "SLOW_ALLOCATION"}, 0.1 * (BUDGET.forward + BUDGET.backward) / FAULT_SECONDS
+    whole = bounds_of(BUDGET, RUN, replace(ALONE, on_cpu=False), treats)["allocator"]
+    found = bounds_of(BUDGET, RUN, replace(ALONE, page_faults=a_tenth), treats)["allocator"]
+    assert found.promise == found.counted == pytest.approx(0.1 * whole.promise)
+    assert whole.counted == 0
+    assert bounds_of(BUDGET, RUN, ALONE, treats)["allocator"].counted == 0

@@ -1,0 +1,124 @@
+"""What a search tries, in which order, and what it leaves out with which reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hasten.facts.choice import Choice, Preserves
+from hasten.techniques import ALL
+from hasten.techniques.combinations import conflicts
+from hasten.tune.search.bounds import Bound
+from hasten.tune.search.candidates import (
+    INTERACTIONS,
+    MEMORY_ALONE,
+    ONE_OF,
+    RUNS,
+    allowed,
+    first_values,
+    joined,
+    tried_again,
+    why_not_compiled,
+    with_choice,
+    without,
+    worth_trying,
+)
+
+NAMES = {technique.name for technique in ALL}
+
+
+def choice(technique: str, value: object = True, preserves: Preserves | None = Preserves.BITS) -> Choice:
+    return Choice(technique=technique, value=value, preserves=preserves)  # type: ignore[arg-type]
+
+
+def test_every_name_in_a_table_is_a_techniques():
+    named = {*INTERACTIONS, *(other for others in INTERACTIONS.values() for other in others)}
+    assert named | MEMORY_ALONE | {*ONE_OF, *ONE_OF.values()} <= NAMES
+
+
+@pytest.mark.parametrize("ceiling", Preserves)
+def test_nothing_looser_than_the_ceiling_is_tried_and_whatever_is_left_out_has_a_reason(ceiling: Preserves):
+    proposed = [choice(f"of class {claim}", preserves=claim) for claim in Preserves]
+    found, left = allowed(proposed, ceiling)
+    assert found == [each for each in proposed if each.preserves is not None and each.preserves <= ceiling]
+    assert len(found) + len(left) == len(proposed)
+    assert all(each.reason for each in left)
+
+
+def test_a_choice_of_which_nobody_says_what_it_preserves_counts_as_changing_training():
+    found, left = allowed([choice("anything", preserves=None)], Preserves.STATISTICS)
+    assert not found
+    assert "changes training" in left[0].reason
+
+
+def test_two_techniques_that_say_the_same_are_tried_once():
+    found, left = allowed([choice("accumulation", 2), choice("microbatch", 32)], Preserves.STATISTICS)
+    assert [each.technique for each in found] == ["microbatch"]
+    assert [each.choice.technique for each in left] == ["accumulation"]
+    assert allowed([choice("accumulation", 2)], Preserves.STATISTICS)[0]
+
+
+def test_further_values_of_a_technique_wait_for_its_first_two():
+    sizes = [choice("microbatch", size) for size in (32, 16, 8, 4)]
+    assert first_values([*sizes, choice("threads", 1)]) == ([*sizes[:2], choice("threads", 1)], sizes[2:])
+
+
+def test_values_lie_in_a_row_only_with_the_same_options_and_only_where_they_are_numbers():
+    def workers(count: int, kind: str) -> Choice:
+        return Choice(technique="loader_workers", value=count, preserves=Preserves.BITS, options={"kind": kind})
+
+    proposed = [workers(2, "threads"), workers(1, "threads"), *(workers(count, "processes") for count in (2, 1, 4))]
+    words = [choice("precision", word) for word in ("bf16", "tf32", "fp16")]
+    assert first_values([*proposed, *words]) == ([*proposed[:4], *words], proposed[4:])
+
+
+def test_a_trial_that_takes_longer_than_the_plans_runs_could_save_is_not_made():
+    threads = choice("threads", 1)
+    bounds = {"threads": Bound(most_gain=2.0, promise=0.5, reason="")}  # five of ten seconds
+    assert worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS)[0] == [threads]
+    _, [left] = worth_trying([threads], bounds, 10.0, lambda choice: 5.0 * RUNS + 1)
+    assert left.reason == "trying it takes 26.0 s, and it could save 5.00 s of a planned run (upper bound)"
+
+
+def test_a_run_too_short_to_earn_it_is_not_put_to_compiling():
+    assert why_not_compiled(61.0) is None
+    assert "planned run of 30 s" in (why_not_compiled(30.0) or "")
+
+
+def test_a_choice_takes_the_place_of_the_one_of_its_technique():
+    base = (choice("threads", 1), choice("channels_last"))
+    assert with_choice(base, choice("threads", 2)) == (choice("channels_last"), choice("threads", 2))
+    assert with_choice(base, choice("threads", 1)) is None
+
+
+def test_a_choice_that_may_not_be_beside_another_is_not_added():
+    base = (choice("loader_workers", 0),)
+    assert with_choice(base, choice("prefetch", 4)) is None
+
+
+def test_without_its_workers_a_plan_has_nothing_that_needs_them():
+    workers, threads = choice("loader_workers", 2), choice("threads", 1)
+    base = (workers, choice("prefetch", 4), threads, choice("persistent_workers"))
+    assert without(base, workers) == (threads,)
+    assert without(base, threads) == tuple(each for each in base if each is not threads)
+    assert without(base, threads, workers) == ()
+
+
+TECHNIQUES = st.sampled_from(
+    ["loader_workers", "prefetch", "persistent_workers", "microbatch", "accumulation", "threads"]
+)
+CHOICES = st.builds(choice, TECHNIQUES, st.integers(0, 3))
+
+
+@given(st.lists(CHOICES), st.lists(CHOICES))
+def test_whatever_wins_the_joined_plan_is_legal_and_holds_no_technique_twice(first: list[Choice], then: list[Choice]):
+    found = joined(joined((), first), then)
+    assert not conflicts(found)
+    assert len({each.technique for each in found}) == len(found)
+
+
+def test_a_technique_is_tried_again_only_after_one_that_can_turn_its_result_round():
+    assert tried_again("channels_last", [choice("precision", "bf16")])
+    assert not tried_again("channels_last", [choice("fused_optimizer", "fused")])
+    assert not tried_again("clipping", [choice("precision", "bf16")])

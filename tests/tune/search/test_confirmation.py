@@ -1,0 +1,150 @@
+"""When a whole plan counts as proven."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Choice, Speedup
+from hasten.facts.trials import Confirmed, Costs, is_proven
+from hasten.tune.search.comparison import Pace
+from hasten.tune.search.confirmation import confirm
+from hasten.tune.search.objective import Length
+from hasten.tune.trials.arms import Arms
+
+COSTS = Costs(one_off=0, step=1, turn=0, evaluation=0, total=100, peak_bytes=0)
+
+
+def ratio(low: float, middle: float, high: float) -> Speedup:
+    return Speedup(ratio=middle, low=low, high=high, pairs=12)
+
+
+def confirmed(speedup: Speedup, noise: Speedup) -> Confirmed:
+    choices = (Choice(technique="precision", value="bf16"),)
+    return Confirmed(choices=choices, speedup=speedup, noise=noise, plain=COSTS, planned=COSTS, earned=())
+
+
+@pytest.mark.parametrize(
+    ("speedup", "noise", "proven"),
+    [
+        (ratio(1.2, 1.3, 1.4), ratio(0.98, 1.0, 1.02), True),
+        (ratio(0.99, 1.3, 1.6), ratio(0.98, 1.0, 1.02), False),  # its interval reaches down to 1
+        (ratio(1.001, 1.005, 1.01), ratio(0.999, 1.0, 1.001), False),  # sure, and not worth it
+        (ratio(1.05, 1.1, 1.15), ratio(1.02, 1.08, 1.1), False),  # equal arms lie as far apart
+        (ratio(1.05, 1.1, 1.15), ratio(0.9, 0.93, 0.97), False),  # to the other side
+        (ratio(1.2, 1.3, 1.4), ratio(1.02, 1.08, 1.1), True),
+    ],
+)
+def test_a_plan_is_proven_where_it_is_surely_faster_and_farther_off_than_equal_arms(
+    speedup: Speedup, noise: Speedup, proven: bool
+):
+    assert is_proven(confirmed(speedup, noise)) is proven
+
+
+def arms_of_room(room: int) -> Arms:
+    """As if memory had no place for more beside each other."""
+    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job")
+    arms.room = lambda bytes_of_one: room - 1  # type: ignore[method-assign]
+    return arms
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "kept"),
+    [
+        (("microbatch", "threads"), ("microbatch",)),  # one is surely worth it, the other does nothing
+        pytest.param(  # both do nothing: they go in the one heat
+            ("threads", "flush_denormals"), ("microbatch",), marks=pytest.mark.proof
+        ),
+    ],
+)
+def test_a_doubtful_choice_stays_where_the_plan_without_it_is_surely_slower(
+    doubtful: tuple[str, ...], kept: tuple[str, ...]
+):
+    flush = Choice(technique="flush_denormals", value=True)
+    choices = [each for each in (HALF, THREADS, flush) if each.technique in {*doubtful, *kept}]
+    heats, told, length = list[int](), list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+
+    def watch(done: int, whole: int, ratios: dict[str, float]) -> None:
+        heats.append(done)
+
+    with arms_of_room(10) as arms:
+        final = confirm(
+            arms,
+            choices,
+            Pace(steps=2),
+            length,
+            watch,
+            told.append,
+            room=10,
+            doubtful=[each for each in choices if each.technique in doubtful],
+        )
+    assert tuple(each.technique for each in final.confirmed.choices) == kept
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert heats == list(range(1, 13))
+    assert told[-1] == final.confirmed
+
+
+@pytest.mark.parametrize("doubtful", [True, pytest.param(False, marks=pytest.mark.proof)])
+def test_two_choices_of_which_either_is_enough_stay_where_nothing_is_proven_without_both(doubtful: bool):
+    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    choices = (HALF, Choice(technique="precision", value="bf16"))
+    arms = Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:halved_by_either")
+    asked = choices if doubtful else ()
+    with arms:
+        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, told.append, room=10, doubtful=asked)
+    assert final.confirmed.choices == choices
+    assert [each.kept for each in final.confirmed.earned] == [True, True]
+    assert told == [final.confirmed]
+
+
+HALF, THREADS = Choice(technique="microbatch", value=4), Choice(technique="threads", value=2)
+
+
+@pytest.mark.parametrize(
+    "room", [pytest.param(1, marks=pytest.mark.proof), pytest.param(3, marks=pytest.mark.proof), 10]
+)
+def test_a_choice_that_earns_nothing_goes_however_many_arms_fit_into_memory(room: int):
+    told: list[Confirmed] = []
+    length = Length(steps=100, epochs=1, evaluations=0)
+    pace = Pace(steps=2, looks=())
+    with arms_of_room(room) as arms:
+        final = confirm(arms, (HALF, THREADS), pace, length, lambda *_: None, told.append, room=room)
+    assert final.confirmed.choices == (HALF,)
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert [each.choice for each in final.confirmed.earned] == [HALF]
+    assert told[-1] == final.confirmed
+
+
+@pytest.mark.parametrize(("job", "pairs"), [("job", 8), ("halved_by_either", 12)])
+def test_the_second_plain_process_leaves_early_where_the_plan_is_farther_off_than_equal_arms_ever_are(
+    job: str, pairs: int
+):
+    """Of the second job the plan has a choice that does nothing for it."""
+    length, choices = Length(steps=100, epochs=1, evaluations=0), (HALF if job == "job" else THREADS,)
+    with Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:{job}") as arms:
+        final = confirm(arms, choices, Pace(steps=2), length, lambda *_: None, lambda _: None, room=10)
+    assert final.confirmed.noise.pairs == pairs
+    assert final.confirmed.noise.ratio == pytest.approx(1)
+
+
+def test_where_there_is_no_time_to_measure_again_one_idle_choice_goes_as_the_plan_without_it_was_measured():
+    told, length = list[Confirmed](), Length(steps=100, epochs=1, evaluations=0)
+    flush = Choice(technique="flush_denormals", value=True)
+    heats = list[int]()
+    with Arms(f"{Path(__file__).parents[1] / 'jobs' / 'clocked_jobs.py'}:job") as arms:
+        final = confirm(
+            arms,
+            (HALF, THREADS, flush),
+            Pace(steps=2, looks=()),
+            length,
+            lambda done, *_: heats.append(done),
+            told.append,
+            room=10,
+            again=lambda left: None,
+        )
+    assert heats == list(range(1, 13))
+    assert len(final.confirmed.choices) == 2
+    assert final.confirmed.speedup.ratio == pytest.approx(2, rel=0.05)
+    assert [each.choice for each in final.confirmed.earned if each.kept] == [*final.confirmed.choices]
+    assert told[-1] == final.confirmed

@@ -1,0 +1,292 @@
+"""A search finds what was planted, keeps nothing that does nothing, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from hasten.facts.choice import Preserves
+from hasten.facts.plan import Between, Plan
+from hasten.facts.trials import Confirmed, Doing, Ended, Record, Surveyed, Tried, line_of, records_of
+from hasten.tune.search.confirmation import AGAIN, WHOLE
+from hasten.tune.search.found_plan import plan_found
+from hasten.tune.search.plan_search import Found, Search
+from hasten.tune.search.search_log import Options
+from hasten.tune.trials.arms import Arm, Arms
+from hasten.tune.trials.trial_outcome import ArmFailed, Fate
+
+JOBS = Path(__file__).parents[1] / "jobs" / "clocked_jobs.py"
+SEEN_AS_A_GAIN = (1,)  # seeds by which chance makes it look faster, until it is confirmed
+
+
+@dataclass
+class Searched:
+    """One search and all that it said."""
+
+    found: Found
+    records: list[Record]
+    doing: list[Doing] = field(default_factory=list[Doing])
+
+    def verdicts(self) -> dict[str, str]:
+        tried = (record for record in self.records if isinstance(record, Tried))
+        return {str(record.choice): record.verdict for record in tried if not record.on}
+
+    def choices(self) -> list[str]:
+        return [str(choice) for choice in self.found.proven.choices] if self.found.proven else []
+
+
+def searched(
+    *only: str,
+    function: str = "job",
+    earlier: Sequence[Record] = (),
+    ceiling: Preserves = Preserves.ROUNDING,
+    tell: Callable[[Doing], None] = lambda doing: None,
+) -> Searched:
+    job, records, doing = f"{JOBS}:{function}", list[Record](), list[Doing]()
+
+    def told(each: Doing) -> None:
+        doing.append(each)
+        tell(each)
+
+    def same_key(surveyed: Surveyed) -> Sequence[Record]:
+        keys = {record.key for record in earlier if isinstance(record, Surveyed)}
+        return earlier if surveyed.key in keys else []
+
+    options = Options(seconds=1000, ceiling=ceiling, only=only)
+    search = Search(Arms(job), job, options, keep=records.append, tell=told, earlier=same_key)
+    return Searched(found=search(), records=records, doing=doing)
+
+
+@pytest.fixture(scope="module")
+def planted() -> Searched:
+    """The search that finds microbatches of 4, for all who only look at it."""
+    return searched("microbatch", "threads")
+
+
+def test_a_planted_gain_is_found_and_confirmed_and_a_planted_slow_down_is_not(planted: Searched):
+    search = planted
+    assert search.choices() == ["microbatch = 4"]
+    proven = search.found.proven
+    assert proven is not None
+    around = search.found.look.surveyed.process_seconds  # which no choice makes shorter
+    assert around > 0
+    assert proven.speedup.ratio == pytest.approx(proven.plain.total / (proven.plain.total / 2 + around / 2), rel=0.05)
+    assert search.verdicts()["microbatch = 4"] == "faster"
+    assert search.verdicts()["threads = 1"] == "slower"
+
+
+def test_the_plan_that_is_written_lies_in_the_records_with_its_interval_and_after_it_the_end(planted: Searched):
+    *_, last = planted.records
+    confirmed = [record for record in planted.records if isinstance(record, Confirmed)]
+    assert confirmed == [planted.found.proven]
+    assert isinstance(last, Ended)
+    assert [str(choice) for choice in last.choices] == ["microbatch = 4"]
+
+
+def test_the_plan_says_what_it_is_worth_and_why_all_else_is_not_in_it(planted: Searched):
+    found = planted.found
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    [kept] = plan.choices
+    assert kept.speedup is not None
+    assert kept.speedup.low > 1.5
+    assert plan.total is not None
+    training, planned = (
+        seconds - plan.total.process_seconds for seconds in (plan.total.baseline_seconds, plan.total.planned_seconds)
+    )
+    assert training == pytest.approx(2 * planned, rel=0.05)
+    assert plan.total.baseline_between is not None
+    assert plan.total.planned_between is not None
+    for seconds, between in (
+        (plan.total.baseline_seconds, plan.total.baseline_between),
+        (plan.total.planned_seconds, plan.total.planned_between),
+    ):
+        assert between.low <= seconds <= between.high
+    reasons = {(each.technique, each.value): each.reason for each in plan.rejected}
+    assert reasons["threads", 1].startswith("slower: 0.")
+    assert all(reasons.values())
+
+
+@pytest.mark.trap(50)
+def test_what_does_nothing_is_not_kept():
+    search = searched("flush_denormals")
+    assert search.found.proven is None
+    assert search.verdicts() == {"flush_denormals = True": "no difference"}
+
+
+def in_noise(
+    seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch, noise: float, *only: str, function: str = "job"
+) -> Iterator[tuple[Searched, int]]:
+    """A search for each seed, and how many processes it had. noise: by which steps differ, and processes as well."""
+    patch.setenv("HASTEN_TEST_NOISE", str(noise))
+    patch.setenv("HASTEN_TEST_OFFSET", str(noise))
+    for seed in seeds:
+        processes = folder / str(seed)
+        processes.mkdir()
+        patch.setenv("HASTEN_TEST_SEED", str(seed))
+        patch.setenv("HASTEN_TEST_PROCESSES", str(processes))
+        yield searched(*only, function=function), len(list(processes.iterdir()))
+
+
+def kept_in_noise(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches among what does nothing, how many kept it."""
+    kept = 0
+    for search, processes in in_noise(seeds, folder, patch, 0.01, "flush_denormals", function="indifferent"):
+        assert set(search.verdicts().values()) & {"faster", "slower", "no difference"}
+        assert processes >= 4  # the look, the base, the base again and the choice
+        kept += search.found.proven is not None
+    return kept
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+def test_what_does_nothing_is_not_kept_where_steps_and_processes_differ_by_chance(tmp_path, monkeypatch):
+    assert kept_in_noise(SEEN_AS_A_GAIN, tmp_path, monkeypatch) == 0
+
+
+def kept_beside_a_gain(seeds: Iterable[int], folder: Path, patch: pytest.MonkeyPatch) -> int:
+    """Of so many searches with a planted gain and two choices that do nothing, how many kept one of these."""
+    kept = 0
+    for search, _ in in_noise(seeds, folder, patch, 0.02, "microbatch", "flush_denormals", "allocator"):
+        assert "microbatch = 4" in search.choices()
+        kept += len(search.choices()) > 1
+    return kept
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_of_fifty_searches_with_a_gain_few_keep_what_does_nothing_beside_it(tmp_path, monkeypatch):
+    assert kept_beside_a_gain(range(50), tmp_path, monkeypatch) <= 5
+
+
+@pytest.mark.proof
+@pytest.mark.trap(50)
+@pytest.mark.timeout(1800)
+def test_of_a_hundred_searches_among_what_does_nothing_at_most_five_keep_it(tmp_path, monkeypatch):
+    assert kept_in_noise(range(100), tmp_path, monkeypatch) <= 5
+
+
+@pytest.mark.proof
+def test_what_could_gain_nothing_that_is_seen_is_not_tried_and_its_bound_is_the_reason():
+    search = searched("fused_optimizer")  # the planted clock gives the update no time
+    assert set(search.verdicts().values()) == {"skipped"}
+    reasons = {tried.reason for tried in search.found.ledger.tried}
+    assert reasons == {"at most 0.1 % to gain: the update takes 0.1 % of the planned run (upper bound)"}
+
+
+def test_a_trial_that_fails_is_told_with_its_class_and_ends_nothing():
+    search = searched("microbatch", "threads", function="failing_in_microbatches")
+    assert search.verdicts()["microbatch = 4"] == "failed"
+    assert search.verdicts()["threads = 1"] == "slower"
+    assert search.found.proven is None
+
+
+@pytest.mark.proof
+def test_a_trial_that_fails_when_all_its_windows_are_over_is_told_and_ends_nothing():
+    search = searched("microbatch", "threads", function="failing_in_the_turn_of_microbatches")
+    assert search.verdicts()["microbatch = 4"] == "failed"
+    assert search.verdicts()["threads = 1"] == "slower"
+    assert search.found.proven is None
+
+
+def test_what_joined_does_not_bring_up_again_what_it_cannot_change(planted: Searched):
+    counts = [each.choice.value for each in planted.found.ledger.tried if each.choice.technique == "threads"]
+    assert counts
+    assert len(counts) == len(set(counts))  # how many there are depends on the cores of the machine
+
+
+@pytest.mark.proof
+def test_a_plan_that_fails_after_its_choice_was_faster_alone_is_none_and_the_failure_is_its_reason():
+    found = searched("microbatch", function="failing_late_in_microbatches").found
+    assert found.proven is None
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
+    assert "failed: crashed: ZeroDivisionError: only in microbatches" in reasons[4]
+
+
+class WithoutSecondPlainJob(Arms):
+    """At the end, when the plan is confirmed, the plain job cannot be started a second time."""
+
+    @contextmanager
+    def start(self, name: str, plan: Plan) -> Iterator[Arm]:
+        if name == AGAIN and self.confirming:
+            raise ArmFailed(name, Fate.OUT_OF_MEMORY, "as planted")
+        self.confirming = self.confirming or name == WHOLE
+        with super().start(name, plan) as arm:
+            yield arm
+
+    confirming = False
+
+
+@pytest.mark.proof
+def test_a_control_that_fails_at_the_end_costs_the_plan_and_not_the_search():
+    job = f"{JOBS}:job"
+    options = Options(seconds=1000, ceiling=Preserves.ROUNDING, only=("microbatch",))
+    arms = WithoutSecondPlainJob(job)
+    found = Search(arms, job, options, keep=lambda _: None, tell=lambda _: None, earlier=lambda _: [])()
+    assert arms.confirming
+    assert found.proven is None
+    plan = plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs)
+    reasons = {each.value: each.reason for each in plan.rejected if each.technique == "microbatch"}
+    assert reasons[4] == "the job itself, beside the plan with it, failed: out of memory: as planted"
+
+
+def test_when_the_job_itself_fails_there_is_nothing_to_search():
+    with pytest.raises(ArmFailed, match="in every arm"):
+        searched("microbatch", function="failing_at_once")
+
+
+@pytest.mark.proof
+def test_a_search_that_is_told_of_an_earlier_one_repeats_none_of_its_trials(planted: Searched):
+    first = planted
+    wide = Between(low=0.0, high=9e9)  # that the machine was one day slow and one day fast
+    read = records_of([line_of(spread_to(record, wide)) + "\n" for record in first.records])
+    again = searched("microbatch", "threads", earlier=read)
+    assert again.choices() == first.choices()
+    assert not [doing for doing in again.doing if doing.what.startswith("trying")]
+    assert [doing for doing in first.doing if doing.what.startswith("trying")]
+    assert again.found.proven is not None
+    assert again.found.proven.plain.between == wide
+    assert again.found.look.costs == again.found.proven.plain
+
+
+def spread_to(record: Record, between: Between) -> Record:
+    """The record; a confirmation with another spread of the plain job."""
+    if not isinstance(record, Confirmed):
+        return record
+    return replace(record, plain=replace(record.plain, between=between))
+
+
+@pytest.mark.proof
+def test_another_job_is_told_nothing_of_an_earlier_search():
+    first = searched("threads")
+    again = searched("threads", function="longer", earlier=first.records)
+    assert [doing for doing in again.doing if doing.what.startswith("trying")]
+
+
+def interrupting(where: str) -> Callable[[Doing], None]:
+    def tell(doing: Doing) -> None:
+        if doing.what.startswith(where) and doing.done == 2:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.mark.parametrize("where", [pytest.param("trying", marks=pytest.mark.proof), "confirming"])
+def test_an_interrupted_search_keeps_what_it_knows_and_claims_nothing_that_is_not_confirmed(where: str):
+    search = searched("microbatch", tell=interrupting(where))
+    assert search.found.interrupted
+    assert search.found.proven is None
+    assert not [record for record in search.records if isinstance(record, Ended)]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("where", ["trying", "confirming"])
+def test_a_search_goes_on_from_an_interrupted_one(where: str):
+    records = searched("microbatch", tell=interrupting(where)).records
+    again = searched("microbatch", earlier=records)
+    assert again.choices() == ["microbatch = 4"]

@@ -1,0 +1,209 @@
+"""What changes training is judged by the time to what the job itself comes to, and by nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import hasten
+from hasten.facts.choice import Choice, Preserves, Value
+from hasten.facts.plan import Plan
+from hasten.facts.trials import Doing, Rates, Reached, Record, Tried
+from hasten.tune.proof.course import aim_of
+from hasten.tune.search.found_plan import plan_found
+from hasten.tune.search.plan_search import Found, Search
+from hasten.tune.search.search_log import Ledger, Options
+from hasten.tune.search.target import PAIRS, Contest, Gained
+from hasten.tune.trials.arms import Arms
+from hasten.tune.trials.trial_outcome import ArmFailed
+from tune.jobs.target_jobs import job
+
+JOBS = Path(__file__).parents[1] / "jobs" / "target_jobs.py"
+
+
+def changing(technique: str, value: Value) -> Choice:
+    return Choice(technique=technique, value=value, preserves=Preserves.TRAINING)
+
+
+def rate(value: float) -> Choice:
+    return changing("learning_rate", value)
+
+
+class Judged:
+    """One contest, and all that it said."""
+
+    def __init__(self, function: str, *choices: Choice, base: tuple[Choice, ...] = ()) -> None:
+        self.records, self.doing, self.won = list[Record](), list[Doing](), list[Gained]()
+        arms = Arms(f"{JOBS}:{function}")
+        ledger = Ledger(options=Options(), keep=self.records.append, tell=self.doing.append)
+        contest = Contest(arms=arms, ledger=ledger, aim=aim_of(arms, Plan()), first_seed=0, steps=20, run_seconds=25.0)
+        with suppress(ArmFailed):
+            contest.rounds(base, choices, self.won.append)
+            if not choices:
+                contest.ends_early(base, self.won.append)
+
+    def tried(self) -> dict[str, tuple[str, str]]:
+        tried = [record for record in self.records if isinstance(record, Tried)]
+        return {str(record.choice): (record.verdict, record.reason) for record in tried}
+
+    def reached(self) -> list[Reached]:
+        return [record for record in self.records if isinstance(record, Reached)]
+
+
+def test_a_rate_that_was_too_low_is_found_and_the_run_ends_where_the_job_would_have_ended():
+    judged = Judged("job", rate(0.1), rate(0.025))
+    assert judged.tried()["learning_rate = 0.025"][0] == "slower"
+    verdict, reason = judged.tried()["learning_rate = 0.1"]
+    assert verdict == "faster"
+    assert "in 15.0 s and 12 steps instead of 25.0 s and 20 steps" in reason
+    [gained] = judged.won
+    end = hasten.train(job()).results["loss"]
+    assert [str(choice) for choice in gained.choices] == ["learning_rate = 0.1", f"stop_at = loss (at_most={end})"]
+    final = judged.reached()[-1]
+    assert final.seeds == tuple(range(1, 1 + PAIRS))
+    assert final.speedup is not None
+    assert final.speedup.ratio == pytest.approx(25 / 15)
+    assert set(final.seconds_with) == {15.0}
+
+
+def test_a_choice_that_never_comes_there_has_lost_however_fast_its_steps_are():
+    judged = Judged("too_fast_at_twice_the_rate", rate(2.4))
+    assert judged.tried() == {"learning_rate = 2.4": ("slower", judged.reached()[0].sentence)}
+    assert "never came to loss" in judged.reached()[0].sentence
+    assert judged.reached()[0].seconds_with == (None,)
+    assert not judged.won
+
+
+@pytest.mark.trap(51)
+def test_a_run_that_becomes_infinite_has_failed_and_ends_nothing_else():
+    judged = Judged("infinite_at_twice_the_rate", rate(3.8))
+    verdict, reason = judged.tried()["learning_rate = 3.8"]
+    assert verdict == "failed"
+    assert reason.startswith("not finite: NonFinite")
+    assert not judged.won
+
+
+def test_one_seed_from_which_it_never_comes_there_is_one_too_many():
+    judged = Judged("steeper_from_odd_seeds", rate(0.1))
+    assert judged.reached()[0].seconds_with[0] is not None
+    assert judged.reached()[1].seeds == (1,)
+    assert judged.tried()["learning_rate = 0.1"][0] == "slower"
+    assert not judged.won
+
+
+@pytest.mark.trap(50)
+def test_a_gain_that_is_noise_is_not_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("HASTEN_TEST_SEED", "8")  # five pairs of which come to 1.07 times as soon
+    monkeypatch.setenv("HASTEN_TEST_OFFSET", "0.05")
+    monkeypatch.setenv("HASTEN_TEST_PROCESSES", str(tmp_path))
+    judged = Judged("job", rate(0.05))  # the rate that the job has
+    assert "and the plan without it after" in judged.reached()[0].sentence  # sooner from the first seed, by luck
+    final = judged.reached()[-1]
+    assert len(final.seeds) == PAIRS
+    assert judged.tried()["learning_rate = 0.05"][0] == "no difference"
+    assert not judged.won
+
+
+def test_where_the_plan_itself_fails_nothing_is_judged_and_the_reason_is_told():
+    judged = Judged("failing_without_a_choice", rate(0.1))
+    verdict, reason = judged.tried()["learning_rate = 0.1"]
+    assert verdict == "skipped"
+    assert reason.startswith("the plan without it crashed: ")
+    assert "late in every run" in reason
+
+
+def test_while_it_trains_it_tells_how_far_it_is_and_how_long_it_will_be():
+    told = Judged("too_fast_at_twice_the_rate", rate(2.4)).doing
+    assert {doing.what for doing in told} == {
+        "time to the target, seed 0: the plan without them",
+        "time to the target, seed 0: learning_rate = 2.4",
+    }
+    assert (told[0].whole, told[0].seconds_left) == (20, pytest.approx(25 * (12 - 1 / 20)))
+    left = [doing.seconds_left for doing in told if doing.seconds_left is not None]
+    assert left == sorted(left, reverse=True)
+
+
+@pytest.mark.proof
+def test_the_next_best_is_tried_on_top_of_the_winner():
+    judged = Judged("job", rate(0.1), changing("batch_size", 4))
+    assert len(judged.won) == 2
+    joined = [record.choice.technique for record in judged.won[-1].reached]
+    assert sorted(joined) == ["batch_size", "learning_rate"]
+    assert judged.won[-1].reached[1].on == judged.won[0].choices[:1]
+    assert judged.won[-1].choices[-1] == judged.won[0].choices[-1]
+
+
+def test_a_job_that_comes_to_its_end_s_result_before_its_end_may_end_there():
+    judged = Judged("there_at_once")
+    [gained] = judged.won
+    assert [str(choice) for choice in gained.choices] == ["stop_at = loss (at_most=0.0)"]
+    [record] = judged.reached()
+    assert record.speedup is not None
+    assert (record.seeds, record.speedup.ratio) == (tuple(range(1, 1 + PAIRS)), pytest.approx(5))
+
+
+def test_a_job_that_gets_better_to_its_end_is_not_ended():
+    judged = Judged("job")
+    assert not judged.won
+    assert [record.seeds for record in judged.reached()] == [(0,)]
+    assert [verdict for verdict, _ in judged.tried().values()] == ["no difference"]
+
+
+class Searched:
+    def __init__(
+        self,
+        function: str,
+        *,
+        ceiling: Preserves = Preserves.TRAINING,
+        tell: Callable[[Doing], None] = lambda doing: None,
+    ) -> None:
+        name, self.records = f"{JOBS}:{function}", list[Record]()
+        options = Options(seconds=1000, ceiling=ceiling, only=("learning_rate",))
+        search = Search(Arms(name), name, options, keep=self.records.append, tell=tell, earlier=lambda surveyed: [])
+        self.found: Found = search()
+
+    def reasons(self) -> set[tuple[str, str]]:
+        return {(record.verdict, record.reason) for record in self.records if isinstance(record, Tried)}
+
+    def plan(self) -> Plan:
+        found = self.found
+        return plan_found(found.look.surveyed, found.proven, found.ledger.tried, found.ledger.proofs, found.gained)
+
+
+def test_a_search_that_may_change_training_writes_a_plan_that_ends_at_the_target():
+    search = Searched("job")
+    plan = search.plan()
+    assert [item.choice.technique for item in plan.choices] == ["learning_rate", "stop_at"]
+    assert plan.choices[0].speedup is not None
+    rates = [record for record in search.records if isinstance(record, Rates)]
+    assert set(rates[-1].rates) == {0.1}
+    trained = hasten.train(job(), plan)
+    assert (trained.steps, trained.reason) == (12, "the target is reached")
+    assert [each.value for each in plan.rejected if each.technique == "learning_rate"] == [0.025]
+
+
+@pytest.mark.proof
+def test_without_leave_to_change_training_it_is_left_out_as_ever():
+    search = Searched("job", ceiling=Preserves.STATISTICS)
+    assert search.reasons() == {("skipped", "changes training, which --allow statistics leaves out")}
+    assert search.found.gained is None
+
+
+@pytest.mark.proof
+def test_without_valid_data_nothing_can_be_judged_and_that_is_the_reason():
+    search = Searched("without_valid_data")
+    assert search.reasons() == {("skipped", "without valid data there is no result whose time could be told")}
+
+
+@pytest.mark.proof
+def test_an_interruption_keeps_what_was_proven_before():
+    def interrupt(doing: Doing) -> None:
+        if doing.what.startswith("time to the target, seed 1"):
+            raise KeyboardInterrupt
+
+    found = Searched("job", tell=interrupt).found
+    assert found.interrupted
+    assert found.gained is None

@@ -1,3 +1,0 @@
-"""A library that ends whoever imports it."""
-
-raise SystemExit(4)
