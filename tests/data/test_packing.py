@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from hasten.data.cache.cache_building import open_cache, packing
+from hasten.data.cache import packing
+from hasten.data.cache.cache_building import open_cache
 from hasten.data.cache.packing import packed_in_order, readers
 from hasten.data.cache.repeated_reading import SteadyReader, Unreadable
 from hasten.data.order.randomness import undisturbed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 from torch.testing import assert_close
 
-from shape import imports, sources
+from shape.source import imports, sources
 from support.kernels.operator_cases import ALL
 
 FORMATS = [torch.float32, torch.bfloat16, torch.float16]

@@ -96,5 +96,6 @@ def noisy_weights(model: nn.Module, share: Callable[[str, Tensor], Tensor]) -> I
     finally:
         with torch.no_grad():
             for name, each in model.named_parameters():
-                if name in own:
-                    each.copy_(share(name, own[name]))
+                held = share(name, own[name]) if name in own else each
+                if held.shape == each.shape:  # else an exception came before the division, and ends the run
+                    each.copy_(held)

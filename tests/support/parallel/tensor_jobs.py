@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensor_models import LENGTH, MODELS, WORDS
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics.classification import MulticlassAccuracy
-from word_jobs import gone_on_from, job_on_words, loss
 
 import hasten
 from hasten.checkpoint.store import Store
@@ -27,6 +25,8 @@ from hasten.parallel.collectives import present_ranks
 from hasten.parallel.launch.process_group import from_the_leader
 from hasten.parallel.sharding import Split
 from hasten.training.state.sharded_state import whole_state
+from support.parallel.tensor_models import LENGTH, MODELS, WORDS
+from support.ranks.word_jobs import gone_on_from, job_on_words, loss
 
 
 def word_job(model: str = "gpt", **changes: Any) -> hasten.Job:

@@ -185,7 +185,7 @@ class Pipelined:
         try:
             with self._workload.untouched(self._model):
                 total, _, _ = self._run(self._first_microbatches(), lambda total: total)
-                self._sum_over_stages()
+                total = self._sum_over_stages(total.reshape(1))
                 self.sharding.complete(self._model.named_parameters())
                 divided = Outcome(loss=float(total), gradients=gradients_of(self._model))
             check_parity(whole, divided, by_stage, self._device, technique="pipeline", fix=FIX)
@@ -264,10 +264,9 @@ class Pipelined:
             for buffer, value in zip(buffers, before, strict=True):
                 buffer.data.copy_(value)  # through .data: the backward pass may have saved the buffer
 
-    def _sum_over_stages(self, numbers: Tensor | None = None) -> Tensor:
-        """Sum the gradients of parameters that all stages hold, in place, and numbers."""
-        given = numbers if numbers is not None else torch.zeros(0, dtype=torch.float64, device=self._device)
-        return sum_gradients(self._common, self.grid.stages, given)
+    def _sum_over_stages(self, numbers: Tensor) -> Tensor:
+        """Sum the gradients of parameters that all stages hold, in place; and numbers, float64."""
+        return sum_gradients(self._common, self.grid.stages, numbers)
 
     def _average_over_data(self) -> None:
         sum_gradients(self._trained, self.grid.data, torch.zeros(0, dtype=torch.float64, device=self._device))

@@ -34,6 +34,7 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
     if not grid.all.many:
         return Single(device, grid)
     _check_shard(setup, grid)
+    setup.notices += _without_effect(setup, grid)
     workload = _workload(prepared, grid, first_batch)
     pipelined = setup.pipeline is not None and grid.stages.many
     over_data = Single(device, grid) if pipelined else _over_data(setup, grid)
@@ -54,12 +55,7 @@ def strategy_of(prepared: PreparedJob, grid: Grid, first_batch: Callable[[], Any
 
 def _over_data(setup: Setup, grid: Grid) -> Strategy:
     if not grid.data.many:
-        strategy = Single(setup.device, grid)
-        if setup.replica != ReplicaOptions():
-            strategy.notices.append("communication has no effect: all processes hold one model together")
-        if setup.shard is not None:
-            strategy.notices.append("shard has no effect: all processes hold one model together")
-        return strategy
+        return Single(setup.device, grid)
     if setup.shard is not None:
         from hasten.parallel.shard.sharded import Sharded
 
@@ -67,6 +63,13 @@ def _over_data(setup: Setup, grid: Grid) -> Strategy:
     from hasten.parallel.replicate.replicated import Replicated
 
     return Replicated(setup.device, grid, setup.replica)
+
+
+def _without_effect(setup: Setup, grid: Grid) -> list[str]:
+    if grid.data.many:
+        return []
+    chosen = {"communication": setup.replica != ReplicaOptions(), "shard": setup.shard is not None}
+    return [f"{name} has no effect: all processes hold one model together" for name, each in chosen.items() if each]
 
 
 def _check_shard(setup: Setup, grid: Grid) -> None:
